@@ -1,0 +1,166 @@
+"""What every broker promises: RabbitMQ and the embedded one keep it under one contract suite."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from solstice_common.delivery import Verdict
+from solstice_common.topology import Topology
+
+HeaderValue = str | int | bool
+NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message to publish: persistent, mandatory, with every property a person wants in the management UI.
+
+    The broker adds a fresh `message_id` to every publish attempt (returns are correlated by it) and strips the
+    headers that only a broker may write (`x-death`, `x-delivery-count`, ...).
+    """
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    type: str
+    """The schema version, e.g. `jobrequest.v1`."""
+    correlation_id: str | None = None
+    """The request id."""
+    headers: Mapping[str, HeaderValue] = field(default=NO_HEADERS)
+    priority: int | None = None
+    """0 to 31, as AMQP means it; the order of jobs is decided in the store, not by this."""
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    content_type: str = "application/json"
+    app_id: str = "solstice-ci"
+
+
+class PublishStatus(StrEnum):
+    """How a publish ended."""
+
+    CONFIRMED = "confirmed"
+    """The broker has it, durably, in at least one queue."""
+    UNROUTABLE = "unroutable"
+    """No queue is bound for it: the broker does not have it."""
+    REJECTED = "rejected"
+    """The broker said no (queue full, exchange missing): it does not have it."""
+    UNKNOWN = "unknown"
+    """Timeout or lost link: it may have it. Publish again with the same idempotency key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The outcome of one publish; `detail` is the broker's own word where it gave one."""
+
+    status: PublishStatus
+    detail: str = ""
+
+    @property
+    def confirmed(self) -> bool:
+        return self.status is PublishStatus.CONFIRMED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Delivery:
+    """One delivery of one message; `tag` means something only to the consumer that made it."""
+
+    body: bytes
+    tag: object
+    exchange: str = ""
+    routing_key: str = ""
+    type: str | None = None
+    correlation_id: str | None = None
+    message_id: str | None = None
+    headers: Mapping[str, object] = field(default=NO_HEADERS)
+    redelivered: bool = False
+
+
+class Consumer(Protocol):
+    """Deliveries of one queue. One task at a time may wait in `batch`; `settle` may be called from any task."""
+
+    async def batch(self) -> Sequence[Delivery]:
+        """Wait for at least one delivery and return all that have arrived, oldest first, at most `prefetch`.
+
+        It waits through lost connections, restarts and cancelled consumers, for ever if need be; deliveries that
+        were not settled before such a loss come again, with `redelivered` set. It raises only TopologyMismatch.
+        """
+        ...
+
+    async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
+        """Carry out verdicts, in groups where the broker allows it; every delivery is settled once.
+
+        Ack: forgotten by the broker. Retry: requeued. Refuse: published to the queue's dead-letter exchange with
+        headers `x-solstice-reason`, `-detail`, `-queue`, `-refused-at`, `-refused-by`, `-attempt`, confirmed, and
+        then acked; if that publish fails it is rejected, so that the broker dead-letters it itself.
+        A delivery whose connection is gone is left alone: the broker delivers it again. Never raises for that.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHealth:
+    """What `/readyz` and the gauges say of the broker."""
+
+    connected: bool
+    blocked: str | None = None
+    """Why the broker takes no publishes at the moment (memory or disk alarm), else None."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDepth:
+    ready: int
+    consumers: int
+
+
+class Broker(Protocol):
+    """One process's way to the broker. It connects in the background, and again whenever the link is lost.
+
+    Opened by `solstice_common.broker.open_broker(url)` as an async context manager; leaving it closes every
+    connection, whatever state they are in, within a few seconds.
+    """
+
+    @property
+    def url(self) -> str:
+        """The broker's address without its password, for messages and logs."""
+        ...
+
+    @property
+    def health(self) -> BrokerHealth: ...
+
+    async def ready(self, timeout_seconds: float) -> None:
+        """Return once connected; BrokerUnavailable when that took longer."""
+        ...
+
+    async def declare(self, topology: Topology) -> None:
+        """Make sure everything in `topology` exists; safe to repeat.
+
+        Raises TopologyMismatch when an object exists with other properties (the connection stays usable), and
+        BrokerUnavailable when there is no connection.
+        """
+        ...
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        """Publish and wait for the confirms; one outcome per message, in order. Never raises for the broker's sake.
+
+        Calls made in one turn of the event loop, from any number of tasks, travel as one group. Messages of one
+        call reach a queue in the order given. Bounded by the broker's confirm timeout, after which: UNKNOWN.
+        """
+        ...
+
+    def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Consumer]:
+        """Consume `queue`; leaving returns what was delivered and not settled to the queue, unharmed."""
+        ...
+
+    async def depth(self, queue: str) -> QueueDepth | None:
+        """How many messages wait; None when there is no such queue. BrokerUnavailable without a connection."""
+        ...
+
+
+def new_message_id() -> str:
+    """A fresh id for one publish attempt."""
+    return str(uuid.uuid4())

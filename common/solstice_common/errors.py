@@ -1,0 +1,93 @@
+"""Every error that crosses a module border.
+
+SolsticeError
+├── ConfigurationError       a setting is wrong: mend it and start again
+├── InvalidMessage           a message is wrong: it is refused, never retried
+├── BrokerError
+│   ├── BrokerUnavailable    no connection now: retry later
+│   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide
+└── StoreError
+    ├── StoreUnavailable     the database does not answer or cannot write: retry later
+    └── SchemaTooNew         the database was written by a newer version: upgrade this one
+
+A normal "no" (a duplicate, an event nobody wants, an attempt that lost its lease) is a value, not an error.
+"""
+
+from collections.abc import Mapping
+
+
+class SolsticeError(Exception):
+    """Something went wrong that Solstice CI has a name for."""
+
+
+class ConfigurationError(SolsticeError):
+    """A setting is missing or wrong; the process cannot start with it."""
+
+
+class InvalidMessage(SolsticeError):
+    """A message breaks its schema; sending it again changes nothing.
+
+    `reason` is one word for headers and metrics (`not_utf8`, `not_json`, `oversize`, `unknown_version`,
+    `invalid_field`, ...); `detail` tells a person what is wrong and where.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class BrokerError(SolsticeError):
+    """The message broker refused or did not answer."""
+
+
+class BrokerUnavailable(BrokerError):
+    """There is no connection to the broker at the moment; it may come back, so try again later."""
+
+    def __init__(self, url: str, detail: str) -> None:
+        super().__init__(f"no connection to the broker at {url}: {detail}")
+        self.url = url
+        self.detail = detail
+
+
+class TopologyMismatch(BrokerError):
+    """An exchange or queue already exists with other properties than ours."""
+
+    def __init__(self, kind: str, name: str, ours: Mapping[str, object], theirs: str) -> None:
+        wanted = ", ".join(f"{key}={value!r}" for key, value in sorted(ours.items())) or "no arguments"
+        super().__init__(
+            f"{kind} {name!r} exists on the broker with other properties than ours.\n"
+            f"  ours:   {wanted}\n"
+            f"  broker: {theirs}\n"
+            f"Either set AMQP_QUEUE_TYPE (or the object's name) to match the broker, or drain and delete the "
+            f"{kind} there and start again."
+        )
+        self.kind = kind
+        self.name = name
+        self.ours = dict(ours)
+        self.theirs = theirs
+
+
+class StoreError(SolsticeError):
+    """The database refused or did not answer."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be read or written at the moment; nothing was changed, so try again later."""
+
+    def __init__(self, where: str, detail: str) -> None:
+        super().__init__(f"the database {where} cannot be used now: {detail}")
+        self.where = where
+        self.detail = detail
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer Solstice CI than this one."""
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"the database {where} has schema version {found}, this Solstice CI knows {known}: "
+            "upgrade Solstice CI, or use another database"
+        )
+        self.found = found
+        self.known = known

@@ -1,0 +1,41 @@
+"""Structured logs: one dotted fact in the past tense with its fields, for people on a terminal, JSON elsewhere."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+Format = Literal["auto", "console", "json"]
+
+
+def configure_logs(form: Format = "auto", level: str = "info") -> None:
+    """Send every log event, ours and the libraries', to standard error in one form."""
+    as_console = form == "console" or (form == "auto" and sys.stderr.isatty())
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: list[structlog.types.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if as_console
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,52 @@
+"""Settings that several services share; each service adds its own and freezes the whole at start.
+
+A setting is one field: its name in upper case is the environment variable, in kebab case the flag
+(`amqp_url`, `AMQP_URL`, `--amqp-url`), its description the line in `--help` and in `docs/configuration.md`.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class SolsticeSettings(BaseSettings):
+    """The ground of every settings object: frozen, read from the environment, unknown variables left alone."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True, validate_default=True)
+
+
+class BrokerSettings(SolsticeSettings):
+    """Where the broker is and what things are called there; the names are part of the published v1 contract."""
+
+    amqp_url: str = Field(
+        default="amqp://127.0.0.1:5672/%2f",
+        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
+    )
+    amqp_exchange: str = Field(default="solstice.jobs", description="Exchange that job requests are published to.")
+    amqp_queue: str = Field(default="solstice.jobs.v1", description="Queue that orchestrators consume.")
+    amqp_routing_key: str = Field(default="jobrequest.v1", description="Routing key of job requests.")
+    amqp_dlx: str = Field(default="solstice.dlx", description="Exchange for refused job requests.")
+    amqp_dlq: str = Field(default="solstice.jobs.v1.dlq", description="Queue that keeps refused job requests.")
+    amqp_prefetch: int = Field(default=64, ge=1, le=65535, description="Unacknowledged deliveries per consumer.")
+    amqp_queue_type: Literal["quorum", "classic"] = Field(
+        default="quorum", description="Queue type of the declaration: quorum, or classic as in the first v1 services."
+    )
+
+    @field_validator("amqp_url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        if url.partition(":")[0] not in {"amqp", "amqps", "sqlite"}:
+            raise ValueError("must start with amqp://, amqps:// or sqlite:///")
+        return url
+
+
+def state_directory() -> Path:
+    """Where the embedded default keeps its files: `SOLSTICE_HOME`, else the XDG state directory."""
+    home = os.environ.get("SOLSTICE_HOME")
+    if home:
+        return Path(home)
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "solstice-ci"

@@ -1,0 +1,135 @@
+"""The exchanges, queues and bindings of Solstice CI, as frozen values.
+
+The names are those published for Solstice CI v1, so that services written in other languages interoperate. Publishers
+and consumers declare the same value, idempotently. Arguments that RabbitMQ lets nobody change later are kept to the
+few that decide safety; numeric limits belong in a policy (`docs/operations.md`).
+
+Source: rabbitmq.com/docs/quorum-queues (dead-letter-strategy, overflow), rabbitmq.com/docs/dlx.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal
+
+from solstice_common.settings import BrokerSettings
+
+Argument = str | int | bool
+
+
+class QueueType(StrEnum):
+    QUORUM = "quorum"
+    CLASSIC = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A durable exchange."""
+
+    name: str
+    kind: Literal["direct", "fanout"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A durable queue; `arguments` are the immutable ones of its declaration."""
+
+    name: str
+    arguments: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def dead_letter_exchange(self) -> str | None:
+        """Where refused messages of this queue go, if anywhere."""
+        name = self.arguments.get("x-dead-letter-exchange")
+        return None if name is None else str(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    exchange: str
+    queue: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    exchanges: tuple[Exchange, ...]
+    queues: tuple[Queue, ...]
+    bindings: tuple[Binding, ...]
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name; KeyError when the topology has none."""
+        for queue in self.queues:
+            if queue.name == name:
+                return queue
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One kind of message from its exchange to its queue, with the dead-letter pair beside it."""
+
+    exchange: str
+    queue: str
+    routing_key: str
+    dlx: str
+    dlq: str
+
+    def topology(self, queue_type: QueueType) -> Topology:
+        """Everything this route needs on the broker."""
+        work, dead = _arguments(self.dlx, queue_type)
+        return Topology(
+            exchanges=(Exchange(name=self.exchange, kind="direct"), Exchange(name=self.dlx, kind="fanout")),
+            queues=(Queue(name=self.queue, arguments=work), Queue(name=self.dlq, arguments=dead)),
+            bindings=(
+                Binding(exchange=self.exchange, queue=self.queue, routing_key=self.routing_key),
+                Binding(exchange=self.dlx, queue=self.dlq, routing_key=""),
+            ),
+        )
+
+
+STATUSES = Route(
+    exchange="solstice.statuses",
+    queue="solstice.statuses.v1",
+    routing_key="jobstatus.v1",
+    dlx="solstice.statuses.dlx",
+    dlq="solstice.statuses.v1.dlq",
+)
+
+
+def jobs_route(settings: BrokerSettings) -> Route:
+    """The route of `jobrequest.v1`, under the names the settings give."""
+    return Route(
+        exchange=settings.amqp_exchange,
+        queue=settings.amqp_queue,
+        routing_key=settings.amqp_routing_key,
+        dlx=settings.amqp_dlx,
+        dlq=settings.amqp_dlq,
+    )
+
+
+def full_topology(settings: BrokerSettings) -> Topology:
+    """Both routes together: what `solstice topology declare` makes sure of."""
+    queue_type = QueueType(settings.amqp_queue_type)
+    jobs, statuses = jobs_route(settings).topology(queue_type), STATUSES.topology(queue_type)
+    return Topology(
+        exchanges=jobs.exchanges + statuses.exchanges,
+        queues=jobs.queues + statuses.queues,
+        bindings=jobs.bindings + statuses.bindings,
+    )
+
+
+def _arguments(dlx: str, queue_type: QueueType) -> tuple[Mapping[str, Argument], Mapping[str, Argument]]:
+    """The arguments of a work queue and of its dead-letter queue."""
+    if queue_type is QueueType.CLASSIC:
+        # Exactly those of the published v1 services: one argument more, and they could not share the queue with us.
+        return MappingProxyType({"x-dead-letter-exchange": dlx}), MappingProxyType({})
+    work: dict[str, Argument] = {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": dlx,
+        # Without reject-publish, at-least-once silently becomes at-most-once.
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    return MappingProxyType(work), MappingProxyType({"x-queue-type": "quorum"})
