@@ -107,8 +107,11 @@ class _Wire(BaseModel):
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
-        """Read a message; raises InvalidMessage, whose reason is one of `oversize not_utf8 not_json not_an_object
-        unknown_version invalid_field`."""
+        """Read a message.
+
+        Raises InvalidMessage; its reason is one of `oversize`, `not_utf8`, `not_json`, `not_an_object`,
+        `unknown_version`, `invalid_field`.
+        """
         if len(body) > MAX_MESSAGE_BYTES:
             raise InvalidMessage("oversize", f"{len(body)} bytes, at most {MAX_MESSAGE_BYTES} are allowed")
         try:
@@ -225,10 +228,14 @@ def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMess
     except orjson.JSONDecodeError as unreadable:
         return InvalidMessage("not_json", str(unreadable))
     if not isinstance(document, dict):
-        return InvalidMessage("not_an_object", f"a JSON object is needed, this is a {type(document).__name__}")
+        return InvalidMessage(
+            "not_an_object", f"a JSON object is needed, this is a {type(document).__name__}"
+        )
     version = document.get("schema_version")
     if version is not None and version != expected:
-        return InvalidMessage("unknown_version", f"schema_version is {version!r}, this service reads {expected!r}")
+        return InvalidMessage(
+            "unknown_version", f"schema_version is {version!r}, this service reads {expected!r}"
+        )
     problems = [
         f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in error.errors(include_url=False, include_input=False)

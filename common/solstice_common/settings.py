@@ -15,7 +15,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class SolsticeSettings(BaseSettings):
     """The ground of every settings object: frozen, read from the environment, unknown variables left alone."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True, validate_default=True)
+    model_config = SettingsConfigDict(
+        frozen=True, extra="ignore", populate_by_name=True, validate_default=True
+    )
 
 
 class BrokerSettings(SolsticeSettings):
@@ -25,14 +27,21 @@ class BrokerSettings(SolsticeSettings):
         default="amqp://127.0.0.1:5672/%2f",
         description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
     )
-    amqp_exchange: str = Field(default="solstice.jobs", description="Exchange that job requests are published to.")
+    amqp_exchange: str = Field(
+        default="solstice.jobs", description="Exchange that job requests are published to."
+    )
     amqp_queue: str = Field(default="solstice.jobs.v1", description="Queue that orchestrators consume.")
     amqp_routing_key: str = Field(default="jobrequest.v1", description="Routing key of job requests.")
     amqp_dlx: str = Field(default="solstice.dlx", description="Exchange for refused job requests.")
-    amqp_dlq: str = Field(default="solstice.jobs.v1.dlq", description="Queue that keeps refused job requests.")
-    amqp_prefetch: int = Field(default=64, ge=1, le=65535, description="Unacknowledged deliveries per consumer.")
+    amqp_dlq: str = Field(
+        default="solstice.jobs.v1.dlq", description="Queue that keeps refused job requests."
+    )
+    amqp_prefetch: int = Field(
+        default=64, ge=1, le=65535, description="Unacknowledged deliveries per consumer."
+    )
     amqp_queue_type: Literal["quorum", "classic"] = Field(
-        default="quorum", description="Queue type of the declaration: quorum, or classic as in the first v1 services."
+        default="quorum",
+        description="Queue type of the declaration: quorum, or classic as in the first v1 services.",
     )
 
     @field_validator("amqp_url")

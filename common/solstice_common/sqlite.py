@@ -113,7 +113,7 @@ class Database:
             while group := _next_group(self._reads):
                 for call in group:
                     if call.future.set_running_or_notify_cancel():
-                        _settle(call, lambda call=call: _read(connection, self.path, call.work))
+                        _serve_read(connection, self.path, call)
 
 
 def _next_group(calls: "queue.SimpleQueue[_Call | None]") -> list[_Call]:
@@ -174,9 +174,9 @@ def _read(connection: sqlite3.Connection, path: Path, work: Work[T]) -> T:
         raise StoreUnavailable(str(path), str(error)) from error
 
 
-def _settle(call: _Call, run: Callable[[], Any]) -> None:
+def _serve_read(connection: sqlite3.Connection, path: Path, call: _Call) -> None:
     try:
-        result = run()
+        result = _read(connection, path, call.work)
     except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
         call.future.set_exception(error)
     else:
@@ -184,7 +184,9 @@ def _settle(call: _Call, run: Callable[[], Any]) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+    )
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -213,7 +215,9 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
         "CREATE TABLE IF NOT EXISTS schema_migrations"
         " (version INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at REAL NOT NULL)"
     )
-    applied = {int(row["version"]): row["checksum"] for row in connection.execute("SELECT * FROM schema_migrations")}
+    applied = {
+        int(row["version"]): row["checksum"] for row in connection.execute("SELECT * FROM schema_migrations")
+    }
     known = max((migration.version for migration in migrations), default=0)
     if applied and max(applied) > known:
         raise SchemaTooNew(str(path), max(applied), known)
@@ -222,7 +226,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
             for statement in _statements(migration.sql):
                 connection.execute(statement)
             connection.execute(
-                "INSERT INTO schema_migrations VALUES (?, ?, ?)", (migration.version, migration.checksum, time.time())
+                "INSERT INTO schema_migrations VALUES (?, ?, ?)",
+                (migration.version, migration.checksum, time.time()),
             )
         elif applied[migration.version] != migration.checksum:
             raise ConfigurationError(

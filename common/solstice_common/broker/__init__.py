@@ -39,7 +39,9 @@ async def open_broker(url: str, *, name: str, confirm_timeout_seconds: float = 3
     if scheme in {"amqp", "amqps"}:
         from solstice_common.broker.rabbitmq import RabbitMQBroker  # noqa: PLC0415
 
-        async with RabbitMQBroker.open(url, name=name, confirm_timeout_seconds=confirm_timeout_seconds) as rabbitmq:
+        async with RabbitMQBroker.open(
+            url, name=name, confirm_timeout_seconds=confirm_timeout_seconds
+        ) as rabbitmq:
             yield rabbitmq
     elif scheme == "sqlite":
         from solstice_common.broker.embedded import EmbeddedBroker  # noqa: PLC0415

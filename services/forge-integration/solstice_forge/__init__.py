@@ -1,0 +1,1 @@
+"""forge-integration: turns what a forge says into durable job requests."""

@@ -1,0 +1,1 @@
+"""The orchestrator: takes job requests from the broker, stores them, runs their jobs and tells how they ended."""

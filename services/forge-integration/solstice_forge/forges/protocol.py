@@ -1,0 +1,60 @@
+"""The shape that every forge module has. Pure: headers, bytes, secrets and the time in; values out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from solstice_common.messages import Source
+
+from solstice_forge.events import Event, Ignored, Malformed
+
+Headers = Mapping[str, str]
+"""Lower-case names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Genuine:
+    """The signature is right. `payload` is the JSON text that `parse` wants (taken out of the form if it was one)."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forged:
+    """Not proven to come from the forge: 401. `detail` says what was missing, never what would have been right."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """The content type is none that this forge sends: 415."""
+
+    detail: str
+
+
+class Forge(Protocol):
+    """A module of `solstice_forge.forges`."""
+
+    SOURCE: Source
+
+    def delivery_id(self, headers: Headers) -> str | None:
+        """The forge's id of this delivery; None when the header is missing (400)."""
+        ...
+
+    def event_name(self, headers: Headers) -> str | None:
+        """The forge's own name of the event; None when the header is missing (400)."""
+        ...
+
+    def verify(
+        self, headers: Headers, body: bytes, secrets: Sequence[str], now: float
+    ) -> Genuine | Forged | Unsupported:
+        """Check the signature over the raw bytes, in constant time, against each live secret.
+
+        No secret, an empty secret and an empty signature are refused. `now` is in seconds since the epoch.
+        """
+        ...
+
+    def parse(self, event_name: str, payload: bytes) -> Event | Ignored | Malformed:
+        """What the delivery means."""
+        ...

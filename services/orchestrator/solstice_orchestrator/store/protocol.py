@@ -1,0 +1,301 @@
+"""What the job store promises. Every method is one transaction; what it returns is durable."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from solstice_common.messages import JobRequestV1, Priority
+
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The request became this run."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duplicate:
+    """The request, or one with its idempotency key, was admitted before, as this run."""
+
+    run_id: str
+
+
+Admission = Admitted | Duplicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningTask:
+    """A run whose workflow has to be read; `attempt` fences, as for jobs."""
+
+    run_id: str
+    attempt: int
+    request: JobRequestV1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptKey:
+    """One try at a job. `number` grows with every claim, so that a late holder can be told apart."""
+
+    job_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A job that is now ours to run, until `lease_until` (seconds since the epoch) unless renewed."""
+
+    key: AttemptKey
+    run_id: str
+    spec: JobSpec
+    request: JobRequestV1
+    lease_until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """What the holder of some attempts must know."""
+
+    lost: frozenset[AttemptKey]
+    """No longer ours: kill the processes, write nothing."""
+    cancelled: frozenset[AttemptKey]
+    """Still ours, and somebody asked for their end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """A piece of a job's log; `sequence` counts from 1 within its attempt, without gaps."""
+
+    sequence: int
+    at: float
+    data: bytes
+
+
+class LogState(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPage:
+    """Chunks after the asked-for sequence; CLOSED once the attempt is over and this page holds its last chunk."""
+
+    attempt: int
+    chunks: Sequence[LogChunk]
+    state: LogState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    """A status message that waits for its confirm; `body` is canonical `jobstatus.v1`."""
+
+    row_id: int
+    request_id: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    number: int
+    worker_id: str
+    state: JobState
+    reason: Reason
+    started_at: float
+    finished_at: float | None
+    exit_code: int | None
+    step: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job as readers see it."""
+
+    job_id: str
+    run_id: str
+    name: str
+    state: JobState
+    reason: Reason
+    detail: str
+    runs_on: str
+    needs: tuple[str, ...]
+    priority: Priority
+    attempt: int
+    """How often it was claimed; 0 before the first time."""
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    retry_at: float | None
+    exit_code: int | None
+    step: str | None
+    worker_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run as readers see it."""
+
+    run_id: str
+    request_id: str
+    state: RunState
+    detail: str
+    source: str
+    repo_url: str
+    repo_full_name: str | None
+    commit_sha: str
+    ref: str | None
+    event: str | None
+    change_number: int | None
+    sender: str | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    rerun_of: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of runs, newest first; `next` is the cursor of the following page, None on the last."""
+
+    runs: Sequence[RunView]
+    next: str | None
+
+
+class JobStore(Protocol):
+    """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
+
+    * Safe to call from any task; calls made together are carried out together.
+    * The store's own clock decides about leases.
+    * A method that carries an AttemptKey (or a PlanningTask) changes nothing when that attempt is no longer
+      current, and says so by its result.
+    * Every change of a job's or run's state writes its `jobstatus.v1` to the outbox in the same transaction.
+    * Raises only StoreUnavailable; then nothing was changed.
+    """
+
+    # -- requests become runs -----------------------------------------------------------------------------------
+
+    async def admit(self, requests: Sequence[JobRequestV1]) -> Sequence[Admission]:
+        """Store each request as a run in state PLANNING, once per request id and per idempotency key."""
+        ...
+
+    async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+        """Take runs whose workflow has to be read, oldest first, under a lease."""
+        ...
+
+    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec]) -> bool:
+        """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced."""
+        ...
+
+    async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
+        """The workflow cannot be used.
+
+        INVALID_WORKFLOW ends the run as ERRORED. An infrastructure reason lets it be planned again after a
+        backoff, at most MAX_ATTEMPTS times, then ERRORED. RELEASED hands it back at once and does not count.
+        """
+        ...
+
+    # -- jobs run -----------------------------------------------------------------------------------------------
+
+    async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+        """Take at most `limit` waiting jobs that fit the `free` slots per label, in dispatch order."""
+        ...
+
+    async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+        """Prolong the leases of what is held, and the worker's own heartbeat."""
+        ...
+
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+        """Keep these chunks; safe to repeat. False when fenced."""
+        ...
+
+    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+        """Record how the attempt ended and what follows from it; safe to repeat. False when fenced.
+
+        Final outcome: the job ends, jobs that need it become WAITING or SKIPPED, the run ends with its last job.
+        Infrastructure reason: BACKOFF with full jitter, or ERRORED when the budget is spent.
+        RELEASED: WAITING again at once, the attempt does not count against the budget.
+        """
+        ...
+
+    async def rescue(self) -> Sequence[AttemptKey]:
+        """End attempts whose lease has run out, and return them.
+
+        LEASE_EXPIRED, or AGENT_LOST when their worker's heartbeat stopped too. Planning leases that ran out are
+        taken back, and jobs whose backoff is over wait again.
+        """
+        ...
+
+    # -- people steer -------------------------------------------------------------------------------------------
+
+    async def cancel_job(self, job_id: str) -> JobView | None:
+        """End a job: at once when it is not running, by its holder otherwise. None when there is none."""
+        ...
+
+    async def cancel_run(self, run_id: str) -> RunView | None:
+        """End every job of a run that has not ended, or its planning. None when there is none."""
+        ...
+
+    async def rerun(self, run_id: str) -> RunView | None:
+        """A new run of the same request, under a new request id, with `rerun_of`. None when there is none."""
+        ...
+
+    # -- the outcome is told ------------------------------------------------------------------------------------
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        """Status messages that wait to be published, oldest first."""
+        ...
+
+    async def published(self, row_ids: Sequence[int]) -> None:
+        """These have been confirmed."""
+        ...
+
+    # -- readers ------------------------------------------------------------------------------------------------
+
+    async def runs(
+        self,
+        *,
+        limit: int,
+        after: str | None = None,
+        repository: str | None = None,
+        state: RunState | None = None,
+    ) -> Page:
+        """Runs, newest first."""
+        ...
+
+    async def run(self, run_id: str) -> RunView | None: ...
+
+    async def run_of_request(self, request_id: str) -> RunView | None: ...
+
+    async def jobs(
+        self, *, run_id: str | None = None, state: JobState | None = None, limit: int
+    ) -> Sequence[JobView]:
+        """Jobs: of one run in workflow order, else newest first."""
+        ...
+
+    async def job(self, job_id: str) -> JobView | None: ...
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        """Every try at the job, oldest first."""
+        ...
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage | None:
+        """Log chunks with a sequence above `after`, of the newest attempt unless told. None when there is no job."""
+        ...
+
+    async def counts(self) -> Mapping[tuple[JobState, str], int]:
+        """How many unfinished jobs there are per state and label."""
+        ...
+
+    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event set whenever something may have changed, here or in another process.
+
+        It may come too often, never not at all; whoever waits also looks again now and then.
+        """
+        ...
