@@ -1,0 +1,89 @@
+# Recipes of Solstice CI. On a fresh machine use ./just, which brings uv and just itself.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+set positional-arguments
+
+export UV_PYTHON_DOWNLOADS := "never"
+export UV_NO_PROGRESS := "1"
+# As pip does on most systems: a certificate that the machine trusts is good enough for us.
+export UV_SYSTEM_CERTS := env("UV_SYSTEM_CERTS", "1")
+# uv's cache and the checkout may lie on two file systems.
+export UV_LINK_MODE := env("UV_LINK_MODE", "copy")
+export VIRTUAL_ENV := justfile_directory() / ".venv"
+export PATH := justfile_directory() / ".venv/bin:" + justfile_directory() / ".tools/bin:" + env("PATH")
+
+[private]
+default:
+    @just --list --unsorted --list-heading $'Solstice CI\n'
+
+# Build a real commit through the whole line, and show it
+[group("try it")]
+demo *ARGS: install
+    @python -m solstice_cli.demo "$@"
+
+# Start forge-integration and orchestrator on the embedded default, and stay up
+[group("try it")]
+up *ARGS: install
+    @solstice up "$@"
+
+# The solstice command: ./just solstice runs --json
+[group("try it")]
+solstice *ARGS: install
+    @solstice "$@"
+
+# Every test, against real servers (it brings them up itself); ARGS go to pytest
+[group("work on it")]
+test *ARGS: install
+    @python -m pytest "$@"
+
+# Formatting, lint, types, and the boundaries between modules
+[group("work on it")]
+check: install
+    ruff format --check .
+    ruff check .
+    mypy
+    lint-imports
+
+# Put the code into its one format, and mend what ruff can mend
+[group("work on it")]
+fmt: install
+    ruff format .
+    ruff check --fix-only .
+
+# Throughput and latency beside plain aio-pika; never part of the tests
+[group("work on it")]
+bench *ARGS: install
+    @python -m tests.bench "$@"
+
+# The Python environment in .venv, exactly as pinned; does nothing when nothing changed
+[group("set up")]
+install:
+    @[ -x .tools/bin/uv ] || ./just --version >/dev/null
+    @if ! cat .tools/python requirements.txt pyproject.toml | cmp -s - .venv/installed; then \
+        echo "just: installing the pinned packages into .venv" >&2; \
+        [ -x .venv/bin/python ] && [ "$(head -n 1 .venv/installed 2>/dev/null)" = "$(cat .tools/python)" ] || \
+            uv venv --quiet --clear --python "$(cat .tools/python)" .venv; \
+        uv pip sync --quiet --require-hashes requirements.txt || { \
+            echo "just: uv could not; trying pip, which may know a mirror that uv does not" >&2; \
+            "$(cat .tools/python)" -m pip --python .venv/bin/python install --quiet --disable-pip-version-check \
+                --no-input --require-hashes --requirement requirements.txt; \
+        }; \
+        uv pip install --quiet --no-deps --no-build-isolation --editable .; \
+        cat .tools/python requirements.txt pyproject.toml > .venv/installed; \
+    fi
+
+# Resolve the newest versions that fit pyproject.toml and pin them with hashes
+[group("set up")]
+lock *ARGS: install
+    uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+        --no-emit-find-links --no-header --group dev --output-file requirements.txt pyproject.toml "$@"
+    { echo '# What ./just needs before there is anything else. Made by `./just lock`.'; \
+      printf 'rust-just\nuv\n' | uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+        --no-emit-index-url --no-emit-find-links --no-header --no-annotate - ; } > requirements-tools.new
+    mv requirements-tools.new requirements-tools.txt
+
+# Remove what the recipes made, but not the tools
+[group("set up")]
+clean:
+    rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+    find common services tests -name __pycache__ -type d -prune -exec rm -rf {} +
