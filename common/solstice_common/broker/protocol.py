@@ -31,7 +31,7 @@ class Message:
     """The schema version, e.g. `jobrequest.v1`."""
     correlation_id: str | None = None
     """The request id."""
-    headers: Mapping[str, HeaderValue] = field(default=NO_HEADERS)
+    headers: Mapping[str, HeaderValue] = field(default_factory=lambda: NO_HEADERS)
     priority: int | None = None
     """0 to 31, as AMQP means it; the order of jobs is decided in the store, not by this."""
     timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -75,7 +75,7 @@ class Delivery:
     type: str | None = None
     correlation_id: str | None = None
     message_id: str | None = None
-    headers: Mapping[str, object] = field(default=NO_HEADERS)
+    headers: Mapping[str, object] = field(default_factory=lambda: NO_HEADERS)
     redelivered: bool = False
 
 
