@@ -1,7 +1,7 @@
 """What a job is and which lives it may lead: states, reasons and the one table of transitions. Pure."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -73,7 +73,12 @@ class Reason(StrEnum):
     STEP_TIMEOUT = "step_timeout"
     CANCEL_REQUESTED = "cancel_requested"
     NEEDS_FAILED = "needs_failed"
+    # the request cannot become jobs, now or later: its run ends as ERRORED
     INVALID_WORKFLOW = "invalid_workflow"
+    COMMIT_NOT_FOUND = "commit_not_found"
+    """The repository, or the commit in it, is not there, or not by a protocol we may use."""
+    NOT_TRUSTED = "not_trusted"
+    """A stranger's code, and no executor here that isolates (setting `UNTRUSTED_RUNS`)."""
     # the world's failures: retried, within a budget
     AGENT_LOST = "agent_lost"
     LEASE_EXPIRED = "lease_expired"
@@ -131,7 +136,7 @@ class StepSpec:
 
     name: str
     run: str
-    env: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     timeout_seconds: float | None = None
 
 
@@ -144,7 +149,7 @@ class JobSpec:
     runs_on: str
     steps: tuple[StepSpec, ...]
     needs: tuple[str, ...] = ()
-    env: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     timeout_seconds: float = 3600.0
     priority: Priority = Priority.DEFAULT
 

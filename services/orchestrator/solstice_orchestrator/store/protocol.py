@@ -194,7 +194,8 @@ class JobStore(Protocol):
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
         """The workflow cannot be used.
 
-        INVALID_WORKFLOW ends the run as ERRORED. An infrastructure reason lets it be planned again after a
+        INVALID_WORKFLOW, COMMIT_NOT_FOUND and NOT_TRUSTED (whatever is neither of the following two) end the run
+        as ERRORED. An infrastructure reason lets it be planned again after a
         backoff, at most MAX_ATTEMPTS times, then ERRORED. RELEASED hands it back at once and does not count.
         """
         ...
