@@ -1,0 +1,50 @@
+"""Headers of messages: which only a broker may write, and what a dead letter says of itself."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, TypeVar
+
+from solstice_common.broker.protocol import Delivery
+from solstice_common.delivery import Refuse
+from solstice_common.messages import format_timestamp
+
+V = TypeVar("V")
+
+BROKER_HEADERS: Final = frozenset({"x-death", "x-delivery-count", "x-acquired-count"})
+BROKER_HEADER_PREFIXES: Final = ("x-first-death-", "x-last-death-")
+DETAIL_CHARACTERS: Final = 2048
+"""A dead letter's detail is cut here: all headers of a message have to fit one AMQP frame."""
+
+
+def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
+    """What may be published again.
+
+    RabbitMQ passes a published `x-delivery-count` through as if it were its own, and before 4.0 takes a published
+    `x-death` for a cycle and drops the message.
+    """
+    return {
+        key: value
+        for key, value in headers.items()
+        if key not in BROKER_HEADERS and not key.startswith(BROKER_HEADER_PREFIXES)
+    }
+
+
+def refusal_headers(
+    delivery: Delivery, refusal: Refuse, *, queue: str, by: str, at: datetime
+) -> dict[str, object]:
+    """The headers of the dead letter: those the message came with, and what, why, where, when, by whom, which attempt.
+
+    `x-solstice-attempt` counts refusals of this message: 2 once it was replayed from the dead-letter queue and
+    refused again. It is ours because a broker's own counters do not survive a republish.
+    """
+    kept = without_broker_headers(delivery.headers)
+    before = kept.get("x-solstice-attempt", 0)
+    return {
+        **kept,
+        "x-solstice-reason": refusal.reason,
+        "x-solstice-detail": refusal.detail[:DETAIL_CHARACTERS],
+        "x-solstice-queue": queue,
+        "x-solstice-refused-at": format_timestamp(at),
+        "x-solstice-refused-by": by,
+        "x-solstice-attempt": (before if isinstance(before, int) and before > 0 else 0) + 1,
+    }
