@@ -10,7 +10,13 @@ import typer
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from solstice_common.errors import BrokerUnavailable, ConfigurationError, SolsticeError, StoreUnavailable
+from solstice_common.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    ServiceUnavailable,
+    SolsticeError,
+    StoreUnavailable,
+)
 from solstice_common.settings import SolsticeSettings
 
 S = TypeVar("S", bound=SolsticeSettings)
@@ -79,7 +85,7 @@ def _exit_code(error: SolsticeError) -> Exit:
     match error:
         case ConfigurationError():
             return Exit.USAGE
-        case BrokerUnavailable() | StoreUnavailable():
+        case BrokerUnavailable() | StoreUnavailable() | ServiceUnavailable():
             return Exit.UNAVAILABLE
         case _:
             return Exit.FAILED

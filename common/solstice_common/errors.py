@@ -6,9 +6,12 @@ SolsticeError
 ├── BrokerError
 │   ├── BrokerUnavailable    no connection now: retry later
 │   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide
-└── StoreError
-    ├── StoreUnavailable     the database does not answer or cannot write: retry later
-    └── SchemaTooNew         the database was written by a newer version: upgrade this one
+├── StoreError
+│   ├── StoreUnavailable     the database does not answer or cannot write: retry later
+│   └── SchemaTooNew         the database was written by a newer version: upgrade this one
+└── ServiceError
+    ├── ServiceUnavailable   no service answers at that URL: start it, or try again later
+    └── ServiceRefused       the service answered, and the answer is no
 
 A normal "no" (a duplicate, an event nobody wants, an attempt that lost its lease) is a value, not an error.
 """
@@ -91,3 +94,27 @@ class SchemaTooNew(StoreError):
         )
         self.found = found
         self.known = known
+
+
+class ServiceError(SolsticeError):
+    """Another service of Solstice CI did not do what it was asked for over HTTP."""
+
+
+class ServiceUnavailable(ServiceError):
+    """Nobody answers at the URL, or not in time; it may come back, so try again later."""
+
+    def __init__(self, service: str, url: str, detail: str, advice: str = "") -> None:
+        super().__init__(
+            f"no {service} answers at {url}: {advice or detail}" + (f" ({detail})" if advice else "")
+        )
+        self.url = url
+        self.detail = detail
+
+
+class ServiceRefused(ServiceError):
+    """The service answered with an error; `code` is its word for it (`not_found`, `conflict`, ...)."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code

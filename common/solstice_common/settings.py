@@ -52,6 +52,21 @@ class BrokerSettings(SolsticeSettings):
         return url
 
 
+class ClientSettings(SolsticeSettings):
+    """Where the commands that read or steer runs find an orchestrator."""
+
+    solstice_url: str = Field(
+        default="http://127.0.0.1:8081", description="Orchestrator whose HTTP API is asked."
+    )
+
+    @field_validator("solstice_url")
+    @classmethod
+    def _http(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return url.rstrip("/")
+
+
 def state_directory() -> Path:
     """Where the embedded default keeps its files: `SOLSTICE_HOME`, else the XDG state directory."""
     home = os.environ.get("SOLSTICE_HOME")

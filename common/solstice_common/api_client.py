@@ -1,0 +1,200 @@
+"""The orchestrator's HTTP API from the outside: what `solstice` and `enqueue --wait` ask.
+
+Answers are the JSON objects of the API as they came, so that a field a newer orchestrator adds is shown, not lost.
+Raises ServiceUnavailable when nobody answers, ServiceRefused when the answer is an error.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+
+from solstice_common.errors import ServiceRefused, ServiceUnavailable
+
+Document = dict[str, Any]
+
+FINAL_STATES: Final = frozenset({"succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"})
+"""States of a run or job that it never leaves."""
+
+STREAM_SILENCE_SECONDS: Final = 60.0
+"""The API sends a comment line at least every 15 s; a stream that is silent for this long is dead."""
+
+_ADVICE: Final = "start one with 'solstice up', or set SOLSTICE_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEvent:
+    """One server-sent event; `data` is its JSON."""
+
+    name: str
+    data: Document
+    id: str
+
+
+class OrchestratorClient:
+    """One orchestrator, asked over HTTP. Open with `OrchestratorClient.open(url)`."""
+
+    def __init__(self, url: str, http: httpx2.AsyncClient, patience_seconds: float) -> None:
+        self.url = url
+        self._http = http
+        self._patience_seconds = patience_seconds
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, patience_seconds: float = 60.0) -> AsyncIterator["OrchestratorClient"]:
+        """A client of the orchestrator at `url`; an event stream that breaks is resumed for `patience_seconds`."""
+        # A proxy of the environment is for the world outside, never for this machine.
+        is_local = urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
+        async with httpx2.AsyncClient(
+            base_url=url, timeout=httpx2.Timeout(30.0, connect=5.0), trust_env=not is_local
+        ) as http:
+            yield cls(url, http, patience_seconds)
+
+    async def runs(
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        repository: str | None = None,
+        state: str | None = None,
+    ) -> Document:
+        """One page of runs, newest first: `{"runs": [...], "next": CURSOR | null}`."""
+        return await self._get(
+            "/api/v1/runs", {"limit": limit, "after": after, "repository": repository, "state": state}
+        )
+
+    async def run(self, run_id: str) -> Document:
+        """The run with its `jobs`."""
+        return await self._get(f"/api/v1/runs/{run_id}")
+
+    async def run_of_request(self, request_id: str) -> Document | None:
+        """The run that a request became; None while no orchestrator has admitted it."""
+        try:
+            return await self._get(f"/api/v1/requests/{request_id}")
+        except ServiceRefused as refused:
+            if refused.status == httpx2.codes.NOT_FOUND:
+                return None
+            raise
+
+    async def jobs(
+        self, *, run_id: str | None = None, state: str | None = None, limit: int = 50
+    ) -> list[Document]:
+        """Jobs: of one run in workflow order, else newest first."""
+        answer = await self._get("/api/v1/jobs", {"run_id": run_id, "state": state, "limit": limit})
+        jobs: list[Document] = answer["jobs"]
+        return jobs
+
+    async def job(self, job_id: str) -> Document:
+        """The job with its `attempts`."""
+        return await self._get(f"/api/v1/jobs/{job_id}")
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int | None = None
+    ) -> Document:
+        """One page of the log of an attempt (the newest unless told), chunks with a sequence above `after`."""
+        return await self._get(
+            f"/api/v1/jobs/{job_id}/log", {"attempt": attempt, "after": after, "limit": limit}
+        )
+
+    def log_events(self, job_id: str, *, attempt: int | None = None) -> AsyncGenerator[ApiEvent, None]:
+        """The log from its beginning and on as it grows: `attempt`, `chunk`, and one `end`, the last."""
+        parameters = {} if attempt is None else {"attempt": str(attempt)}
+        return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
+
+    def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:
+        """The run whenever it changed, beginning with how it is now; the stream ends with the run."""
+        return self._events(f"/api/v1/runs/{run_id}/events", {})
+
+    async def cancel_job(self, job_id: str) -> Document:
+        """Ask for the end of a job; returns how it is now."""
+        return await self._post(f"/api/v1/jobs/{job_id}/cancel")
+
+    async def cancel_run(self, run_id: str) -> Document:
+        """Ask for the end of every job of a run; returns how it is now."""
+        return await self._post(f"/api/v1/runs/{run_id}/cancel")
+
+    async def rerun(self, run_id: str) -> Document:
+        """The new run of the same commit."""
+        return await self._post(f"/api/v1/runs/{run_id}/rerun")
+
+    async def _get(self, path: str, parameters: dict[str, str | int | None] | None = None) -> Document:
+        given = {name: value for name, value in (parameters or {}).items() if value is not None}
+        return await self._ask("GET", path, given)
+
+    async def _post(self, path: str) -> Document:
+        return await self._ask("POST", path, {})
+
+    async def _ask(self, method: str, path: str, parameters: dict[str, str | int]) -> Document:
+        try:
+            response = await self._http.request(method, path, params=parameters)
+        except httpx2.HTTPError as error:
+            raise self._unavailable(error) from error
+        return _document(response, self.url)
+
+    async def _events(self, path: str, parameters: dict[str, str]) -> AsyncGenerator[ApiEvent, None]:
+        """Every event once, in order, through lost connections, until the stream says that it is over."""
+        last_id, pause_seconds, answered = "", 0.1, False
+        lost_at: float | None = None
+        while True:
+            try:
+                async with self._http.sse(
+                    path,
+                    params=parameters,
+                    headers={"Last-Event-ID": last_id} if last_id else {},
+                    timeout=httpx2.Timeout(STREAM_SILENCE_SECONDS, connect=5.0),
+                ) as source:
+                    if not source.response.is_success:
+                        await source.response.aread()
+                        _document(source.response, self.url)
+                    answered, lost_at = True, None
+                    async for event in source:
+                        pause_seconds, last_id = 0.1, event.id or last_id
+                        if event.data:
+                            ours = ApiEvent(event.event, orjson.loads(event.data), event.id)
+                            yield ours
+                            if _is_last(ours):
+                                return
+            except (httpx2.HTTPError, ServiceUnavailable) as error:
+                lost_at = lost_at or time.monotonic()
+                if not answered or time.monotonic() - lost_at > self._patience_seconds:
+                    raise (
+                        error if isinstance(error, ServiceUnavailable) else self._unavailable(error)
+                    ) from error
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, 5.0)
+
+    def _unavailable(self, error: httpx2.HTTPError) -> ServiceUnavailable:
+        detail = str(error) or type(error).__name__
+        return ServiceUnavailable("orchestrator", self.url, detail, _ADVICE)
+
+
+def _is_last(event: ApiEvent) -> bool:
+    return event.name == "end" or (event.name == "run" and event.data.get("state") in FINAL_STATES)
+
+
+def _document(response: httpx2.Response, url: str) -> Document:
+    """The JSON object of an answer; a ServiceError for anything else."""
+    try:
+        document = orjson.loads(response.content)
+    except orjson.JSONDecodeError:
+        document = None
+    if response.is_success and isinstance(document, dict):
+        return document
+    error = document.get("error") if isinstance(document, dict) else None
+    if isinstance(error, dict):
+        code, message = str(error.get("code", "error")), str(error.get("message", "no message"))
+        if response.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
+            raise ServiceUnavailable("orchestrator", url, message)
+        raise ServiceRefused(response.status_code, code, message)
+    raise ServiceRefused(
+        response.status_code,
+        "not_the_api",
+        f"{url} answered {response.status_code} {response.reason_phrase}, not as an orchestrator does: "
+        "does SOLSTICE_URL name one?",
+    )
