@@ -3,6 +3,7 @@
 SolsticeError
 ├── ConfigurationError       a setting is wrong: mend it and start again
 ├── InvalidMessage           a message is wrong: it is refused, never retried
+├── InvalidWorkflow          a workflow file is wrong: whoever wrote it must mend it
 ├── BrokerError
 │   ├── BrokerUnavailable    no connection now: retry later
 │   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide
@@ -38,6 +39,19 @@ class InvalidMessage(SolsticeError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class InvalidWorkflow(SolsticeError):
+    """A workflow file cannot be used as it stands; reading it again changes nothing.
+
+    `line` and `column` count from 1, columns in characters; `problem` is a sentence for whoever wrote the file.
+    """
+
+    def __init__(self, line: int, column: int, problem: str) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}")
+        self.line = line
+        self.column = column
+        self.problem = problem
 
 
 class BrokerError(SolsticeError):

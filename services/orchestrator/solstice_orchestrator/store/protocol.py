@@ -194,9 +194,9 @@ class JobStore(Protocol):
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
         """The workflow cannot be used.
 
-        INVALID_WORKFLOW, COMMIT_NOT_FOUND and NOT_TRUSTED (whatever is neither of the following two) end the run
-        as ERRORED. An infrastructure reason lets it be planned again after a
-        backoff, at most MAX_ATTEMPTS times, then ERRORED. RELEASED hands it back at once and does not count.
+        INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (whatever is not one of the following) end the run as
+        ERRORED. An infrastructure reason lets it be planned again after a backoff, at most MAX_ATTEMPTS times,
+        then ERRORED. RELEASED hands it back at once and does not count.
         """
         ...
 
