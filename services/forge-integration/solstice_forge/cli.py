@@ -1,0 +1,22 @@
+"""`forge-integration`: the command of this service."""
+
+from typing import Final
+
+import typer
+from solstice_common import commandline
+
+app: Final = typer.Typer(
+    name="forge-integration",
+    help="Takes the webhooks of GitHub, Forgejo, Gitea and GitLab, and publishes the jobs they ask for.",
+    no_args_is_help=True,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `serve` a word of its own, however many commands there are."""
+
+
+def main() -> None:
+    """The console script."""
+    commandline.run(app)

@@ -1,0 +1,36 @@
+"""A job request as the broker carries it. Pure."""
+
+from types import MappingProxyType
+from typing import Final
+
+from solstice_common.broker.protocol import HeaderValue, Message
+from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.topology import Route
+
+ATTEMPT_HEADER: Final = "x-solstice-attempt"
+IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
+TRACE_HEADER: Final = "traceparent"
+
+AMQP_PRIORITY: Final = MappingProxyType(
+    {Priority.CRITICAL: 9, Priority.HIGH: 7, Priority.DEFAULT: 4, Priority.LOW: 1}
+)
+"""For the management page, and for quorum queues, which serve anything above 4 first."""
+
+
+def publication(request: JobRequestV1, body: bytes, route: Route, *, attempt: int) -> Message:
+    """The message of a request; `body` is its canonical bytes, `attempt` counts our tries from 1."""
+    headers: dict[str, HeaderValue] = {
+        ATTEMPT_HEADER: attempt,
+        IDEMPOTENCY_HEADER: request.idempotency_key or request.request_id,
+    }
+    if request.traceparent is not None:
+        headers[TRACE_HEADER] = request.traceparent
+    return Message(
+        exchange=route.exchange,
+        routing_key=route.routing_key,
+        body=body,
+        type=request.schema_version,
+        correlation_id=request.request_id,
+        headers=headers,
+        priority=AMQP_PRIORITY[request.priority or Priority.DEFAULT],
+    )
