@@ -1,0 +1,287 @@
+"""What a job printed, as rows of safe HTML: the terminal's colours and progress lines, and nothing else of it. Pure.
+
+Obeys ECMA-48 for the shape of control sequences and its SGR, with the 256-colour and RGB forms of ITU-T T.416 in both
+spellings (`38;5;n`, `38:2::r:g:b`). RGB is shown in the nearest of the 256 colours, because a class can stand under a
+Content-Security-Policy without inline styles. Cursor movements, titles, links and the rest are dropped.
+"""
+
+import re
+# ruff: noqa: PLR2004  the numbers are those of the specification
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from html import escape
+from typing import Final
+
+MAX_LINE: Final = 16_384
+"""Characters after which a line is continued as the next: one endless line must not stall a browser."""
+
+_TOKEN: Final = re.compile(
+    r"""
+      (?P<text>[^\x00-\x08\x0a-\x1f\x7f-\x9f]+)
+    | (?P<control>[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f])
+    | \x1b\[(?P<csi>[0-?]{0,64})[ -/]{0,8}(?P<final>[@-~])
+    | \x1b[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\|(?=\n)|(?=\x1b[^\\]))
+    | \x1b[ -/]{1,8}[0-~]
+    | \x1b[0-OQ-WYZ\\`-~]
+    """,
+    re.VERBOSE,
+)
+_UNFINISHED: Final = re.compile(
+    r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\n]{0,4096}\x1b?|[ -/]{0,8})?\Z"
+)
+"""A control sequence whose end may still come."""
+
+_FLAGS: Final = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 8: "hidden", 9: "strike"}
+_ON: Final = {**{code: frozenset({name}) for code, name in _FLAGS.items()}, 21: frozenset({"underline"})}
+_OFF: Final = {
+    22: frozenset({"bold", "dim"}),
+    23: frozenset({"italic"}),
+    24: frozenset({"underline"}),
+    27: frozenset({"inverse"}),
+    28: frozenset({"hidden"}),
+    29: frozenset({"strike"}),
+}
+_CUBE: Final = (0, 95, 135, 175, 215, 255)
+_SIXTEEN: Final = (
+    *("#5c6370", "#f47067", "#6bc46d", "#daaa3f", "#6cb6ff", "#dcbdfb", "#56d4dd", "#cdd3dc"),
+    *("#8b949e", "#ff938a", "#8ddb8c", "#eac55f", "#96d0ff", "#eedcff", "#8ee6ee", "#ffffff"),
+)
+"""The first sixteen, chosen to be legible on the dark panel of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How characters look; colours are indices into the 256, None is the panel's own."""
+
+    foreground: int | None = None
+    background: int | None = None
+    flags: frozenset[str] = frozenset()
+
+    def classes(self) -> str:
+        """The CSS classes of this look, empty for plain."""
+        front = None if self.foreground is None else f"f{self.foreground}"
+        back = None if self.background is None else f"b{self.background}"
+        if "inverse" in self.flags:
+            front = "f-panel" if self.background is None else f"f{self.background}"
+            back = "b-panel" if self.foreground is None else f"b{self.foreground}"
+        return " ".join(part for part in (front, back, *sorted(self.flags - {"inverse"})) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of the log. `number` counts the job's own lines from 1; None for a remark of ours."""
+
+    number: int | None
+    html: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Rows to put in place of everything from index `first` on; the last of them may change again."""
+
+    first: int
+    rows: Sequence[Row]
+
+
+@dataclass(slots=True)
+class Terminal:
+    """Takes text in pieces of any size, however cut, and tells what changed since it was last asked."""
+
+    _held: str = ""
+    """The beginning of a control sequence."""
+    _style: Style = field(default_factory=Style)
+    _line: list[tuple[Style, str]] = field(default_factory=list)
+    _width: int = 0
+    _returned: bool = False
+    """A carriage return came: the next character begins the line anew, a line feed ends it as it is."""
+    _shown: bool = False
+    """Whether the open line was handed out."""
+    _number: int = 1
+    _first: int = 0
+    _done: list[Row] = field(default_factory=list)
+
+    def feed(self, text: str) -> None:
+        """Go on with `text`."""
+        text, self._held = self._held + text, ""
+        position = 0
+        while position < len(text):
+            token = _TOKEN.match(text, position)
+            if token is None:
+                if _UNFINISHED.match(text, position):
+                    self._held = text[position:]
+                    return
+                position += 1  # a lone escape character says nothing
+                continue
+            position = token.end()
+            match token.lastgroup:
+                case "text":
+                    self._write(token["text"])
+                case "control":
+                    self._control(token["control"])
+                case "final":
+                    self._command(token["csi"], token["final"])
+                case _:
+                    pass
+
+    def remark(self, text: str) -> None:
+        """Put a row of our own between the job's lines."""
+        if self._line or self._shown:
+            self._end_line()
+        self._done.append(Row(number=None, html=escape(text), text=text))
+
+    def take(self) -> Update | None:
+        """What changed since the last call; None when nothing did."""
+        rows, first = self._done, self._first
+        self._done, self._first = [], first + len(rows)
+        if self._line or self._shown:
+            # Handed out again at every call, changed or not: the caller asks after it fed something.
+            rows.append(self._open_row())
+            self._shown = True
+        return Update(first=first, rows=rows) if rows else None
+
+    def _write(self, text: str) -> None:
+        if self._returned:
+            self._erase()
+        while text:
+            room = MAX_LINE - self._width
+            piece, text = text[:room], text[room:]
+            if self._line and self._line[-1][0] == self._style:
+                self._line[-1] = (self._style, self._line[-1][1] + piece)
+            elif piece:
+                self._line.append((self._style, piece))
+            self._width += len(piece)
+            if text:
+                self._end_line()
+
+    def _control(self, character: str) -> None:
+        match character:
+            case "\n":
+                self._end_line()
+            case "\r":
+                self._returned = True
+            case "\b" if self._line:
+                style, text = self._line.pop()
+                if text[:-1]:
+                    self._line.append((style, text[:-1]))
+                self._width -= 1
+            case _:
+                pass
+
+    def _command(self, parameters: str, final: str) -> None:
+        if final == "m" and not parameters.startswith(("<", "=", ">", "?")):
+            self._style = restyled(self._style, parameters)
+        elif final == "K" and (parameters in {"1", "2"} or (self._returned and parameters in {"", "0"})):
+            self._erase()
+
+    def _erase(self) -> None:
+        self._line.clear()
+        self._width, self._returned = 0, False
+
+    def _end_line(self) -> None:
+        self._done.append(self._open_row())
+        self._number += 1
+        self._shown = False
+        self._erase()
+
+    def _open_row(self) -> Row:
+        return Row(
+            number=self._number,
+            html="".join(_span(style, text) for style, text in self._line),
+            text="".join(text for _, text in self._line),
+        )
+
+
+def _span(style: Style, text: str) -> str:
+    classes = style.classes()
+    return f'<span class="{classes}">{escape(text)}</span>' if classes else escape(text)
+
+
+@lru_cache(maxsize=4096)
+def restyled(style: Style, parameters: str) -> Style:
+    """`style` after the SGR sequence with these parameters; what is not understood changes nothing."""
+    codes = iter(parameters.split(";"))
+    for code in codes:
+        whole, *parts = (int(part) if part.isdecimal() and part.isascii() else 0 for part in code.split(":"))
+        if whole in {38, 48}:
+            colour = _colour(
+                iter(parts if parts[0] == 5 else [parts[0], *parts[-3:]]) if parts else _integers(codes)
+            )
+            if colour is not None:
+                style = _coloured(style, colour, front=whole == 38)
+        else:
+            style = _simple(style, 24 if whole == 4 and parts[:1] == [0] else whole)
+    return style
+
+
+def _simple(style: Style, code: int) -> Style:
+    match code:
+        case 0:
+            return Style()
+        case _ if code in _ON or code in _OFF:
+            flags = style.flags - _OFF.get(code, frozenset()) | _ON.get(code, frozenset())
+            return Style(foreground=style.foreground, background=style.background, flags=flags)
+        case 39 | 49:
+            return _coloured(style, None, front=code == 39)
+        case _ if 30 <= code <= 37 or 40 <= code <= 47:
+            return _coloured(style, code % 10, front=code < 40)
+        case _ if 90 <= code <= 97 or 100 <= code <= 107:
+            return _coloured(style, code % 10 + 8, front=code < 100)
+        case _:
+            return style
+
+
+def _coloured(style: Style, colour: int | None, *, front: bool) -> Style:
+    if front:
+        return Style(foreground=colour, background=style.background, flags=style.flags)
+    return Style(foreground=style.foreground, background=colour, flags=style.flags)
+
+
+def _integers(codes: Iterator[str]) -> Iterator[int]:
+    return (int(code) if code.isdecimal() and code.isascii() else 0 for code in codes)
+
+
+def _colour(parameters: Iterator[int]) -> int | None:
+    """The colour that follows 38 or 48: `5;n` or `2;r;g;b`."""
+    match next(parameters, None):
+        case 5:
+            index = next(parameters, 256)
+            return index if index < 256 else None
+        case 2:
+            red, green, blue = (min(next(parameters, 0), 255) for _ in range(3))
+            return nearest(red, green, blue)
+        case _:
+            return None
+
+
+def nearest(red: int, green: int, blue: int) -> int:
+    """The colour of the 256 (without the first sixteen, which every terminal draws differently) closest to this."""
+
+    def distance(index: int) -> int:
+        r, g, b = rgb(index)
+        return (r - red) ** 2 + (g - green) ** 2 + (b - blue) ** 2
+
+    steps = [_CUBE.index(min(_CUBE, key=lambda level: abs(level - part))) for part in (red, green, blue)]
+    cube = 16 + 36 * steps[0] + 6 * steps[1] + steps[2]
+    grey = 232 + max(0, min(23, round(((red + green + blue) / 3 - 8) / 10)))
+    return min((cube, grey), key=distance)
+
+
+def rgb(index: int) -> tuple[int, int, int]:
+    """What xterm shows for a colour from 16 to 255: a cube of 6 x 6 x 6, then 24 greys."""
+    if index >= 232:
+        level = 8 + 10 * (index - 232)
+        return level, level, level
+    cell = index - 16
+    return _CUBE[cell // 36], _CUBE[cell // 6 % 6], _CUBE[cell % 6]
+
+
+def palette_css() -> str:
+    """The style sheet of the classes `f0` ... `f255` and `b0` ... `b255`."""
+    colours = [*_SIXTEEN, *("#{:02x}{:02x}{:02x}".format(*rgb(index)) for index in range(16, 256))]
+    return "".join(
+        f".f{index}{{color:{colour}}}.b{index}{{background-color:{colour}}}\n"
+        for index, colour in enumerate(colours)
+    )
