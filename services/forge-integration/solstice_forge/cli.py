@@ -5,6 +5,9 @@ from typing import Final
 import typer
 from solstice_common import commandline
 
+from solstice_forge.enqueue import EnqueueSettings
+from solstice_forge.enqueue_command import enqueue_command
+
 app: Final = typer.Typer(
     name="forge-integration",
     help="Takes the webhooks of GitHub, Forgejo, Gitea and GitLab, and publishes the jobs they ask for.",
@@ -15,6 +18,9 @@ app: Final = typer.Typer(
 @app.callback()
 def _group() -> None:
     """Keep `serve` a word of its own, however many commands there are."""
+
+
+app.command("enqueue")(enqueue_command(EnqueueSettings))
 
 
 def main() -> None:

@@ -1,0 +1,92 @@
+"""Watch a run or a job from a terminal: its logs as they are written, until it has ended."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+from solstice_common.api_client import Document, OrchestratorClient
+
+Write = Callable[[str], None]
+
+NEVER_RAN: Final = frozenset({"blocked", "waiting", "backoff", "approval", "skipped"})
+
+
+async def follow_job(
+    api: OrchestratorClient, job_id: str, write: Write, *, attempt: int | None = None
+) -> Document:
+    """Write a job's log as it comes; return the data of its `end` (`state`, `reason`, `exit_code`)."""
+    async with aclosing(api.log_events(job_id, attempt=attempt)) as events:
+        async for event in events:
+            if event.name == "chunk":
+                write(str(event.data["text"]))
+            elif event.name == "end":
+                return event.data
+    return {}
+
+
+async def follow_run(
+    api: OrchestratorClient,
+    run_id: str,
+    write: Write | None,
+    *,
+    changed: Callable[[Document], None] | None = None,
+    label: Callable[[str], str] = "{} | ".format,
+) -> Document:
+    """Wait for the end of a run; return it with its jobs.
+
+    `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs.
+    `changed` hears of the run with its jobs whenever something changed.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
+            following: set[str] = set()
+            async for _ in events:
+                # The event says that something changed; the run is asked for, so that its jobs are there.
+                run = await api.run(run_id)
+                if changed:
+                    changed(run)
+                jobs = run.get("jobs", [])
+                for job in jobs:
+                    if write and job["job_id"] not in following and job["state"] not in NEVER_RAN:
+                        following.add(job["job_id"])
+                        lines = LineWriter(write, label(job["name"]) if len(jobs) > 1 else "")
+                        tasks.create_task(
+                            _follow_lines(api, job["job_id"], lines), name=f"follow:{job['name']}"
+                        )
+    except BaseExceptionGroup as group:
+        # Whichever came first tells the story; the others are its echo.
+        raise _first(group) from None
+    return await api.run(run_id)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _follow_lines(api: OrchestratorClient, job_id: str, lines: "LineWriter") -> None:
+    await follow_job(api, job_id, lines.write)
+    lines.finish()
+
+
+class LineWriter:
+    """Passes whole lines on, each behind a label, so that several logs can share a terminal."""
+
+    def __init__(self, write: Write, label: str) -> None:
+        self._write = write
+        self._label = label
+        self._rest = ""
+
+    def write(self, text: str) -> None:
+        """Take a piece of log; what has no end of line yet is kept."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._write(f"{self._label}{line}\n")
+
+    def finish(self) -> None:
+        """Pass on a last line that has no end."""
+        if self._rest:
+            self._write(f"{self._label}{self._rest}\n")
+            self._rest = ""
