@@ -1,0 +1,65 @@
+"""Fixtures of every tier: the servers, and what the header says of them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
+
+
+def pytest_report_header() -> list[str]:
+    chosen, why_not = flavours()
+    line = f"rabbitmq: {', '.join(chosen)}"
+    return [line if why_not is None else f"{line} (not asked for: rabbitmq-4, since {why_not})"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "rabbitmq_flavour" in metafunc.fixturenames:
+        metafunc.parametrize("rabbitmq_flavour", flavours()[0], scope="session")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(rabbitmq_flavour: str) -> Iterator[RabbitMQServer]:
+    """A running RabbitMQ, once per flavour and test process; leave it running and use a vhost of it."""
+    assert rabbitmq_flavour in FLAVOURS
+    with shared_rabbitmq(rabbitmq_flavour) as server:
+        yield server
+
+
+@pytest.fixture
+def rabbitmq_vhost(rabbitmq: RabbitMQServer) -> Iterator[Vhost]:
+    """A vhost that only this test sees; `.url` is its AMQP URL."""
+    with rabbitmq.vhost() as vhost:
+        yield vhost
+
+
+@pytest.fixture(scope="session")
+def _own_servers() -> Iterator[dict[str, RabbitMQServer]]:
+    servers: dict[str, RabbitMQServer] = {}
+    with ExitStack() as stack:
+        stack.callback(lambda: [server.close() for server in servers.values()])
+        yield servers
+
+
+@pytest.fixture
+def own_rabbitmq_vhost(rabbitmq_flavour: str, _own_servers: dict[str, RabbitMQServer]) -> Iterator[Vhost]:
+    """A vhost on a server that the test may stop, kill and alarm (`.server`); afterwards it runs again.
+
+    The server is this process's own, started with the first such test and kept for the next.
+    """
+    if rabbitmq_flavour not in _own_servers:
+        # One at a time: two nodes more would only slow a small machine down.
+        for flavour in list(_own_servers):
+            _own_servers.pop(flavour).close()
+        server = own_rabbitmq(rabbitmq_flavour)
+        _own_servers[rabbitmq_flavour] = server
+        server.start()
+    server = _own_servers[rabbitmq_flavour]
+    try:
+        with server.vhost() as vhost:
+            yield vhost
+    except BaseException:
+        # Whatever state the test left it in, the next one gets a fresh server.
+        _own_servers.pop(rabbitmq_flavour).close()
+        raise

@@ -1,0 +1,89 @@
+"""Install what the tests need from Debian's or Ubuntu's own archive, when we are root there."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def apt_can_install() -> bool:
+    """Whether this is a Debian or Ubuntu, and we may change it."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def apt_install(*packages: str, root: Path | None = None) -> None:
+    """Install `packages`, here or in the Debian under `root`, without starting any service they bring."""
+    inside = Path("/") if root is None else root
+    with locked("apt"), services_stay_down(inside):
+        # The lists of a container image are empty or old; a list that is there may still do.
+        run("apt-get", "update", "-q", root=root, check=False)
+        run("apt-get", "install", "-q", "-y", "--no-install-recommends", *packages, root=root)
+
+
+@contextmanager
+def services_stay_down(root: Path) -> Iterator[None]:
+    """Debian's way to keep a package from starting its service (policy-rc.d); afterwards as it was before."""
+    policy = root / POLICY.relative_to("/")
+    kept = policy.with_name("policy-rc.d.before-tests")
+    if policy.exists() or policy.is_symlink():
+        policy.rename(kept)
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        policy.unlink()
+        if kept.exists() or kept.is_symlink():
+            kept.rename(policy)
+
+
+def run(*command: str, root: Path | None = None, check: bool = True) -> None:
+    """Run one command, here or under `root` with /proc and /dev mounted for as long as it runs.
+
+    Raises RuntimeError with everything it printed.
+    """
+    line: Sequence[str] = command
+    if root is not None:
+        enter = 'mount -t proc proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$@"'
+        line = [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-ec",
+            enter,
+            "sh",
+            str(root),
+            *command,
+        ]
+    environment = {
+        **os.environ,
+        "DEBIAN_FRONTEND": "noninteractive",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LC_ALL": "C.UTF-8",
+    }
+    ran = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    if check and ran.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed ({ran.returncode}):\n{ran.stdout}{ran.stderr}")
+
+
+def cache_directory() -> Path:
+    """Where servers that took long to install are kept between test runs."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "solstice-ci"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Only one process of this user at a time; the lock goes with the process."""
+    with (cache_directory() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,99 @@
+"""A TCP proxy that fails on demand: pass, freeze, drop, refuse."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+from tests.servers.ports import free_ports
+
+
+class FaultProxy:
+    """Stands between a client and `host:port`; listens on `port` of 127.0.0.1."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._open = asyncio.Event()
+        self._open.set()
+        self._refusing = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        (self.port,) = free_ports(1)
+        self.connections = 0
+        """How many connections were let through so far."""
+
+    def url(self, amqp_url: str) -> str:
+        """The same URL by way of this proxy."""
+        parts = urlsplit(amqp_url)
+        user = f"{parts.username}:{parts.password}@" if parts.username else ""
+        return parts._replace(netloc=f"{user}127.0.0.1:{self.port}").geturl()
+
+    def pass_through(self) -> None:
+        """Back to normal; what was frozen flows on."""
+        self._refusing = False
+        self._open.set()
+
+    def freeze(self) -> None:
+        """Let no byte through in either direction, and say nothing about it: a black hole."""
+        self._open.clear()
+
+    def drop(self) -> None:
+        """Reset every connection; new ones are let through."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def refuse(self) -> None:
+        """Reset every connection, and new ones as soon as they are made."""
+        self._refusing = True
+        self.drop()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self.connections += 1
+        pair = {writer, far_writer}
+        self._writers |= pair
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(reader, far_writer), name="proxy-out")
+                both.create_task(self._pump(far_reader, writer), name="proxy-in")
+        finally:
+            self._writers -= pair
+            for end in pair:
+                end.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def fault_proxy(amqp_url: str) -> AsyncIterator[FaultProxy]:
+    """A proxy before the broker at `amqp_url`, passing everything at first."""
+    target = urlsplit(amqp_url)
+    proxy = FaultProxy(target.hostname or "127.0.0.1", target.port or 5672)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(proxy.serve(reader, writer), name="proxy-connection")
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", proxy.port)
+    try:
+        yield proxy
+    finally:
+        server.close()
+        proxy.drop()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

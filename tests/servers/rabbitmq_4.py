@@ -1,0 +1,56 @@
+"""RabbitMQ 4 on a Debian that has an older one: Debian 13 in a folder of the cache, entered with chroot.
+
+Built once (a minute or two, about 350 MB), then reused. A build that is interrupted leaves nothing that a later run
+would take for a finished one: it happens beside, and is renamed when it is whole.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tests.servers.apt import apt_can_install, apt_install, cache_directory, locked, run
+from tests.servers.rabbitmq_node import Installation
+
+SUITE: Final = "trixie"
+SWITCH: Final = "SOLSTICE_TEST_RABBITMQ_4"
+
+
+def why_not() -> str | None:
+    """Why there can be no RabbitMQ 4 beside the default one, or None when there can."""
+    if os.environ.get(SWITCH, "1") == "0":
+        return f"{SWITCH}=0"
+    if os.geteuid() != 0:
+        return "it needs root (chroot)"
+    if shutil.which("unshare") is None or shutil.which("chroot") is None:
+        return "it needs unshare and chroot"
+    if shutil.which("debootstrap") is None and not apt_can_install():
+        return "it needs debootstrap"
+    return None
+
+
+def installation() -> Installation:
+    """The RabbitMQ of Debian 13; installs it when it is not there yet."""
+    root = cache_directory() / "rabbitmq-4"
+    with locked("rabbitmq-4"):
+        if not root.exists():
+            _build(root)
+    (server,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
+    return Installation(
+        version=server.name.partition("-")[2], programs=Path("/usr/lib/rabbitmq/bin"), root=root
+    )
+
+
+def _build(root: Path) -> None:
+    if shutil.which("debootstrap") is None:
+        apt_install("debootstrap", "debian-archive-keyring")
+    building = root.with_name("rabbitmq-4.building")
+    shutil.rmtree(building, ignore_errors=True)
+    mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+    bootstrap = ["debootstrap", "--variant=minbase", SUITE, str(building), mirror]
+    # In a mount namespace of its own: what debootstrap mounts in the folder ends with it.
+    run("unshare", "--mount", "--propagation", "private", *bootstrap)
+    (building / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    apt_install("rabbitmq-server", root=building)
+    shutil.rmtree(building / "var/cache/apt", ignore_errors=True)
+    building.rename(root)

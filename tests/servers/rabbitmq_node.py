@@ -1,0 +1,188 @@
+"""A private RabbitMQ node: own ports, own epmd, own temporary directory, ended with the test run that started it.
+
+Source: rabbitmq.com/docs/configure#supported-environment-variables.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from tests.servers import keeper
+from tests.servers.ports import free_ports
+from tests.servers.rabbitmq_server import RabbitMQServer
+
+START_SECONDS: Final = 60.0
+
+_CONFIGURATION = """\
+listeners.tcp.local = 127.0.0.1:{amqp}
+management.tcp.ip = 127.0.0.1
+management.tcp.port = {management}
+log.console = false
+log.file.level = info
+disk_free_limit.absolute = 50MB
+raft.wal_max_size_bytes = 16777216
+collect_statistics_interval = 1000
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """Where RabbitMQ's programs are on this machine."""
+
+    version: str
+    programs: Path
+    """The directory of `rabbitmq-server` and `rabbitmqctl`, as seen from inside `root`."""
+    root: Path | None = None
+    """The Debian that holds them, where it is another than this machine's."""
+
+    def command(self, directory: Path, program: str, *arguments: str) -> list[str]:
+        """The command line of `program` for the node that lives in `directory`."""
+        inside = [str(self.programs / program), *arguments]
+        if self.root is None:
+            return inside
+        # The mounts belong to a namespace of their own: they go when the last process in it ends, whatever happens,
+        # and nobody who deletes the folder can ever reach through them.
+        enter = (
+            'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount --bind "$2" "$1/mnt" '
+            '&& root=$1 && shift 2 && exec chroot --userspec=rabbitmq:rabbitmq "$root" "$@"'
+        )
+        namespace = ["unshare", "--mount", "--propagation", "private"]
+        return [*namespace, "sh", "-ec", enter, "sh", str(self.root), str(directory), *inside]
+
+    def seen(self, directory: Path) -> Path:
+        """What the node calls its own `directory`."""
+        return directory if self.root is None else Path("/mnt")
+
+    def give(self, directory: Path) -> None:
+        """Make the node's user the owner of everything in `directory`."""
+        if self.root is None:
+            return
+        for line in (self.root / "etc/passwd").read_text().splitlines():
+            name, _, uid, gid, *_ = line.split(":")
+            if name == "rabbitmq":
+                for path in [directory, *directory.rglob("*")]:
+                    os.chown(path, int(uid), int(gid))
+
+
+class RabbitMQNode(RabbitMQServer):
+    """A node of `installation` that only we use; open it with `with`."""
+
+    def __init__(self, installation: Installation, *, settings: Mapping[str, str] | None = None) -> None:
+        self._installation = installation
+        self._directory = Path(tempfile.mkdtemp(prefix="solstice-rabbitmq-"))
+        self._amqp, self._management, self._distribution, self._epmd = free_ports(4)
+        self._keeper: subprocess.Popen[bytes] | None = None
+        super().__init__(
+            version=installation.version,
+            amqp_url=f"amqp://guest:guest@127.0.0.1:{self._amqp}/%2f",
+            management_url=f"http://guest:guest@127.0.0.1:{self._management}",
+        )
+        for folder in ("home", "data", "log"):
+            (self._directory / folder).mkdir()
+        configuration = _CONFIGURATION.format(amqp=self._amqp, management=self._management)
+        extra = "".join(f"{key} = {value}\n" for key, value in (settings or {}).items())
+        (self._directory / "rabbitmq.conf").write_text(configuration + extra)
+        (self._directory / "empty").touch()
+        (self._directory / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        installation.give(self._directory)
+
+    def start(self) -> None:
+        """Start the node and return when both its AMQP and its management port answer."""
+        command = self._installation.command(self._directory, "rabbitmq-server")
+        with (self._directory / "output").open("ab") as output:
+            self._keeper = subprocess.Popen(
+                [sys.executable, keeper.__file__, str(self._directory), *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=self._environment(),
+                cwd="/",
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._keeper.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"RabbitMQ {self.version} did not start:\n{self._last_words()}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop the node as an operator does; its data stay."""
+        self._end(b"stop\n")
+
+    def kill(self) -> None:
+        """SIGKILL the node; its data stay as they are on the disk."""
+        self._end(b"kill\n")
+
+    def ctl(self, *arguments: str) -> str:
+        """What `rabbitmqctl ARGUMENTS` prints."""
+        ran = subprocess.run(
+            self._installation.command(self._directory, "rabbitmqctl", *arguments),
+            env=self._environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode:
+            raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} failed:\n{ran.stdout}{ran.stderr}")
+        return ran.stdout
+
+    def close(self) -> None:
+        """Stop the node and remove everything it wrote."""
+        self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _end(self, last_word: bytes) -> None:
+        if self._keeper is None or self._keeper.stdin is None:
+            return
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.write(last_word)
+            self._keeper.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        self._keeper.wait()
+        self._keeper = None
+
+    def _answers(self) -> bool:
+        try:
+            self.api("GET", "overview")
+        except (httpx2.HTTPError, OSError):
+            return False
+        return self.amqp_answers()
+
+    def _environment(self) -> dict[str, str]:
+        here = self._installation.seen(self._directory)
+        return {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": str(here / "home"),
+            "ERL_EPMD_PORT": str(self._epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            # Idle schedulers must not spin on a machine that runs the tests as well.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+            "RABBITMQ_NODENAME": f"solstice-{self._amqp}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self._amqp),
+            "RABBITMQ_DIST_PORT": str(self._distribution),
+            "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(here / "advanced.config"),
+            "RABBITMQ_CONF_ENV_FILE": str(here / "empty"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(here / "data"),
+            "RABBITMQ_LOG_BASE": str(here / "log"),
+            "RABBITMQ_PID_FILE": str(here / "pid"),
+        }
+
+    def _last_words(self) -> str:
+        texts = [self._directory / "output", *sorted((self._directory / "log").glob("*.log"))]
+        return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())

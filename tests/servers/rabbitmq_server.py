@@ -1,0 +1,139 @@
+"""What a test can ask of a RabbitMQ, whatever way it was found."""
+
+import socket
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+from urllib.parse import quote, urlsplit
+
+import httpx2
+
+
+class RabbitMQServer(ABC):
+    """A running RabbitMQ with its management plugin. What it cannot do (stop a server that is not ours) raises."""
+
+    def __init__(self, *, version: str, amqp_url: str, management_url: str) -> None:
+        self.version = version
+        """Such as `4.0.5`."""
+        self.amqp_url = amqp_url
+        """With user, password and the vhost it was found with."""
+        self.management_url = management_url
+        """With user and password, no trailing slash."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it (again) on the same ports with the same data; returns when it answers."""
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    @abstractmethod
+    def kill(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def ctl(self, *arguments: str) -> str:
+        """What `rabbitmqctl ARGUMENTS` prints."""
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    @property
+    def major(self) -> int:
+        return int(self.version.partition(".")[0])
+
+    @contextmanager
+    def alarm(self, resource: Literal["memory", "disk"]) -> Iterator[None]:
+        """Raise the memory or disk alarm of the whole server: publishers are blocked meanwhile."""
+        if resource == "memory":
+            self.ctl("set_vm_memory_high_watermark", "0")
+        else:
+            self.ctl("set_disk_free_limit", "1000000GB")
+        try:
+            yield
+        finally:
+            if resource == "memory":
+                self.ctl("set_vm_memory_high_watermark", "0.4")
+            else:
+                self.ctl("set_disk_free_limit", "50MB")
+
+    def url(self, vhost: str) -> str:
+        """The AMQP URL of one vhost."""
+        return urlsplit(self.amqp_url)._replace(path=f"/{quote(vhost, safe='')}").geturl()
+
+    def api(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+        """Call the management API under `/api/`; the decoded answer, or None when it has no content."""
+        answer = httpx2.request(
+            method, f"{self.management_url}/api/{path}", json=body, timeout=10.0, trust_env=False
+        )
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def amqp_answers(self) -> bool:
+        """Whether the AMQP port says hello (Connection.Start, class 10 method 10)."""
+        address = urlsplit(self.amqp_url)
+        try:
+            with socket.create_connection((address.hostname, address.port or 5672), timeout=5) as wire:
+                wire.sendall(b"AMQP\x00\x00\x09\x01")
+                return wire.recv(11)[7:11] == b"\x00\x0a\x00\x0a"
+        except OSError:
+            return False
+
+    @contextmanager
+    def vhost(self) -> Iterator["Vhost"]:
+        """A vhost that nobody else uses, deleted afterwards."""
+        vhost = Vhost(server=self, name=f"test-{uuid.uuid4().hex[:12]}")
+        user = urlsplit(self.amqp_url).username or "guest"
+        self.api("PUT", f"vhosts/{vhost.name}", {})
+        try:
+            everything = {"configure": ".*", "write": ".*", "read": ".*"}
+            self.api("PUT", f"permissions/{vhost.name}/{user}", everything)
+            yield vhost
+        finally:
+            self.api("DELETE", f"vhosts/{vhost.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vhost:
+    """One test's own corner of a server."""
+
+    server: RabbitMQServer
+    name: str
+
+    @property
+    def url(self) -> str:
+        """The AMQP URL."""
+        return self.server.url(self.name)
+
+    def api(self, method: str, kind: str, path: str = "", body: Mapping[str, object] | None = None) -> Any:
+        """Call the management API on this vhost's `kind` (`queues`, `exchanges`, `connections`, ...)."""
+        return self.server.api(method, f"{kind}/{self.name}{'/' if path else ''}{path}", body)
+
+    def policy(self, pattern: str, definition: Mapping[str, object], *, priority: int = 1) -> None:
+        """Set the policy of all queues whose name matches `pattern`."""
+        body = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": "queues"}
+        self.api("PUT", "policies", f"test-{priority}", body)
+
+    def close_connections(self) -> int:
+        """Close every connection to this vhost from the server's side; how many there were."""
+        names = [row["name"] for row in self.server.api("GET", f"vhosts/{self.name}/connections")]
+        for name in names:
+            self.server.api("DELETE", f"connections/{quote(name, safe='')}")
+        return len(names)
