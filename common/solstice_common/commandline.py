@@ -34,6 +34,9 @@ class Exit(IntEnum):
     """A broker, database or service did not answer; trying again later may help."""
 
 
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+"""What every command line is made with: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
+
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
 
 

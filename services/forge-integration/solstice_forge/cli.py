@@ -12,6 +12,7 @@ app: Final = typer.Typer(
     name="forge-integration",
     help="Takes the webhooks of GitHub, Forgejo, Gitea and GitLab, and publishes the jobs they ask for.",
     no_args_is_help=True,
+    context_settings=commandline.CONTEXT_SETTINGS,
 )
 
 
