@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from solstice_common.messages import JobRequestV1, Priority
@@ -55,6 +56,8 @@ class Claim:
     spec: JobSpec
     request: JobRequestV1
     lease_until: float
+    waiting_since: float
+    """When the job was created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +93,23 @@ class LogPage:
     state: LogState
 
 
+class OutboxKind(StrEnum):
+    STATUS = "status"
+    """`body` is canonical `jobstatus.v1`, for the statuses' exchange."""
+    DEAD_LETTER = "dead_letter"
+    """`body` is the `jobrequest.v1` as it came, for the jobs' dead-letter exchange: its infrastructure budget is spent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRow:
-    """A status message that waits for its confirm; `body` is canonical `jobstatus.v1`."""
+    """A message that waits for its confirm."""
 
     row_id: int
     request_id: str
     body: bytes
+    kind: OutboxKind = OutboxKind.STATUS
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Of a dead letter: why, and the history of its attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +192,13 @@ class JobStore(Protocol):
 
     # -- requests become runs -----------------------------------------------------------------------------------
 
-    async def admit(self, requests: Sequence[JobRequestV1]) -> Sequence[Admission]:
-        """Store each request as a run in state PLANNING, once per request id and per idempotency key."""
+    async def admit(
+        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+    ) -> Sequence[Admission]:
+        """Store each request as a run in state PLANNING, once per request id and per idempotency key.
+
+        `bodies` are the requests as they came; whoever has them at hand saves their being encoded again.
+        """
         ...
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
@@ -207,7 +225,7 @@ class JobStore(Protocol):
         ...
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
-        """Prolong the leases of what is held, and the worker's own heartbeat."""
+        """Prolong the leases of what is held, and the worker's own heartbeat (planning lives by that one alone)."""
         ...
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
@@ -248,7 +266,11 @@ class JobStore(Protocol):
     # -- the outcome is told ------------------------------------------------------------------------------------
 
     async def outbox(self, limit: int) -> Sequence[OutboxRow]:
-        """Status messages that wait to be published, oldest first."""
+        """Messages that wait to be published, oldest first.
+
+        Nothing while another opened store publishes them, so that their order is kept: whoever was given rows is
+        the publisher until it has confirmed all there are, or has not asked again for the length of a lease.
+        """
         ...
 
     async def published(self, row_ids: Sequence[int]) -> None:

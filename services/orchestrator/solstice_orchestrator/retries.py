@@ -1,0 +1,28 @@
+"""When the world was wrong: how long to wait before the next attempt, or that there is none. Pure."""
+
+import random
+from typing import Final
+
+from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Reason
+
+RETRY_BASE_SECONDS: Final = 5.0
+RETRY_CAP_SECONDS: Final = 300.0
+
+
+def next_retry(
+    attempts_used: int, reason: Reason, rng: random.Random, *, base_seconds: float = RETRY_BASE_SECONDS
+) -> float | None:
+    """Seconds to wait after `attempts_used` counted attempts (at least one); None when there is to be no other.
+
+    Exponential with full jitter: anywhere between nothing and twice as much as the last time, so that a crowd that
+    failed together does not come back together.
+    """
+    if reason not in INFRASTRUCTURE or attempts_used >= MAX_ATTEMPTS:
+        return None
+    return rng.uniform(0.0, backoff_ceiling(attempts_used, base_seconds))
+
+
+def backoff_ceiling(failures: int, base_seconds: float, cap_seconds: float = RETRY_CAP_SECONDS) -> float:
+    """The longest wait after that many failures in a row (at least one)."""
+    # Bounded before it is raised: a float overflows after some thousand failures.
+    return min(cap_seconds, base_seconds * 2.0 ** min(failures - 1, 64))

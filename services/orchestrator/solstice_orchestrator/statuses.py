@@ -1,0 +1,108 @@
+"""What a transition says to the outside: the words and the canonical bytes of `jobstatus.v1`. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import orjson
+
+from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
+
+RUN_CONTEXT: Final = "solstice"
+_NAME_LIMIT: Final = 255
+_DESCRIPTION_LIMIT: Final = 1000
+
+_SUBJECT: Final = (
+    "source",
+    "repo_url",
+    "commit_sha",
+    "source_name",
+    "repo_full_name",
+    "ref",
+    "change_number",
+    "delivery_id",
+    "traceparent",
+)
+
+_BY_REASON: Final[Mapping[Reason, str]] = {
+    Reason.RELEASED: "Handed back by an orchestrator that shut down; waits for a free slot again",
+    Reason.BACKOFF_OVER: "Waits for a free slot again",
+    Reason.NEEDS_FAILED: "Skipped: a job that it needs did not succeed",
+    Reason.JOB_TIMEOUT: "The job took longer than it may",
+    Reason.CANCEL_REQUESTED: "Cancelled",
+    Reason.INVALID_WORKFLOW: "The workflow cannot be used",
+    Reason.COMMIT_NOT_FOUND: "The commit cannot be found",
+    Reason.NOT_TRUSTED: "Not run: nobody vouches for this code, and nothing here isolates it",
+    Reason.AGENT_LOST: "The orchestrator that ran it is gone",
+    Reason.LEASE_EXPIRED: "The orchestrator that ran it did not renew its lease",
+    Reason.PROVISION_FAILED: "The place to run it could not be prepared",
+    Reason.CHECKOUT_FAILED: "The commit could not be fetched",
+    Reason.EXECUTOR_FAILED: "The executor failed",
+}
+
+
+def subject(request: Mapping[str, object]) -> dict[str, object]:
+    """The fields of a request that every status about it repeats."""
+    return {name: value for name in _SUBJECT if (value := request.get(name)) is not None}
+
+
+def context_of(job_name: str) -> str:
+    """What the commit status of a job is called."""
+    return f"{RUN_CONTEXT}/{job_name}"[:_NAME_LIMIT]
+
+
+def encode_status(about: Mapping[str, object], **fields: object) -> bytes:
+    """Canonical `jobstatus.v1`: what `JobStatusV1(...).encode()` gives, without the cost of a model per message."""
+    document = {"schema_version": "jobstatus.v1", **about}
+    document.update((name, value) for name, value in fields.items() if value is not None)
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:
+    """One sentence for the person who looks at the commit."""
+    match state:
+        case JobState.WAITING if reason not in _BY_REASON:
+            words = f"Waits for a free slot on {runs_on}"
+        case JobState.BLOCKED:
+            words = "Waits for the jobs that it needs"
+        case JobState.APPROVAL:
+            words = "Waits for somebody to approve it"
+        case JobState.RUNNING:
+            words = "Runs" if attempt == 1 else f"Runs, attempt {attempt}"
+        case JobState.SUCCEEDED:
+            words = "Succeeded"
+        case JobState.BACKOFF:
+            words = f"{_BY_REASON[reason]}; it will be tried again"
+        case JobState.ERRORED if reason in _BY_REASON:
+            words = f"{_BY_REASON[reason]} (after {MAX_ATTEMPTS} attempts)"
+        case _:
+            words = _BY_REASON.get(reason, state.value.replace("_", " ").capitalize())
+    return _shortened(f"{words}: {detail}" if detail else words)
+
+
+def detail_of(outcome: Outcome) -> str:
+    """What an outcome has to say beside its state and reason."""
+    if outcome.detail:
+        return outcome.detail
+    if outcome.reason is Reason.STEP_FAILED and outcome.step:
+        return f"step {outcome.step!r} ended with exit code {outcome.exit_code}"
+    if outcome.reason is Reason.STEP_TIMEOUT and outcome.step:
+        return f"step {outcome.step!r} took longer than it may"
+    return ""
+
+
+def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> str:
+    """One sentence about a whole run."""
+    if detail:
+        return _shortened(f"{state.value.replace('_', ' ').capitalize()}: {detail}")
+    if state is RunState.PLANNING:
+        return "Accepted; its workflow will be read next"
+    counted = Counter(jobs)
+    listed = ", ".join(
+        f"{counted[each]} {each.value.replace('_', ' ')}" for each in JobState if counted[each]
+    )
+    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}: {listed}" if jobs else "No jobs"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _DESCRIPTION_LIMIT else text[: _DESCRIPTION_LIMIT - 1] + "…"

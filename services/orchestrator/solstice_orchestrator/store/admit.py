@@ -1,0 +1,148 @@
+"""Requests become runs: a batch in a few statements, each request once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from solstice_common.messages import JobRequestV1
+
+from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, subject
+from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, OutboxKind
+from solstice_orchestrator.store.rows import timestamp
+from solstice_orchestrator.store.transaction import Transaction
+
+_GROUPS: Final = (64, 8, 1)
+"""Rows per statement: few enough texts to stay prepared, and far below SQLite's limit on variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NewRun:
+    """A request on its way into the store."""
+
+    run_id: str
+    request: JobRequestV1
+    body: bytes
+
+
+def admit(
+    transaction: Transaction, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]
+) -> Sequence[Admission]:
+    """Store those that are new; say for each what it became."""
+    new = [
+        _NewRun(run_id=transaction.new_id(), request=request, body=body)
+        for request, body in zip(requests, bodies, strict=True)
+    ]
+    known = _aliases(transaction, [each.request.request_id for each in new])
+    fresh = [each for each in new if each.request.request_id not in known] if known else new
+    if _insert_runs(transaction, fresh) == len(fresh) == len(new):
+        _tell(transaction, new)
+        return [Admitted(run_id=each.run_id) for each in new]
+    stored = _stored(transaction, [each.run_id for each in fresh])
+    _tell(transaction, [each for each in fresh if each.run_id in stored])
+    return [
+        Admitted(run_id=each.run_id)
+        if each.run_id in stored
+        else Duplicate(run_id=_run_of(transaction, each.request))
+        for each in new
+    ]
+
+
+def _insert_runs(transaction: Transaction, new: Sequence[_NewRun]) -> int:
+    """One statement for many rows: SQLite's module gives up the interpreter once per statement, not once per row."""
+    rows = [
+        (
+            each.run_id,
+            each.request.request_id,
+            each.request.idempotency_key,
+            each.request.repo_full_name or each.request.repo_url,
+            each.body,
+            transaction.now,
+        )
+        for each in new
+    ]
+    return insert_many(
+        transaction,
+        "INSERT INTO runs (run_id, request_id, idempotency_key, repository, request, created_at) VALUES",
+        rows,
+        "ON CONFLICT DO NOTHING",
+    )
+
+
+def _tell(transaction: Transaction, new: Sequence[_NewRun]) -> None:
+    at, base = timestamp(transaction.now), transaction.rules.public_url
+    description = describe_run(RunState.PLANNING, "", ())
+    rows = [
+        (
+            OutboxKind.STATUS.value,
+            each.request.request_id,
+            encode_status(
+                subject(each.request.__dict__),
+                status_id=transaction.new_id(),
+                request_id=each.request.request_id,
+                run_id=each.run_id,
+                sequence=1,
+                context=RUN_CONTEXT,
+                state=RunState.PLANNING.value,
+                description=description,
+                occurred_at=at,
+                target_url=base and f"{base}/runs/{each.run_id}",
+            ),
+        )
+        for each in new
+    ]
+    insert_many(transaction, "INSERT INTO outbox (kind, request_id, body) VALUES", rows)
+
+
+def insert_many(transaction: Transaction, head: str, rows: Sequence[tuple[Any, ...]], tail: str = "") -> int:
+    """Insert rows in as few statements as possible; return how many were inserted."""
+    inserted = 0
+    for group in _grouped(rows):
+        marks = ",".join(["(" + ",".join("?" * len(group[0])) + ")"] * len(group))
+        values = [value for row in group for value in row]
+        inserted += transaction.connection.execute(f"{head} {marks} {tail}", values).rowcount
+    return inserted
+
+
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    start = 0
+    for size in _GROUPS:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
+
+
+def _aliases(transaction: Transaction, request_ids: Sequence[str]) -> set[str]:
+    return _among(transaction, "SELECT request_id FROM request_aliases WHERE request_id IN", request_ids)
+
+
+def _stored(transaction: Transaction, run_ids: Sequence[str]) -> set[str]:
+    return _among(transaction, "SELECT run_id FROM runs WHERE run_id IN", run_ids)
+
+
+def _among(transaction: Transaction, head: str, values: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(values), _GROUPS[0]):
+        group = values[start : start + _GROUPS[0]]
+        # Padded to one length, so that the statement stays prepared.
+        padded = [*group, *[group[0]] * (_GROUPS[0] - len(group))]
+        marks = ",".join("?" * len(padded))
+        found.update(row[0] for row in transaction.connection.execute(f"{head} ({marks})", padded))
+    return found
+
+
+def _run_of(transaction: Transaction, request: JobRequestV1) -> str:
+    """The run of a request that is a duplicate; from now on it is found under this request id too."""
+    connection, request_id = transaction.connection, request.request_id
+    known = connection.execute(
+        "SELECT run_id FROM runs WHERE request_id = ?"
+        " UNION ALL SELECT run_id FROM request_aliases WHERE request_id = ?",
+        (request_id, request_id),
+    ).fetchone()
+    if known is not None:
+        return str(known["run_id"])
+    same = connection.execute(
+        "SELECT run_id FROM runs WHERE idempotency_key = ?", (request.idempotency_key,)
+    ).fetchone()
+    connection.execute("INSERT INTO request_aliases VALUES (?, ?)", (request_id, same["run_id"]))
+    return str(same["run_id"])

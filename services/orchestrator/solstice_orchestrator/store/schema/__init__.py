@@ -1,0 +1,1 @@
+"""The store's schema, one file per step: `NNNN_what.sql`."""
