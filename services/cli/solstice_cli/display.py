@@ -1,0 +1,172 @@
+"""How answers look: tables and colours for a terminal, tab-separated whole values for a pipe, JSON when asked."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from solstice_common.api_client import Document
+from solstice_common.messages import parse_timestamp
+
+SHORT: Final[Mapping[str, int]] = {"RUN": 8, "JOB": 8, "COMMIT": 10}
+"""Columns of ids, and how much of one is shown to people."""
+
+STATE_STYLE: Final[Mapping[str, str]] = {
+    "succeeded": "green",
+    "failed": "bold red",
+    "errored": "bold magenta",
+    "timed_out": "red",
+    "cancelled": "yellow",
+    "skipped": "dim",
+    "running": "bold cyan",
+}
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def print_json(document: object) -> None:
+    """One JSON document on standard output."""
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -> None:
+    """One line per run, newest first."""
+    _print_rows(
+        ("RUN", "STATE", "REPOSITORY", "COMMIT", "REF", "EVENT", "AGE", "TOOK"),
+        [
+            (
+                run["run_id"],
+                run["state"],
+                run.get("repo_full_name") or run["repo_url"],
+                run["commit_sha"],
+                run.get("ref") or "",
+                run.get("event") or run["source"],
+                run["created_at"],
+                _seconds(run, now),
+            )
+            for run in runs
+        ],
+        now=now,
+        nothing="No runs yet. Push to a repository whose webhook comes here, or try 'solstice enqueue'.",
+        more="There are more: --all, or --limit N" if more else "",
+    )
+
+
+def print_jobs(jobs: Sequence[Document], *, now: datetime, nothing: str = "No jobs.") -> None:
+    """One line per job, in the order given."""
+    _print_rows(
+        ("JOB", "STATE", "NAME", "RUN", "RUNS ON", "ATTEMPT", "REASON", "AGE", "TOOK"),
+        [
+            (
+                job["job_id"],
+                job["state"],
+                job["name"],
+                job["run_id"],
+                job["runs_on"],
+                str(job["attempt"]),
+                job["reason"],
+                job["created_at"],
+                _seconds(job, now),
+            )
+            for job in jobs
+        ],
+        now=now,
+        nothing=nothing,
+    )
+
+
+def print_facts(facts: Sequence[tuple[str, object]]) -> None:
+    """Names and values, one pair per line; what has no value is left out."""
+    console = Console(soft_wrap=True, highlight=False)
+    width = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        if value not in {None, ""}:
+            text = styled_state(str(value)) if name == "state" else escape(str(value))
+            console.print(f"[bold]{name.ljust(width)}[/bold]{text}")
+
+
+def styled_state(state: str) -> str:
+    """The state in its colour, as rich's markup."""
+    style = STATE_STYLE.get(state)
+    return f"[{style}]{state}[/{style}]" if style else escape(state)
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
+    seconds = max(0, int((now - moment).total_seconds()))
+    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def duration(seconds: float) -> str:
+    """A span for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 05 min`."""
+    if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
+
+
+def now_utc() -> datetime:
+    """The clock of these commands."""
+    return datetime.now(UTC)
+
+
+def _seconds(document: Document, now: datetime) -> str:
+    """How long it ran, or has been running, in seconds; empty when it never started."""
+    if not document.get("started_at"):
+        return ""
+    end = parse_timestamp(document["finished_at"]) if document.get("finished_at") else now
+    return f"{max(0.0, (end - parse_timestamp(document['started_at'])).total_seconds()):.1f}"
+
+
+def _print_rows(
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    now: datetime,
+    nothing: str,
+    more: str = "",
+) -> None:
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            typer.echo("\t".join(row))
+        return
+    if not rows:
+        console.print(nothing, markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, no_wrap=column != "REPOSITORY", overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(_cell(column, value, now) for column, value in zip(columns, row, strict=True)))
+    console.print(table)
+    if more:
+        console.print(more, style="dim", markup=False)
+
+
+def _cell(column: str, value: str, now: datetime) -> str:
+    """A value as a person wants to read it, as rich's markup."""
+    if column in SHORT:
+        return escape(value[: SHORT[column]])
+    match column:
+        case "STATE":
+            return styled_state(value)
+        case "AGE":
+            return age(parse_timestamp(value), now)
+        case "TOOK":
+            return duration(float(value)) if value else ""
+        case "REF":
+            return escape(value.removeprefix("refs/heads/").removeprefix("refs/"))
+        case _:
+            return escape(value)

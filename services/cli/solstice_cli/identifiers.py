@@ -1,0 +1,76 @@
+"""Ids as people type them: whole, or the first letters of exactly one run or job."""
+
+import re
+from typing import Final, Literal
+
+from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.errors import ConfigurationError, ServiceRefused
+
+Kind = Literal["run", "job"]
+
+WHOLE: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+PREFIX: Final = re.compile(r"[0-9a-f][0-9a-f-]{3,}")
+LOOKED_AT: Final = 500
+"""A prefix is looked for among this many of the newest runs and jobs."""
+PAGE: Final = 100
+NOT_FOUND: Final = 404
+
+
+async def find(
+    api: OrchestratorClient, typed: str, kinds: tuple[Kind, ...] = ("run", "job")
+) -> tuple[Kind, Document]:
+    """The run or job that `typed` names: which of the two it is, and the whole of it.
+
+    Raises ConfigurationError when it cannot be an id or fits several, ServiceRefused when nothing fits.
+    """
+    text = typed.strip().lower()
+    if WHOLE.fullmatch(text):
+        for kind in kinds:
+            document = await _get(api, kind, text)
+            if document is not None:
+                return kind, document
+        raise ServiceRefused(NOT_FOUND, "not_found", f"there is no {' or '.join(kinds)} {text} at {api.url}")
+    if not PREFIX.fullmatch(text):
+        raise ConfigurationError(
+            f"{typed!r} is no id: give at least its first four characters (0-9, a-f), "
+            "as 'solstice runs' and 'solstice jobs' show them"
+        )
+    fitting = [(kind, found) for kind in kinds for found in await _ids(api, kind) if found.startswith(text)]
+    if len(fitting) > 1:
+        several = ", ".join(f"{kind} {found}" for kind, found in fitting[:5])
+        raise ConfigurationError(f"{typed!r} fits {len(fitting)} ids: {several}. Type more of it.")
+    if not fitting:
+        raise ServiceRefused(
+            NOT_FOUND,
+            "not_found",
+            f"no {' or '.join(kinds)} id begins with {typed!r} among the newest {LOOKED_AT} at {api.url}: "
+            "give the whole id",
+        )
+    kind, found = fitting[0]
+    document = await _get(api, kind, found)
+    if document is None:
+        raise ServiceRefused(NOT_FOUND, "not_found", f"the {kind} {found} is gone")
+    return kind, document
+
+
+async def _get(api: OrchestratorClient, kind: Kind, identifier: str) -> Document | None:
+    try:
+        return await (api.run(identifier) if kind == "run" else api.job(identifier))
+    except ServiceRefused as refused:
+        if refused.status == NOT_FOUND:
+            return None
+        raise
+
+
+async def _ids(api: OrchestratorClient, kind: Kind) -> list[str]:
+    if kind == "job":
+        return [job["job_id"] for job in await api.jobs(limit=LOOKED_AT)]
+    found: list[str] = []
+    after: str | None = None
+    while len(found) < LOOKED_AT:
+        page = await api.runs(limit=PAGE, after=after)
+        found += [run["run_id"] for run in page["runs"]]
+        after = page.get("next")
+        if after is None:
+            break
+    return found

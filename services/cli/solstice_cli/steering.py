@@ -1,0 +1,62 @@
+"""`solstice cancel`, `rerun`: a person's word about a run."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.commandline import with_settings
+from solstice_common.settings import ClientSettings
+
+from solstice_cli import display
+from solstice_cli.identifiers import find
+from solstice_cli.reading import AsJson
+
+
+@with_settings(ClientSettings)
+def cancel(
+    settings: ClientSettings,
+    *,
+    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning.")],
+    as_json: AsJson = False,
+) -> None:
+    """End a run or a job: at once if it waits, by stopping its processes if it runs."""
+
+    async def ask() -> tuple[str, Document, Document]:
+        async with OrchestratorClient.open(settings.solstice_url) as api:
+            kind, before = await find(api, which)
+            if kind == "run":
+                return kind, before, await api.cancel_run(before["run_id"])
+            return kind, before, await api.cancel_job(before["job_id"])
+
+    kind, before, now = asyncio.run(ask())
+    if as_json:
+        display.print_json(now)
+    elif before.get("finished_at"):
+        typer.echo(f"{kind} {now[f'{kind}_id']} had ended already: {now['state']}")
+    elif now.get("finished_at"):
+        typer.echo(f"{kind} {now[f'{kind}_id']} {now['state']}")
+    else:
+        typer.echo(f"{kind} {now[f'{kind}_id']} is being stopped")
+
+
+@with_settings(ClientSettings)
+def rerun(
+    settings: ClientSettings,
+    *,
+    run: Annotated[str, typer.Argument(help="An id, or its beginning.")],
+    as_json: AsJson = False,
+) -> None:
+    """Build the commit of a run once more, as a new run."""
+
+    async def ask() -> Document:
+        async with OrchestratorClient.open(settings.solstice_url) as api:
+            _, before = await find(api, run, ("run",))
+            return await api.rerun(before["run_id"])
+
+    new = asyncio.run(ask())
+    if as_json:
+        display.print_json(new)
+    else:
+        typer.echo(f"run {new['run_id']} builds {new['commit_sha'][:10]} again")
+        typer.echo(f"  solstice logs -f {new['run_id']}", err=True)
