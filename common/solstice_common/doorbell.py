@@ -7,6 +7,7 @@ interval in case a ring went astray.
 
 import asyncio
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import AsyncIterator
@@ -22,39 +23,56 @@ class Doorbell:
         directory.mkdir(parents=True, exist_ok=True)
 
     def ring(self) -> None:
-        """Wake every listener, in every process. Cheap, never blocks; safe from any thread."""
-        for entry in self._directory.glob("*.fifo"):
-            try:
-                descriptor = os.open(entry, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:
-                # Nobody has it open for reading: its owner died without tidying up.
-                with contextlib.suppress(OSError):
-                    entry.unlink()
-                continue
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                os.write(descriptor, b"!")
-            os.close(descriptor)
+        """Wake every listener, in every process. Cheap, never blocks, never raises; safe from any thread."""
+        with contextlib.suppress(OSError):
+            for entry in self._directory.iterdir():
+                if entry.suffix == ".fifo":
+                    _ring(entry)
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every ring; the listener clears it before it looks."""
+        """An event that is set at every ring; the listener clears it before it looks.
+
+        Raises OSError when the directory cannot hold a FIFO.
+        """
         loop, rung = asyncio.get_running_loop(), asyncio.Event()
         # Opened under a name that no ringer looks for, then renamed: a ringer must not find it without a reader.
         name = uuid.uuid4().hex
         hidden, visible = self._directory / f"{name}.new", self._directory / f"{name}.fifo"
+        self._directory.mkdir(parents=True, exist_ok=True)
         os.mkfifo(hidden, 0o600)
-        descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK)
-        hidden.rename(visible)
-
-        def answer() -> None:
-            with contextlib.suppress(BlockingIOError):
-                os.read(descriptor, 65536)
-            rung.set()
-
-        loop.add_reader(descriptor, answer)
+        descriptor = -1
         try:
+            descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK)
+            hidden.rename(visible)
+
+            def answer() -> None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(descriptor, 65536)
+                rung.set()
+
+            loop.add_reader(descriptor, answer)
             yield rung
         finally:
-            loop.remove_reader(descriptor)
+            hidden.unlink(missing_ok=True)
             visible.unlink(missing_ok=True)
-            os.close(descriptor)
+            if descriptor >= 0:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+
+
+def _ring(fifo: Path) -> None:
+    try:
+        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        # ENXIO: nobody has it open for reading, its owner died without tidying up. Anything else (too many open
+        # files, not our user's) says nothing about the listener: leave its bell alone.
+        if error.errno == errno.ENXIO:
+            with contextlib.suppress(OSError):
+                fifo.unlink()
+        return
+    try:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(descriptor, b"!")
+    finally:
+        os.close(descriptor)

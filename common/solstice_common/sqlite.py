@@ -3,82 +3,120 @@
 The embedded broker, the inbox and the job store all stand on this. A write is durable when its call returns
 (WAL, `synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file:
 SQLite's own lock puts their groups one after the other.
+
+Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction), sqlite.org/rescode.html.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import queue
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
+from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.migrations import Migration, migrate, migrations_of
+
+__all__ = ["Database", "Migration", "Work", "migrations_of", "sqlite_path"]
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
+"""Runs in the database's own thread, inside a transaction that it neither begins nor ends; returns plain values."""
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 MAX_GROUP: Final = 1024
+WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
+"""A write-ahead log that grew beyond this (a reader held it back) is cut back once it has been copied."""
+
+_UNAVAILABLE: Final = frozenset({
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOTADB,
+})  # fmt: skip
+"""The file's or the machine's fault. Any other code is a mistake in our SQL and stays what it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One numbered step of a schema; once released, its text never changes."""
+def sqlite_path(url: str) -> Path:
+    """The file that a `sqlite:` URL names; the one rule for brokers, inboxes and stores.
 
-    version: int
-    sql: str
+    Three slashes and a relative path, or four and an absolute one: `sqlite:///state/broker.db`,
+    `sqlite:////var/lib/solstice/broker.db`. A leading `~` is the home directory. The path is taken as it stands:
+    no percent escapes, no query. Raises ConfigurationError for anything else; memory cannot be shared, so
+    `:memory:` is no file either.
+    """
+    prefix = "sqlite:///"
+    if not url.startswith(prefix):
+        raise ConfigurationError(f"{url!r}: write sqlite:///FILE, or sqlite:////FILE for an absolute path")
+    name = url.removeprefix(prefix)
+    if not name or name.startswith(":") or name.endswith("/") or any(mark in name for mark in "?#\0"):
+        raise ConfigurationError(f"{url!r}: {name!r} is no name of a file")
+    return Path(name).expanduser()
 
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(self.sql.encode()).hexdigest()
 
-
-def migrations_of(package: str) -> tuple[Migration, ...]:
-    """The files `NNNN_what.sql` of a package, in order."""
-    names = sorted(entry.name for entry in files(package).iterdir() if entry.name.endswith(".sql"))
-    return tuple(Migration(int(name[:4]), files(package).joinpath(name).read_text("utf-8")) for name in names)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     work: Work[Any]
-    future: Future[Any] = field(default_factory=Future)
+    future: "asyncio.Future[Any]"
+
+
+_Settled = tuple[_Call, Any, BaseException | None]
+_Calls = queue.SimpleQueue[_Call | None]
 
 
 class Database:
-    """Open with `Database.open`. `write` and `read` may be called from any task of the loop."""
+    """Open with `Database.open`. `write`, `submit` and `read` are called from any task of the loop that opened it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
-        self._writes: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._reads: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._loop = loop
+        self._writes: _Calls = queue.SimpleQueue()
+        self._reads: _Calls = queue.SimpleQueue()
+        self._closed = False
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path, migrations: Sequence[Migration] = ()) -> AsyncIterator["Database"]:
+    async def open(
+        cls,
+        path: Path,
+        migrations: Sequence[Migration] = (),
+        *,
+        busy_seconds: float = BUSY_TIMEOUT_SECONDS,
+    ) -> AsyncIterator["Database"]:
         """Open (and create) the file, bring its schema up to date, and serve calls until left.
 
-        Leaving carries out what was already asked for. Raises StoreUnavailable, SchemaTooNew.
+        `busy_seconds` bounds the wait for another process's write. Leaving carries out what was already asked for;
+        what is asked for later is StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
-        database = cls(path)
-        await asyncio.to_thread(_prepare, path, migrations)
+        database = cls(path, asyncio.get_running_loop())
+        writer, reader = await asyncio.to_thread(_prepare, path, migrations, busy_seconds)
         threads = [
-            threading.Thread(target=database._serve_writes, name=f"sqlite-write:{path.name}", daemon=True),
-            threading.Thread(target=database._serve_reads, name=f"sqlite-read:{path.name}", daemon=True),
+            threading.Thread(
+                target=database._serve_writes, args=(writer,), name=f"sqlite-write:{path.name}", daemon=True
+            ),
+            threading.Thread(
+                target=database._serve_reads, args=(reader,), name=f"sqlite-read:{path.name}", daemon=True
+            ),
         ]
         for thread in threads:
             thread.start()
         try:
             yield database
         finally:
+            database._closed = True
             database._writes.put(None)
             database._reads.put(None)
             for thread in threads:
@@ -88,35 +126,44 @@ class Database:
         """Run `work` inside the next group's transaction; return what it returned once that is durable.
 
         An exception of `work` undoes only `work` and is raised here. StoreUnavailable: nothing was changed.
-        A caller that is cancelled does not undo its work.
+        A caller that is cancelled cannot know whether its work was done.
         """
-        call = _Call(work)
-        self._writes.put(call)
-        result: T = await asyncio.wrap_future(call.future)
-        return result
+        return await self.submit(work)
+
+    def submit(self, work: Work[T]) -> "asyncio.Future[T]":
+        """`write`, begun now and awaited later, or by somebody else; calls take effect in the order submitted."""
+        return self._ask(self._writes, work)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a read-only connection, beside the writes; it sees whole groups only."""
-        call = _Call(work)
-        self._reads.put(call)
-        result: T = await asyncio.wrap_future(call.future)
-        return result
+        return await self._ask(self._reads, work)
 
-    def _serve_writes(self) -> None:
-        with contextlib.closing(_connect(self.path)) as connection:
+    def _ask(self, calls: _Calls, work: Work[T]) -> "asyncio.Future[T]":
+        if self._closed:
+            raise StoreUnavailable(str(self.path), "it was closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        calls.put(_Call(work, future))
+        return future
+
+    def _serve_writes(self, connection: sqlite3.Connection) -> None:
+        with contextlib.closing(connection):
             while group := _next_group(self._writes):
-                _commit_group(connection, self.path, group)
+                self._answer(_commit_group(connection, self.path, group))
 
-    def _serve_reads(self) -> None:
-        with contextlib.closing(_connect(self.path)) as connection:
-            connection.execute("PRAGMA query_only = ON")
+    def _serve_reads(self, connection: sqlite3.Connection) -> None:
+        with contextlib.closing(connection):
             while group := _next_group(self._reads):
                 for call in group:
-                    if call.future.set_running_or_notify_cancel():
-                        _serve_read(connection, self.path, call)
+                    if not call.future.cancelled():
+                        self._answer([_read(connection, self.path, call)])
+
+    def _answer(self, settled: Sequence[_Settled]) -> None:
+        # One wake-up of the loop for the whole group. A loop that is closed has nobody left to answer.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_settle, settled)
 
 
-def _next_group(calls: "queue.SimpleQueue[_Call | None]") -> list[_Call]:
+def _next_group(calls: _Calls) -> list[_Call]:
     """Wait for a call and take whatever else is there; an empty group means: no more will come."""
     group: list[_Call] = []
     call = calls.get()
@@ -133,114 +180,108 @@ def _next_group(calls: "queue.SimpleQueue[_Call | None]") -> list[_Call]:
     return group
 
 
-def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> None:
+def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> Sequence[_Settled]:
     """One transaction for the group; each call's own failure is undone alone."""
-    settled: list[tuple[_Call, Any, BaseException | None]] = []
-    running = [call for call in group if call.future.set_running_or_notify_cancel()]
+    running = [call for call in group if not call.future.cancelled()]
+    settled: list[_Settled] = []
     try:
         connection.execute("BEGIN IMMEDIATE")
         for call in running:
             connection.execute("SAVEPOINT call")
             try:
                 settled.append((call, call.work(connection), None))
-            except sqlite3.OperationalError:
-                raise  # disk full, I/O error: the whole group is undone
-            except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+            except BaseException as error:
+                if not connection.in_transaction:
+                    # A full disk or a failed read may make SQLite undo everything: then nobody's work was done.
+                    raise
                 connection.execute("ROLLBACK TO call")
-                settled.append((call, None, error))
+                settled.append((call, None, _named(path, error)))
             connection.execute("RELEASE call")
         connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        for call in running:
-            call.future.set_exception(StoreUnavailable(str(path), str(error)))
-        return
+    except BaseException as error:  # noqa: BLE001  every caller gets it; the thread must live
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        return [(call, None, StoreUnavailable(str(path), str(error))) for call in running]
+    return settled
+
+
+def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
+    try:
+        connection.execute("BEGIN")
+        try:
+            return call, call.work(connection), None
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+        return call, None, _named(path, error)
+
+
+def _settle(settled: Iterable[_Settled]) -> None:
     for call, result, failure in settled:
+        if call.future.done():
+            continue  # its caller was cancelled
         if failure is None:
             call.future.set_result(result)
         else:
             call.future.set_exception(failure)
 
 
-def _read(connection: sqlite3.Connection, path: Path, work: Work[T]) -> T:
-    try:
-        connection.execute("BEGIN")
-        try:
-            return work(connection)
-        finally:
-            connection.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        raise StoreUnavailable(str(path), str(error)) from error
+def _named(path: Path, error: BaseException) -> BaseException:
+    """The error as callers know it."""
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
+        unavailable = StoreUnavailable(str(path), str(error))
+        unavailable.__cause__ = error
+        return unavailable
+    if isinstance(error, StopIteration):
+        return RuntimeError("the work raised StopIteration")  # a future cannot carry that
+    return error
 
 
-def _serve_read(connection: sqlite3.Connection, path: Path, call: _Call) -> None:
-    try:
-        result = _read(connection, path, call.work)
-    except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
-        call.future.set_exception(error)
-    else:
-        call.future.set_result(result)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
-    )
+def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
     return connection
 
 
-def _prepare(path: Path, migrations: Sequence[Migration]) -> None:
-    """Create the file and apply what is missing, in one transaction, also when several processes start at once."""
+def _prepare(
+    path: Path, migrations: Sequence[Migration], busy_seconds: float
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """Create the file, apply what is missing in one transaction, and connect: a writer and a reader."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(_connect(path)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with contextlib.ExitStack() as opened:
+            writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
+            _use_wal(writer, busy_seconds)
+            writer.execute("BEGIN IMMEDIATE")
             try:
-                _migrate(connection, path, migrations)
+                migrate(writer, path, migrations)
             except BaseException:
-                connection.execute("ROLLBACK")
+                writer.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
+            writer.execute("COMMIT")
+            reader = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
+            reader.execute("PRAGMA query_only = ON")
+            opened.pop_all()
+            return writer, reader
     except (sqlite3.Error, OSError) as error:
-        raise StoreUnavailable(str(path), str(error)) from error
+        named = StoreUnavailable(str(path), str(error)) if isinstance(error, OSError) else _named(path, error)
+        raise named from error
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS schema_migrations"
-        " (version INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at REAL NOT NULL)"
-    )
-    applied = {
-        int(row["version"]): row["checksum"] for row in connection.execute("SELECT * FROM schema_migrations")
-    }
-    known = max((migration.version for migration in migrations), default=0)
-    if applied and max(applied) > known:
-        raise SchemaTooNew(str(path), max(applied), known)
-    for migration in migrations:
-        if migration.version not in applied:
-            for statement in _statements(migration.sql):
-                connection.execute(statement)
-            connection.execute(
-                "INSERT INTO schema_migrations VALUES (?, ?, ?)",
-                (migration.version, migration.checksum, time.time()),
-            )
-        elif applied[migration.version] != migration.checksum:
-            raise ConfigurationError(
-                f"the database {path} was built by another text of migration {migration.version}; "
-                "it belongs to a different build of Solstice CI"
-            )
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script; `executescript` would end the transaction around it."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch the file to a write-ahead log; SQLite does not wait for the lock here by itself."""
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

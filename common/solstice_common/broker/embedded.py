@@ -1,0 +1,333 @@
+"""The broker without a server: one SQLite file with exchanges, queues, acks and dead letters, for the processes of one machine.
+
+Beside `FILE` stand `FILE.bell/` (who wants to be woken) and `FILE.owners/` (who is alive). A consumer that is
+killed gives its messages back within about a second, as soon as another consumer of the file looks.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from solstice_common.broker import embedded_rows as rows
+from solstice_common.broker.headers import refusal_headers
+from solstice_common.broker.lifelines import Lifelines
+from solstice_common.broker.protocol import (
+    BrokerHealth,
+    Delivery,
+    Message,
+    Published,
+    PublishStatus,
+    QueueDepth,
+    new_message_id,
+)
+from solstice_common.delivery import Ack, Refuse, Retry, Verdict
+from solstice_common.doorbell import Doorbell
+from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.sqlite import Database, Work, migrations_of, sqlite_path
+from solstice_common.topology import Topology
+
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 1.0
+"""How often a waiting consumer looks for messages and dead peers without having been woken: well under 0.1 % of a core."""
+TROUBLE_SECONDS: Final = 0.5
+"""The pause before the file is tried again when it could not be written."""
+
+_log = structlog.get_logger(__name__)
+
+_Publish = tuple[Sequence[rows.MessageRow], "asyncio.Future[Sequence[Published]]"]
+
+
+class EmbeddedBroker:
+    """`Broker` on a SQLite file; open with `EmbeddedBroker.open`."""
+
+    def __init__(
+        self, url: str, *, name: str, database: Database, bell: Doorbell, lifelines: Lifelines, owner_id: int
+    ) -> None:
+        self._url = url
+        self.name = name
+        self.bell = bell
+        self._database = database
+        self._lifelines = lifelines
+        self._owner_id = owner_id
+        self._trouble = ""
+        self._closed = False
+        self._waiting: list[_Publish] = []
+        self._sending = False
+        self._sweep_at = 0.0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, name: str) -> AsyncIterator["EmbeddedBroker"]:
+        """The broker in the file that `url` names (`sqlite_path` has the rule), created when it is not there.
+
+        Raises ConfigurationError for a wrong URL, StoreUnavailable when the file cannot be used, SchemaTooNew.
+        """
+        path = sqlite_path(url)
+        migrations = migrations_of("solstice_common.broker.embedded_schema")
+        async with Database.open(path, migrations) as database:
+            bell, lifelines = _beside(path)
+            with lifelines.hold() as token:
+                owner_id = await database.write(partial(rows.add_owner, token=token, name=name))
+                broker = cls(
+                    url, name=name, database=database, bell=bell, lifelines=lifelines, owner_id=owner_id
+                )
+                try:
+                    await broker._return_of_the_lost()
+                    yield broker
+                finally:
+                    broker._close()
+                    with contextlib.suppress(StoreUnavailable):  # if not now, then as after a kill
+                        if await database.write(partial(rows.remove_owner, token=token)):
+                            bell.ring()
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def health(self) -> BrokerHealth:
+        return BrokerHealth(connected=not self._closed, blocked=self._trouble or None, detail=self._trouble)
+
+    async def ready(self, timeout_seconds: float) -> None:  # noqa: ARG002  the contract's; a file needs none
+        """Return at once: an opened file is connected. BrokerUnavailable when it was closed."""
+        if self._closed:
+            raise BrokerUnavailable(self._url, "it was closed")
+
+    async def declare(self, topology: Topology) -> None:
+        await self._once(partial(rows.declare, topology=topology))
+        self.bell.ring()
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        stored = [rows.row_of(message, new_message_id()) for message in messages]
+        if self._closed:
+            return [Published(PublishStatus.UNKNOWN, "the broker was closed")] * len(stored)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Sequence[Published]] = loop.create_future()
+        self._waiting.append((stored, outcome))
+        if not self._sending:
+            # One turn of the loop later, so that whatever else is published in this turn comes along.
+            self._sending = True
+            loop.call_soon(self._send)
+        return await outcome
+
+    @asynccontextmanager
+    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator["EmbeddedConsumer"]:
+        async with self.bell.listen() as rung:
+            consumer_id = await self.persist(partial(rows.add_consumer, owner_id=self._owner_id, queue=queue))
+            consumer = EmbeddedConsumer(self, queue, consumer_id, prefetch, rung)
+            try:
+                yield consumer
+            finally:
+                consumer.close()
+                with contextlib.suppress(StoreUnavailable):  # if not now, then when the broker is left
+                    if await self._database.write(partial(rows.remove_consumer, consumer_id=consumer_id)):
+                        self.bell.ring()
+
+    async def depth(self, queue: str) -> QueueDepth | None:
+        await self.return_of_the_dead()
+        try:
+            return await self._database.read(partial(rows.depth, queue=queue))
+        except StoreUnavailable as error:
+            raise BrokerUnavailable(self._url, error.detail) from error
+
+    def submit(self, work: Work[T]) -> "asyncio.Future[T]":
+        """Begin a write; see `Database.submit`."""
+        return self._database.submit(work)
+
+    async def persist(self, work: Work[T]) -> T:
+        """Write, however often the file has to be tried; StoreUnavailable only once the broker is closed."""
+        while True:
+            try:
+                result = await self._database.submit(work)
+            except StoreUnavailable as error:
+                await self.sit_out(error)
+            else:
+                self.note_trouble(None)
+                return result
+
+    async def sit_out(self, error: StoreUnavailable) -> None:
+        """Pause before the next try; raises `error` when there will be none."""
+        if self._closed:
+            raise error
+        self.note_trouble(error)
+        await asyncio.sleep(TROUBLE_SECONDS)
+
+    def note_trouble(self, error: StoreUnavailable | None) -> None:
+        """Remember, and log when it begins and ends, that the file cannot be written."""
+        if error is not None and not self._trouble:
+            _log.warning("broker.troubled", url=self._url, detail=error.detail)
+        elif error is None and self._trouble:
+            _log.info("broker.recovered", url=self._url)
+        self._trouble = "" if error is None else error.detail
+
+    async def return_of_the_dead(self) -> None:
+        """Give back what processes held that were killed; looks at most once in `LOOK_SECONDS`."""
+        now = asyncio.get_running_loop().time()
+        if now < self._sweep_at:
+            return
+        self._sweep_at = now + LOOK_SECONDS
+        await self._bury(self._lifelines.cut())
+
+    async def _return_of_the_lost(self) -> None:
+        """The same for owners whose lock file is gone as well (somebody tidied the directory)."""
+        tokens = await self._database.read(rows.owner_tokens)
+        await self._bury([token for token in tokens if not self._lifelines.alive(token)])
+
+    async def _bury(self, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            with contextlib.suppress(StoreUnavailable):  # the next look tries again
+                returned = await self._database.write(partial(rows.remove_owner, token=token))
+                self._lifelines.forget(token)
+                _log.info("broker.owner_lost", url=self._url, owner=token, returned=returned)
+                if returned:
+                    self.bell.ring()
+
+    async def _once(self, work: Work[T]) -> T:
+        try:
+            return await self._database.write(work)
+        except StoreUnavailable as error:
+            raise BrokerUnavailable(self._url, error.detail) from error
+
+    def _send(self) -> None:
+        batch, self._waiting = self._waiting, []
+        if not batch:
+            self._sending = False
+            return
+        stored = [row for publish, _ in batch for row in publish]
+        written = self._database.submit(partial(rows.store, rows=stored))
+        written.add_done_callback(partial(self._sent, batch))
+
+    def _sent(self, batch: Sequence[_Publish], written: "asyncio.Future[list[Published]]") -> None:
+        error = written.exception()
+        if isinstance(error, StoreUnavailable):
+            self.note_trouble(error)
+        elif error is None:
+            self.note_trouble(None)
+            if rows.CONFIRMED in written.result():
+                self.bell.ring()
+        start = 0
+        for publish, outcome in batch:
+            end = start + len(publish)
+            if outcome.done():
+                pass  # its caller was cancelled
+            elif error is None:
+                outcome.set_result(written.result()[start:end])
+            elif isinstance(error, StoreUnavailable):
+                outcome.set_result([Published(PublishStatus.UNKNOWN, error.detail)] * len(publish))
+            else:
+                outcome.set_exception(error)
+            start = end
+        if self._closed:
+            self._sending = False
+        else:
+            self._send()
+
+    def _close(self) -> None:
+        self._closed = True
+        for publish, outcome in self._waiting:
+            if not outcome.done():
+                outcome.set_result([Published(PublishStatus.UNKNOWN, "the broker was closed")] * len(publish))
+        self._waiting.clear()
+
+
+class EmbeddedConsumer:
+    """`Consumer` of one queue of the file. Messages are taken when `batch` asks, never hoarded."""
+
+    def __init__(
+        self, broker: EmbeddedBroker, queue: str, consumer_id: int, prefetch: int, rung: asyncio.Event
+    ) -> None:
+        self._broker = broker
+        self._queue = queue
+        self._consumer_id = consumer_id
+        self._prefetch = prefetch
+        self._rung = rung
+        self._unsettled: dict[object, Delivery] = {}
+        self._claim: asyncio.Future[list[Delivery]] | None = None
+
+    async def batch(self) -> Sequence[Delivery]:
+        while True:
+            self._rung.clear()
+            await self._broker.return_of_the_dead()
+            if deliveries := await self._claimed():
+                return deliveries
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._rung.wait()
+
+    async def _claimed(self) -> list[Delivery]:
+        """What is ready now, within the prefetch."""
+        if self._claim is None:
+            credit = self._prefetch - len(self._unsettled)
+            if credit <= 0:
+                return []
+            self._claim = self._broker.submit(
+                partial(rows.claim, queue=self._queue, consumer_id=self._consumer_id, limit=credit)
+            )
+        try:
+            # A cancelled caller leaves the claim under way; the next call gets what it brings.
+            deliveries = await asyncio.shield(self._claim)
+        except StoreUnavailable as error:
+            self._claim = None
+            await self._broker.sit_out(error)
+            return []
+        self._claim = None
+        self._broker.note_trouble(None)
+        self._unsettled.update((delivery.tag, delivery) for delivery in deliveries)
+        return deliveries
+
+    async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
+        acked: list[int] = []
+        retried: list[int] = []
+        refused: list[rows.DeadLetter] = []
+        for delivery, verdict in verdicts:
+            # A message's number may come again once it is settled: what counts is this very delivery.
+            if self._unsettled.get(delivery.tag) is not delivery:
+                continue
+            del self._unsettled[delivery.tag]
+            assert isinstance(delivery.tag, int)  # noqa: S101  ours: `rows.claim` made it
+            match verdict:
+                case Ack():
+                    acked.append(delivery.tag)
+                case Retry():
+                    retried.append(delivery.tag)
+                case Refuse():
+                    refused.append(self._dead_letter(delivery.tag, delivery, verdict))
+        if not (acked or retried or refused):
+            return
+        with contextlib.suppress(StoreUnavailable):  # closed meanwhile: what is not settled comes again
+            await self._broker.persist(
+                partial(
+                    rows.settle,
+                    queue=self._queue,
+                    consumer_id=self._consumer_id,
+                    verdicts=rows.Settlement(acked=acked, retried=retried, refused=refused),
+                )
+            )
+        self._rung.set()
+        if retried or refused:
+            self._broker.bell.ring()
+
+    def close(self) -> None:
+        """Settle nothing any more."""
+        self._unsettled.clear()
+
+    def _dead_letter(self, message: int, delivery: Delivery, refusal: Refuse) -> rows.DeadLetter:
+        headers = refusal_headers(
+            delivery, refusal, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)
+        )
+        return rows.DeadLetter(message=message, headers=headers, message_id=new_message_id())
+
+
+def _beside(path: Path) -> tuple[Doorbell, Lifelines]:
+    try:
+        return Doorbell(path.with_name(f"{path.name}.bell")), Lifelines(path.with_name(f"{path.name}.owners"))
+    except OSError as error:
+        raise StoreUnavailable(str(path), str(error)) from error

@@ -1,0 +1,1 @@
+"""The schema of the embedded broker's file, as numbered migrations."""

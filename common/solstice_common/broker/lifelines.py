@@ -1,0 +1,75 @@
+"""Which processes of this machine are alive, told by locks that the kernel takes back when they end.
+
+Each holder keeps a lock file in a shared directory locked for as long as it lives; however it ends (SIGKILL as well),
+the lock is free at once and whoever looks next knows. A restarted process cannot be mistaken for the old one, as its
+process id could.
+
+Source: flock(2). Not for network file systems, where SQLite's write-ahead log does not work either.
+"""
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_SUFFIX = ".lock"
+
+
+class Lifelines:
+    """The lock files of one shared file; `directory` belongs to them alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def hold(self) -> Iterator[str]:
+        """Live under a fresh token until left."""
+        token = uuid.uuid4().hex
+        # Locked under a name that nobody looks for, then renamed: nobody must find it without its lock.
+        hidden, visible = self._directory / f"{token}.new", self._file(token)
+        descriptor = os.open(hidden, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            hidden.rename(visible)
+            yield token
+        finally:
+            hidden.unlink(missing_ok=True)
+            visible.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def cut(self) -> list[str]:
+        """The tokens whose holders ended without leaving; the same until `forget`."""
+        with contextlib.suppress(FileNotFoundError):
+            return [
+                entry.stem
+                for entry in self._directory.iterdir()
+                if entry.suffix == _SUFFIX and not self.alive(entry.stem)
+            ]
+        return []
+
+    def alive(self, token: str) -> bool:
+        """Whether somebody holds `token`."""
+        try:
+            descriptor = os.open(self._file(token), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # cannot be told (too many open files): nothing is taken from the living by mistake
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def forget(self, token: str) -> None:
+        """Tidy up after a holder that is gone, once nothing refers to it any more."""
+        self._file(token).unlink(missing_ok=True)
+
+    def _file(self, token: str) -> Path:
+        return self._directory / f"{token}{_SUFFIX}"
