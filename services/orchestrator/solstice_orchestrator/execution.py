@@ -1,0 +1,124 @@
+"""One claimed attempt from its start to its stored end: the executor runs it, its log and outcome reach the store."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from solstice_common.errors import StoreUnavailable
+
+from solstice_orchestrator.executors.protocol import Execution, Executor
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.log_buffer import LogBuffer, patiently
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+
+LOG = structlog.get_logger(__name__)
+
+FAREWELL_SECONDS: Final = 10.0
+"""How long a cancelled execution tries to hand its job back; after that the lease does it."""
+
+RELEASED: Final = Outcome(
+    state=JobState.WAITING, reason=Reason.RELEASED, detail="the orchestrator that ran it shut down"
+)
+
+
+async def execute(
+    claim: Claim,
+    *,
+    store: JobStore,
+    executor: Executor,
+    stop: asyncio.Event,
+    clock: Callable[[], float] = time.time,
+    rng: random.Random | None = None,
+) -> None:
+    """Run the attempt, keep its log, record its outcome.
+
+    Set `stop` when somebody cancelled the job: it ends as the executor promises. Cancel the task when the attempt is
+    no longer ours or the grace of a shutdown is over: the processes are killed and the job is released, unless it had
+    ended already, in which case that end is recorded. Raises nothing but CancelledError; a lost attempt, and a store
+    that stays away for the length of a lease, end the execution with a log event, and rescue takes it from there.
+    """
+    chance = rng or random.Random()  # noqa: S311  jitter is no secret
+    log = LogBuffer(claim.key, store, clock, chance)
+    bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
+    bound.info("attempt.started", job=claim.spec.name, runs_on=claim.spec.runs_on)
+    execution = Execution(
+        job_id=claim.key.job_id, attempt=claim.key.number, spec=claim.spec, request=claim.request
+    )
+    label = f"{claim.spec.name} #{claim.key.number}"
+    running = asyncio.create_task(_outcome(executor, execution, log, stop), name=f"run {label}")
+    running.add_done_callback(lambda _: log.close())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
+            await asyncio.wait([running])
+        if log.lost or running.cancelled():
+            bound.warning("attempt.lost", why=log.lost or "stopped")
+            return
+        await _finish(bound, store, claim.key, running.result(), chance)
+    except asyncio.CancelledError:
+        await _farewell(bound, store, claim.key, running, log)
+        raise
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def _outcome(executor: Executor, execution: Execution, log: LogBuffer, stop: asyncio.Event) -> Outcome:
+    """What the executor says; an executor that breaks its promise is an infrastructure failure."""
+    try:
+        return await executor.run(execution, log.write, stop)
+    except Exception as error:
+        LOG.exception("executor.broke", job_id=execution.job_id, attempt=execution.attempt)
+        return Outcome(
+            state=JobState.ERRORED,
+            reason=Reason.EXECUTOR_FAILED,
+            detail=f"the executor broke: {type(error).__name__}: {error}"[:1000],
+        )
+
+
+async def _finish(
+    bound: structlog.typing.FilteringBoundLogger,
+    store: JobStore,
+    key: AttemptKey,
+    outcome: Outcome,
+    rng: random.Random,
+) -> None:
+    try:
+        kept = await patiently(lambda: store.finish(key, outcome), rng)
+    except StoreUnavailable as error:
+        bound.error("attempt.unrecorded", state=outcome.state, reason=outcome.reason, error=str(error))
+        return
+    if kept:
+        bound.info(
+            "attempt.finished",
+            state=outcome.state,
+            reason=outcome.reason,
+            exit_code=outcome.exit_code,
+            step=outcome.step,
+            detail=outcome.detail or None,
+        )
+    else:
+        bound.warning("attempt.lost", why="it was no longer ours when it ended")
+
+
+async def _farewell(
+    bound: structlog.typing.FilteringBoundLogger,
+    store: JobStore,
+    key: AttemptKey,
+    running: asyncio.Task[Outcome],
+    log: LogBuffer,
+) -> None:
+    """We were cancelled: end the processes, then say what is known, within the time there is."""
+    running.cancel()
+    await asyncio.wait([running])
+    outcome = RELEASED if running.cancelled() else running.result()
+    try:
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            if await log.send_rest():
+                kept = await store.finish(key, outcome)
+                bound.info("attempt.handed_back", state=outcome.state, reason=outcome.reason, kept=kept)
+    except (TimeoutError, StoreUnavailable) as error:
+        bound.warning("attempt.unrecorded", state=outcome.state, reason=outcome.reason, error=str(error))

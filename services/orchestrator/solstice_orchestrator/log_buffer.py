@@ -1,0 +1,114 @@
+"""A job's output on its way into the store: gathered for a moment, cut into numbered chunks, sent in order."""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from solstice_common.errors import StoreUnavailable
+
+from solstice_orchestrator.store.protocol import AttemptKey, JobStore, LogChunk
+
+FLUSH_SECONDS: Final = 0.25
+FLUSH_BYTES: Final = 16 * 1024
+CHUNK_BYTES: Final = 64 * 1024
+PENDING_BYTES: Final = 1024 * 1024
+"""Output that waits for the store beyond this makes the executor wait, and thereby the job."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long a store that does not answer is asked again: a lease's length, after which the attempt is not ours."""
+
+
+async def patiently(call: Callable[[], Awaitable[bool]], rng: random.Random) -> bool:
+    """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
+    begun, pause = time.monotonic(), 0.05
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable:
+            if time.monotonic() - begun > PATIENCE_SECONDS:
+                raise
+        await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
+        pause = min(pause * 2, 5.0)
+
+
+class LogBuffer:
+    """Output on its way to the store: gathered for a moment, sent in order, bounded."""
+
+    def __init__(
+        self, key: AttemptKey, store: JobStore, clock: Callable[[], float], rng: random.Random
+    ) -> None:
+        self._key, self._store, self._clock, self._rng = key, store, clock, rng
+        self.lost = ""
+        """Why the attempt is not ours any more; empty while it is."""
+        self._pending = bytearray()
+        self._unsent: deque[LogChunk] = deque()
+        self._sequence = 0
+        self._closed = False
+        self._filled = asyncio.Event()
+        self._full = asyncio.Event()
+        self._drained = asyncio.Event()
+
+    async def write(self, data: bytes) -> None:
+        """Take output; returns late when the store is slower than the job."""
+        if not data:
+            return
+        self._pending += data
+        self._filled.set()
+        if len(self._pending) >= FLUSH_BYTES:
+            self._full.set()
+        while len(self._pending) > PENDING_BYTES:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def close(self) -> None:
+        """No more will be written."""
+        self._closed = True
+        self._filled.set()
+        self._full.set()
+
+    async def send(self, *, lost: Callable[[], object]) -> None:
+        """Send what is written until `close`; calls `lost` when the attempt turns out not to be ours."""
+        while not self.lost:
+            await self._filled.wait()
+            if not self._closed:
+                try:
+                    async with asyncio.timeout(FLUSH_SECONDS):
+                        await self._full.wait()
+                except TimeoutError:
+                    pass
+            if not self._pending and self._closed:
+                return
+            self._cut()
+            try:
+                if not await patiently(self._append, self._rng):
+                    self.lost = "its lease was lost"
+            except StoreUnavailable as error:
+                self.lost = str(error)
+        lost()
+
+    async def send_rest(self) -> bool:
+        """Try once to send what is left; False when the attempt is not ours."""
+        self._cut()
+        return not self.lost and (not self._unsent or await self._append())
+
+    def _cut(self) -> None:
+        """Turn what is pending into chunks."""
+        at = self._clock()
+        for start in range(0, len(self._pending), CHUNK_BYTES):
+            self._sequence += 1
+            data = bytes(self._pending[start : start + CHUNK_BYTES])
+            self._unsent.append(LogChunk(sequence=self._sequence, at=at, data=data))
+        self._pending.clear()
+        self._drained.set()
+        if not self._closed:
+            self._filled.clear()
+            self._full.clear()
+
+    async def _append(self) -> bool:
+        chunks = tuple(self._unsent)
+        kept = await self._store.append_log(self._key, chunks)
+        if kept:
+            self._unsent.clear()
+        return kept
