@@ -1,0 +1,54 @@
+"""The webhook secrets that `solstice up` makes for itself, kept for the next time where only their owner reads them."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import orjson
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import Source
+
+from solstice_cli.local import secrets_file
+
+FORGES: Final = (Source.FORGEJO, Source.GITEA, Source.GITHUB, Source.GITLAB)
+SECRET_BYTES: Final = 24
+OWNER_ONLY: Final = 0o600
+
+
+def kept_secrets() -> dict[Source, str]:
+    """One secret per forge, made and written the first time."""
+    path = secrets_file()
+    found = _read(path)
+    if missing := [forge for forge in FORGES if not found.get(forge)]:
+        found |= {forge: secrets.token_urlsafe(SECRET_BYTES) for forge in missing}
+        _write(path, found)
+    return found
+
+
+def kept_secret(source: Source) -> str | None:
+    """The secret of a forge, if there is one."""
+    return _read(secrets_file()).get(source)
+
+
+def _read(path: Path) -> dict[Source, str]:
+    try:
+        document = orjson.loads(path.read_bytes())
+        return {Source(name): str(secret) for name, secret in document.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"the webhook secrets in {path} cannot be read ({error}): mend the file, or remove it to have new ones made"
+        ) from None
+
+
+def _write(path: Path, found: dict[Source, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(
+            orjson.dumps({forge.value: secret for forge, secret in found.items()}, option=orjson.OPT_INDENT_2)
+        )
+    fresh.replace(path)
