@@ -1,7 +1,27 @@
 """What a forge can say, in our words, whatever forge it was. Pure values."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
+
+
+class IgnoreReason(StrEnum):
+    """Why a genuine delivery asks for nothing; a closed list, for answers, metrics and logs."""
+
+    REF_DELETED = "ref_deleted"
+    """A branch or tag is gone: there is no commit to build."""
+    NOT_A_BRANCH_OR_TAG = "not_a_branch_or_tag"
+    PUSH_FOLLOWS = "push_follows"
+    """A new branch or tag: the forge sends a push for it as well, and that one is built."""
+    NO_NEW_CODE = "no_new_code"
+    """The change request was closed, labelled, reviewed, ...: its head commit is the same as before."""
+    NO_COMMAND = "no_command"
+    """A comment without a command of ours, or not on a change request."""
+    PING = "ping"
+    NOT_A_CODE_EVENT = "not_a_code_event"
+    """Bookkeeping, or made by CI itself: acting on it could go round for ever."""
+    NOT_SUPPORTED_YET = "not_supported_yet"
+    """It could ask for a run, but this version does not act on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +72,9 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignored:
-    """A genuine delivery that asks for nothing. `reason` is one word of a closed list, `detail` for people."""
+    """A genuine delivery that asks for nothing; `detail` is for people."""
 
-    reason: str
+    reason: IgnoreReason
     detail: str
     repo_full_name: str | None = None
 

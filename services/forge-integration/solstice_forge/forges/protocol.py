@@ -36,7 +36,9 @@ class Unsupported:
 class Forge(Protocol):
     """A module of `solstice_forge.forges`."""
 
-    SOURCE: Source
+    @property
+    def SOURCE(self) -> Source:  # noqa: N802  a constant of the module
+        ...
 
     def delivery_id(self, headers: Headers) -> str | None:
         """The forge's id of this delivery; None when the header is missing (400)."""

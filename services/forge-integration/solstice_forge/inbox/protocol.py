@@ -29,6 +29,7 @@ class NewDelivery:
     headers: dict[str, str]
     """Without signatures, tokens and authorization."""
     body: bytes
+    """The JSON text, without secrets."""
     reason: str
     detail: str
     content_key: str | None
@@ -78,6 +79,10 @@ class Inbox(Protocol):
 
     async def backlog(self) -> int:
         """How many requests are pending."""
+        ...
+
+    def relaying(self) -> AbstractAsyncContextManager[None]:
+        """Waits until nobody else relays what is pending, in whatever process, and keeps it so."""
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:

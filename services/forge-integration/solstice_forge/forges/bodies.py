@@ -1,0 +1,25 @@
+"""The JSON text of a delivery, whether it came as JSON or in a form. Pure."""
+
+from urllib.parse import unquote_to_bytes
+
+from solstice_forge.forges.protocol import Headers, Unsupported
+
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+_FIELD = b"payload="
+
+
+def payload_of(headers: Headers, body: bytes, *, form: bool = True) -> bytes | Unsupported:
+    """What to parse; empty when a form has no field `payload`."""
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given == JSON:
+        return body
+    if form and given == FORM:
+        return next((_decoded(field) for field in body.split(b"&") if field.startswith(_FIELD)), b"")
+    wanted = f"{JSON} or {FORM}" if form else JSON
+    return Unsupported(
+        detail=f"the content type is {given or 'missing'}: set it to {wanted} in the forge's webhook settings"
+    )
+
+
+def _decoded(field: bytes) -> bytes:
+    return unquote_to_bytes(field.removeprefix(_FIELD).replace(b"+", b" "))

@@ -1,0 +1,35 @@
+"""Forgejo. The payloads are those of `gitea_family`."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_common.messages import Source
+
+from solstice_forge.events import Event, Ignored, Malformed
+from solstice_forge.forges import gitea_family
+from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+
+SOURCE: Final = Source.FORGEJO
+
+SIGNATURE: Final = "x-forgejo-signature"
+
+
+def delivery_id(headers: Headers) -> str | None:
+    return headers.get("x-forgejo-delivery") or None
+
+
+def event_name(headers: Headers) -> str | None:
+    return headers.get("x-forgejo-event") or None
+
+
+def verify(
+    headers: Headers,
+    body: bytes,
+    secrets: Sequence[str],
+    now: float,  # noqa: ARG001  the same shape as every forge; Forgejo signs no time
+) -> Genuine | Forged | Unsupported:
+    return gitea_family.verify(SIGNATURE, headers, body, secrets)
+
+
+def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
+    return gitea_family.parse(event_name, payload)

@@ -1,0 +1,121 @@
+"""What Gitea and Forgejo have in common: everything but the names of their headers. Pure.
+
+Source: go-gitea/gitea services/webhook/deliver.go, modules/structs/hook.go, services/convert/pull.go;
+forgejo.org/docs/latest/user/webhooks.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
+from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.payloads import (
+    WITHOUT_CODE,
+    Envelope,
+    Number,
+    Payload,
+    Repository,
+    Sha,
+    Text,
+    User,
+    read,
+    read_push,
+)
+from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+from solstice_forge.forges.signatures import check_hex_digest
+
+# Gitea says `synchronized`; GitHub's word is accepted beside it, since the payload imitates GitHub's.
+BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronized", "synchronize"})
+
+
+class Side(Payload):
+    ref: Text
+    sha: Sha
+    repo_id: int | None = None
+    repo: Repository | None = None
+
+
+class PullRequest(Payload):
+    head: Side
+    base: Side
+    draft: bool | None = None
+
+
+class PullRequestPayload(Payload):
+    action: str
+    number: Number
+    pull_request: PullRequest
+    repository: Repository
+    sender: User | None = None
+
+
+def verify(
+    header: str, headers: Headers, body: bytes, secrets: Sequence[str]
+) -> Genuine | Forged | Unsupported:
+    """Signed over the JSON text; a form is decoded first, since not its own bytes are signed."""
+    payload = payload_of(headers, body)
+    if isinstance(payload, Unsupported):
+        return payload
+    problem = check_hex_digest(header, headers.get(header), prefix="", signed=payload, secrets=secrets)
+    return problem or Genuine(payload=payload)
+
+
+def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
+    if event_name == "push":
+        return read_push(payload)
+    envelope = read(Envelope, payload)
+    if isinstance(envelope, Malformed):
+        return envelope
+    if event_name == "pull_request" and envelope.action in BUILD_ACTIONS:
+        return _pull_request(payload)
+    return envelope.ignored(*_why_not(event_name, envelope))
+
+
+def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
+    given = read(PullRequestPayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    head, base = given.pull_request.head, given.pull_request.base
+    return ChangeRequest(
+        repo_full_name=given.repository.full_name,
+        repo_url=given.repository.clone_url,
+        number=given.number,
+        action=given.action,
+        ref=f"refs/pull/{given.number}/head",
+        commit_sha=head.sha,
+        base_ref=base.ref,
+        head_ref=head.ref,
+        is_fork=_is_fork(head, base),
+        head_repo_full_name=head.repo.full_name if head.repo else None,
+        head_repo_url=head.repo.clone_url if head.repo else None,
+        draft=given.pull_request.draft,
+        sender=(given.sender.login if given.sender else None) or None,
+    )
+
+
+def _is_fork(head: Side, base: Side) -> bool | None:
+    """None when the payload does not tell.
+
+    A change request made by pushing to `refs/for/...` (AGit) comes from somebody who may only read, and yet names the
+    base repository as its head; its head ref is `refs/pull/N/head` instead of a branch.
+    """
+    if head.repo is not None and base.repo is not None and head.repo.full_name != base.repo.full_name:
+        return True
+    if head.repo_id is not None and base.repo_id is not None and head.repo_id != base.repo_id:
+        return True
+    known = head.repo is not None and base.repo is not None
+    known = known or (head.repo_id is not None and base.repo_id is not None)
+    return False if known and not head.ref.startswith("refs/") else None
+
+
+def _why_not(event_name: str, envelope: Envelope) -> tuple[IgnoreReason, str]:
+    if event_name in WITHOUT_CODE:
+        return WITHOUT_CODE[event_name]
+    # Reviews are events of their own: pull_request_approved, pull_request_rejected, pull_request_comment.
+    if event_name.startswith("pull_request"):
+        return IgnoreReason.NO_NEW_CODE, f"{event_name} {envelope.action}: no new code"
+    if event_name == "issue_comment" and not envelope.is_command:
+        return IgnoreReason.NO_COMMAND, "no new comment with a command on a pull request"
+    if event_name == "issue_comment" or (event_name, envelope.action) == ("release", "published"):
+        return IgnoreReason.NOT_SUPPORTED_YET, f"{event_name} is not acted on yet"
+    return IgnoreReason.NOT_A_CODE_EVENT, f"{event_name} brings no new code"

@@ -1,0 +1,228 @@
+"""GitLab: gitlab.com and self-managed, project, group and system hooks.
+
+Source: docs.gitlab.com/user/project/integrations/webhooks and .../webhook_events,
+docs.gitlab.com/administration/system_hooks.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_common.messages import Source
+
+from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
+from solstice_forge.forges import standard_webhooks
+from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.payloads import (
+    Number,
+    Payload,
+    Sha,
+    Text,
+    has_command,
+    is_zero,
+    push_event,
+    read,
+)
+from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+from solstice_forge.forges.signatures import check_given, equals_any, wire_bytes
+
+SOURCE: Final = Source.GITLAB
+
+TOKEN: Final = "x-gitlab-token"  # noqa: S105  a header's name
+SYSTEM_HOOK: Final = "System Hook"
+KINDS: Final = {
+    "Push Hook": "push",
+    "Tag Push Hook": "tag_push",
+    "Merge Request Hook": "merge_request",
+    "Note Hook": "note",
+    "Confidential Note Hook": "note",
+    "Release Hook": "release",
+}
+"""What the body calls the events that we look into; a system hook tells its kind only there."""
+
+
+class Project(Payload):
+    path_with_namespace: Text
+    git_http_url: Text
+
+
+class NamedProject(Payload):
+    path_with_namespace: Text | None = None
+
+
+class PushPayload(Payload):
+    ref: Text
+    after: Sha
+    before: str | None = None
+    checkout_sha: Sha | None = None
+    """The commit, also when `after` is an annotated tag; None when the ref was deleted."""
+    project: Project
+    user_username: str | None = None
+
+
+class User(Payload):
+    username: str | None = None
+
+
+class Commit(Payload):
+    id: Sha
+
+
+class MergeRequest(Payload):
+    iid: Number
+    action: str
+    source_branch: Text
+    target_branch: Text
+    source_project_id: int | None = None
+    """None once the fork was deleted."""
+    target_project_id: int
+    source: Project | None = None
+    last_commit: Commit | None = None
+    draft: bool | None = None
+    work_in_progress: bool | None = None
+    """What `draft` was called before GitLab 15."""
+
+
+class MergeRequestPayload(Payload):
+    project: Project
+    object_attributes: MergeRequest
+    user: User | None = None
+
+
+class Attributes(Payload):
+    action: str | None = None
+    oldrev: str | None = None
+    noteable_type: str | None = None
+    note: str | None = None
+
+
+class Envelope(Payload):
+    """What is read of an event that is not built at once."""
+
+    object_kind: str | None = None
+    event_name: str | None = None
+    action: str | None = None
+    project: NamedProject | None = None
+    object_attributes: Attributes | None = None
+
+    def ignored(self, reason: IgnoreReason, detail: str) -> Ignored:
+        return Ignored(
+            reason=reason,
+            detail=detail,
+            repo_full_name=None if self.project is None else self.project.path_with_namespace,
+        )
+
+
+def delivery_id(headers: Headers) -> str | None:
+    """The signed id where there is a signature; else the key that stays the same over GitLab's retries (17.4)."""
+    signed = headers.get(standard_webhooks.ID) if standard_webhooks.SIGNATURE in headers else None
+    return signed or headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid") or None
+
+
+def event_name(headers: Headers) -> str | None:
+    return headers.get("x-gitlab-event") or None
+
+
+def verify(
+    headers: Headers, body: bytes, secrets: Sequence[str], now: float
+) -> Genuine | Forged | Unsupported:
+    """By signature when there is one, else by the secret token.
+
+    A wrong signature is never made good by a right token: whoever knows the token could drop to it. A secret that
+    starts with `whsec_` is a signing token, every other one a secret token.
+    """
+    payload = payload_of(headers, body, form=False)
+    if isinstance(payload, Unsupported):
+        return payload
+    signing = [secret for secret in secrets if secret.startswith(standard_webhooks.TOKEN_PREFIX)]
+    plain = [secret for secret in secrets if secret not in signing]
+    if standard_webhooks.SIGNATURE in headers:
+        problem = standard_webhooks.check(headers, body, signing, now)
+    else:
+        problem = _check_token(headers.get(TOKEN), plain)
+    return problem or Genuine(payload=payload)
+
+
+def _check_token(given: str | None, secrets: Sequence[str]) -> Forged | None:
+    if problem := check_given(TOKEN, given, secrets):
+        return problem
+    matches = equals_any(wire_bytes(given or ""), (secret.encode() for secret in secrets if secret))
+    return None if matches else Forged(detail=f"{TOKEN} does not match")
+
+
+def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
+    if event_name in {"Push Hook", "Tag Push Hook"}:
+        return _push(payload)
+    envelope = read(Envelope, payload)
+    if isinstance(envelope, Malformed):
+        return envelope
+    told_in_body = envelope.event_name or envelope.object_kind
+    kind = told_in_body if event_name == SYSTEM_HOOK else KINDS.get(event_name)
+    return _of_kind(kind, envelope, payload) or envelope.ignored(
+        IgnoreReason.NOT_A_CODE_EVENT, f"{kind or event_name} brings no new code"
+    )
+
+
+def _of_kind(kind: str | None, envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed | None:
+    match kind:
+        case "push" | "tag_push":
+            return _push(payload)
+        case "merge_request":
+            return _merge_request(envelope, payload)
+        case "note":
+            return _note(envelope)
+        case "release" if envelope.action == "create":
+            return envelope.ignored(IgnoreReason.NOT_SUPPORTED_YET, "releases are not acted on yet")
+        case _:
+            return None
+
+
+def _push(payload: bytes) -> Event | Ignored | Malformed:
+    push = read(PushPayload, payload)
+    if isinstance(push, Malformed):
+        return push
+    return push_event(
+        repo_full_name=push.project.path_with_namespace,
+        repo_url=push.project.git_http_url,
+        ref=push.ref,
+        commit_sha=None if is_zero(push.after) else push.checkout_sha,
+        before=push.before,
+        sender=push.user_username,
+    )
+
+
+def _merge_request(envelope: Envelope, payload: bytes) -> ChangeRequest | Ignored | Malformed:
+    attributes = envelope.object_attributes or Attributes()
+    action = attributes.action
+    # An update without the revision before it changed a title, a label, a reviewer.
+    if not (action in {"open", "reopen"} or (action == "update" and attributes.oldrev)):
+        return envelope.ignored(IgnoreReason.NO_NEW_CODE, f"merge request, {action}: no new code")
+    given = read(MergeRequestPayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    request = given.object_attributes
+    if request.last_commit is None:
+        return envelope.ignored(IgnoreReason.NO_NEW_CODE, "the merge request has no commit yet")
+    return ChangeRequest(
+        repo_full_name=given.project.path_with_namespace,
+        repo_url=given.project.git_http_url,
+        number=request.iid,
+        action=request.action,
+        ref=f"refs/merge-requests/{request.iid}/head",
+        commit_sha=request.last_commit.id,
+        base_ref=request.target_branch,
+        head_ref=request.source_branch,
+        is_fork=request.source_project_id != request.target_project_id,
+        head_repo_full_name=request.source.path_with_namespace if request.source else None,
+        head_repo_url=request.source.git_http_url if request.source else None,
+        draft=request.work_in_progress if request.draft is None else request.draft,
+        sender=(given.user.username if given.user else None) or None,
+    )
+
+
+def _note(envelope: Envelope) -> Ignored:
+    note = envelope.object_attributes or Attributes()
+    # GitLab named no action before 16.11; editing a note sent nothing then.
+    is_new = note.action in {None, "create"}
+    if is_new and note.noteable_type == "MergeRequest" and has_command(note.note):
+        return envelope.ignored(IgnoreReason.NOT_SUPPORTED_YET, "commands in comments are not acted on yet")
+    return envelope.ignored(IgnoreReason.NO_COMMAND, "no new comment with a command on a merge request")

@@ -1,0 +1,51 @@
+"""What proves a sender: comparisons in constant time, over bytes, under each of several live secrets. Pure."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+
+from solstice_forge.forges.protocol import Forged
+
+
+def hex_digest(secret: str, signed: bytes) -> str:
+    """HMAC-SHA256 in lower-case hexadecimal digits."""
+    return hmac.digest(secret.encode(), signed, hashlib.sha256).hex()
+
+
+def check_hex_digest(
+    header: str, given: str | None, *, prefix: str, signed: bytes, secrets: Sequence[str]
+) -> Forged | None:
+    """None when `given`, the value of `header`, is `prefix` and the digest of `signed` under a live secret.
+
+    The digits must be lower-case, as every forge sends them: one spelling per signature.
+    """
+    if problem := check_given(header, given, secrets):
+        return problem
+    expected = ((prefix + hex_digest(secret, signed)).encode() for secret in secrets if secret)
+    return (
+        None if equals_any(wire_bytes(given or ""), expected) else Forged(detail=f"{header} does not match")
+    )
+
+
+def check_given(header: str, given: str | None, secrets: Sequence[str]) -> Forged | None:
+    """Refuse what proves nothing: no secret on our side, no value on theirs.
+
+    Gitea and Forgejo send empty signatures when their hook has no secret.
+    """
+    if not any(secrets):
+        return Forged(detail="no secret is set here, so nothing can be believed")
+    if given is None:
+        return Forged(detail=f"{header} is missing: set the secret in the forge's webhook settings")
+    if not given:
+        return Forged(detail=f"{header} is empty: set the secret in the forge's webhook settings")
+    return None
+
+
+def equals_any(given: bytes, expected: Iterable[bytes]) -> bool:
+    """Whether `given` is one of `expected`; all are compared, so that the time does not tell which."""
+    return True in [hmac.compare_digest(given, candidate) for candidate in expected]
+
+
+def wire_bytes(value: str) -> bytes:
+    """The bytes of a header: servers hand them over as Latin-1, and comparing text that is not ASCII raises."""
+    return value.encode("latin-1", "replace")

@@ -1,0 +1,69 @@
+"""The hooks we listen to: a name in the URL, the forge behind it, and the secrets that prove it. Pure.
+
+Each hook has its own URL, so nothing a sender writes chooses how it is verified: Gitea and Forgejo send GitHub's
+headers as well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import SecretStr
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import Source as Origin
+
+from solstice_forge.forges import forgejo, gitea, github, gitlab, standard_webhooks
+from solstice_forge.forges.protocol import Forge
+from solstice_forge.settings import ForgeSettings
+
+FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
+    {forge.SOURCE: forge for forge in (github, forgejo, gitea, gitlab)}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One hook, at `POST /webhooks/{name}`."""
+
+    name: str
+    forge: Forge
+    secrets: tuple[str, ...] = field(repr=False)
+    """All that are live; several while one replaces another."""
+
+
+def sources_of(settings: ForgeSettings) -> Mapping[str, Source]:
+    """The sources whose secret is set, by name; ConfigurationError for a signing token that is none."""
+    secrets = {
+        Origin.GITHUB: _split(settings.github_webhook_secret),
+        Origin.FORGEJO: _split(settings.forgejo_webhook_secret),
+        Origin.GITEA: _split(settings.gitea_webhook_secret),
+        Origin.GITLAB: _split(settings.gitlab_webhook_secret) + _signing_tokens(settings),
+    }
+    return MappingProxyType(
+        {
+            origin.value: Source(name=origin.value, forge=FORGES[origin], secrets=live)
+            for origin, live in secrets.items()
+            if live
+        }
+    )
+
+
+def how_to_configure(name: str) -> str:
+    """What to tell somebody who calls a source that does not exist."""
+    if name not in set(FORGES):
+        return f"there is no source of that name; known are {', '.join(sorted(FORGES))}"
+    also = " or GITLAB_SIGNING_TOKEN" if name == Origin.GITLAB else ""
+    return f"the source {name} has no secret: set {name.upper()}_WEBHOOK_SECRET{also} here and in the forge"
+
+
+def _split(secret: SecretStr) -> tuple[str, ...]:
+    return tuple(secret.get_secret_value().replace(",", " ").split())
+
+
+def _signing_tokens(settings: ForgeSettings) -> tuple[str, ...]:
+    tokens = _split(settings.gitlab_signing_token)
+    if not all(standard_webhooks.key_of(token) for token in tokens):
+        raise ConfigurationError("GITLAB_SIGNING_TOKEN: must be the token GitLab shows, whsec_ and base64")
+    prefix = standard_webhooks.TOKEN_PREFIX
+    return tuple(prefix + token.removeprefix(prefix) for token in tokens)

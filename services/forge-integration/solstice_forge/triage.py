@@ -1,0 +1,104 @@
+"""What one webhook call is: genuine or not, readable or not, and what it asks for. Pure; no byte was written yet."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from solstice_forge.events import Event, Ignored, Malformed
+from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+from solstice_forge.plan import Wanted, plan
+from solstice_forge.sources import Source
+
+MAX_NAME: Final = 255
+_PLAIN: Final = re.compile(rf"[\x21-\x7e]([\x20-\x7e]{{0,{MAX_NAME - 2}}}[\x21-\x7e])?")
+_TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Not taken: `status` is the HTTP answer, `reason` one word of a closed list, `detail` says what to do."""
+
+    status: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Understood:
+    """A genuine delivery and its meaning: `wanted` is None exactly when `event` is Ignored."""
+
+    delivery_id: str
+    event_name: str
+    event: Event | Ignored
+    wanted: Wanted | None
+    payload: bytes
+    """The JSON text."""
+
+
+def triage(
+    source: Source, headers: Headers, body: bytes, *, now: float, verify: bool = True
+) -> Understood | Refused:
+    """What this call to `source` is.
+
+    The signature comes first: nothing else of an unproven body is looked at. Without `verify`, a recorded delivery
+    whose secret or time is gone is read as if it were genuine.
+    """
+    payload = _genuine(source, headers, body, now) if verify else payload_of(headers, body)
+    if isinstance(payload, Unsupported):
+        return Refused(status=415, reason="unsupported_content_type", detail=payload.detail)
+    if isinstance(payload, Refused):
+        return payload
+    delivery_id = _plain(source.forge.delivery_id(headers))
+    event_name = _plain(source.forge.event_name(headers))
+    if delivery_id is None or event_name is None:
+        return _missing("delivery id" if delivery_id is None else "event name", source)
+    event = source.forge.parse(event_name, payload)
+    if isinstance(event, Malformed):
+        return _unusable(event_name, event)
+    wanted = None if isinstance(event, Ignored) else _plan(source, event, headers, delivery_id, now)
+    if isinstance(wanted, Malformed):
+        return _unusable(event_name, wanted)
+    return Understood(
+        delivery_id=delivery_id, event_name=event_name, event=event, wanted=wanted, payload=payload
+    )
+
+
+def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes | Refused | Unsupported:
+    match source.forge.verify(headers, body, source.secrets, now):
+        case Genuine(payload=payload):
+            return payload
+        case Forged(detail=detail):
+            return Refused(status=401, reason="bad_signature", detail=detail)
+        case Unsupported() as unsupported:
+            return unsupported
+
+
+def _plan(source: Source, event: Event, headers: Headers, delivery_id: str, now: float) -> Wanted | Malformed:
+    trace = headers.get("traceparent", "")
+    return plan(
+        event,
+        source=source,
+        delivery_id=delivery_id,
+        received_at=now,
+        traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
+    )
+
+
+def _plain(name: str | None) -> str | None:
+    return name if name is not None and _PLAIN.fullmatch(name) else None
+
+
+def _missing(what: str, source: Source) -> Refused:
+    return Refused(
+        status=400,
+        reason="missing_header",
+        detail=f"the header with the {what} is missing or unusable: is the sender a {source.forge.SOURCE}, "
+        "and does a proxy on the way drop headers?",
+    )
+
+
+def _unusable(event_name: str, malformed: Malformed) -> Refused:
+    return Refused(
+        status=400, reason="malformed", detail=f"this {event_name} cannot be used: {malformed.detail}"
+    )
