@@ -1,7 +1,8 @@
 """Fixtures of every tier: the servers, and what the header says of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 
 import pytest
 
@@ -20,11 +21,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(rabbitmq_flavour: str) -> Iterator[RabbitMQServer]:
+def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
+    """The shared server of a flavour, started when first asked for: for suites that run on other brokers as well."""
+    with ExitStack() as stack:
+        yield cache(lambda flavour: stack.enter_context(shared_rabbitmq(flavour)))
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(rabbitmq_flavour: str, rabbitmq_servers: Callable[[str], RabbitMQServer]) -> RabbitMQServer:
     """A running RabbitMQ, once per flavour and test process; leave it running and use a vhost of it."""
     assert rabbitmq_flavour in FLAVOURS
-    with shared_rabbitmq(rabbitmq_flavour) as server:
-        yield server
+    return rabbitmq_servers(rabbitmq_flavour)
 
 
 @pytest.fixture
