@@ -1,0 +1,118 @@
+"""Signed webhooks by the thousand, and an HTTP client that costs little enough to share two cores with the server."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SECRET = "a-secret-of-the-bench"
+BODY_BYTES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`latency_seconds` runs from the moment the request was due, so a queue in front of the server counts."""
+
+    status: int
+    latency_seconds: float
+
+
+def push(number: int, repository: str = "https://forge.example/river/otter.git") -> tuple[bytes, str]:
+    """A Forgejo push of about 10 KB that is not like any other, and its commit."""
+    commit = hashlib.sha1(f"{number}-{uuid.uuid4()}".encode(), usedforsecurity=False).hexdigest()
+    return push_of(commit, repository, ref=f"refs/heads/topic-{number}"), commit
+
+
+def push_of(commit: str, repository: str, *, ref: str) -> bytes:
+    """A Forgejo push of that commit, padded to the size of a common one."""
+    message = "A change"
+    document = {
+        "ref": ref,
+        "before": "0" * 40,
+        "after": commit,
+        "compare_url": "",
+        "commits": [{"id": commit, "message": message}],
+        "head_commit": {"id": commit, "message": message},
+        "repository": {
+            "id": 7,
+            "name": "otter",
+            "full_name": "river/otter",
+            "clone_url": repository,
+            "html_url": repository.removesuffix(".git"),
+            "default_branch": "main",
+        },
+        "pusher": {"login": "marten", "username": "marten"},
+        "sender": {"login": "marten", "username": "marten"},
+    }
+    padding = "x" * (BODY_BYTES - len(json.dumps(document)))
+    return json.dumps({**document, "commits": [{"id": commit, "message": message + padding}]}).encode()
+
+
+def request_bytes(body: bytes, *, host: str = "127.0.0.1") -> bytes:
+    """The whole HTTP/1.1 request, signed as Forgejo signs, under a fresh delivery id."""
+    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    head = (
+        "POST /webhooks/forgejo HTTP/1.1\r\n"
+        f"Host: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"X-Forgejo-Event: push\r\nX-Forgejo-Delivery: {uuid.uuid4()}\r\nX-Forgejo-Signature: {signature}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def flood(port: int, requests: Sequence[bytes], *, connections: int) -> list[Answer]:
+    """Send all requests as fast as the answers come, over that many kept-alive connections."""
+    waiting = iter(requests)
+    answers: list[Answer] = []
+
+    async def worker() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            for request in waiting:
+                answer = await _exchange(reader, writer, request, due=time.perf_counter())
+                answers.append(answer)
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(connections):
+            group.create_task(worker())
+    return answers
+
+
+async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) -> list[Answer]:
+    """Send each request at its own moment, whatever became of the ones before (open loop)."""
+    free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    answers: list[Answer] = []
+    began = time.perf_counter()
+
+    async def send(number: int, request: bytes) -> None:
+        due = began + number / per_second
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        reader, writer = free.pop() if free else await asyncio.open_connection("127.0.0.1", port)
+        answers.append(await _exchange(reader, writer, request, due=due))
+        free.append((reader, writer))
+
+    async with asyncio.TaskGroup() as group:
+        for number, request in enumerate(requests):
+            group.create_task(send(number, request))
+    for _, writer in free:
+        writer.close()
+        await writer.wait_closed()
+    return answers
+
+
+async def _exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, *, due: float
+) -> Answer:
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            await reader.readexactly(int(value))
+    return Answer(int(head.split(b" ", 2)[1]), time.perf_counter() - due)

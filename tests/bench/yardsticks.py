@@ -1,0 +1,137 @@
+"""What our figures are held against: the plainest correct program on each stretch of the line, nothing clever.
+
+Each is what a careful engineer writes from the library's own documentation in an afternoon.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+
+@asynccontextmanager
+async def channel(url: str) -> AsyncIterator[AbstractChannel]:
+    """A channel with confirms whose unroutable publishes raise."""
+    connection = await aio_pika.connect_robust(url)
+    try:
+        yield await connection.channel(publisher_confirms=True, on_return_raises=True)
+    finally:
+        await connection.close()
+
+
+async def declare(url: str, exchange: str, queue: str, routing_key: str) -> None:
+    """A durable quorum queue behind a direct exchange."""
+    async with channel(url) as opened:
+        direct = await opened.declare_exchange(exchange, aio_pika.ExchangeType.DIRECT, durable=True)
+        work = await opened.declare_queue(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        await work.bind(direct, routing_key)
+
+
+async def publish(url: str, exchange: str, routing_key: str, bodies: Sequence[bytes], in_flight: int) -> None:
+    """Publish all with confirms, mandatory and persistent, with `in_flight` publishes under way."""
+    async with channel(url) as opened:
+        direct = await opened.get_exchange(exchange)
+        waiting = iter(bodies)
+
+        async def worker() -> None:
+            for body in waiting:
+                await direct.publish(
+                    aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT),
+                    routing_key,
+                    mandatory=True,
+                )
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(in_flight):
+                group.create_task(worker())
+
+
+async def consume(url: str, queue: str, count: int, prefetch: int) -> None:
+    """Consume `count` messages and ack each; nothing is decoded, nothing stored."""
+    async with channel(url) as opened:
+        await opened.set_qos(prefetch_count=prefetch)
+        work = await opened.get_queue(queue)
+        done, left = asyncio.Event(), count
+
+        async def handle(message: AbstractIncomingMessage) -> None:
+            nonlocal left
+            await message.ack()
+            left -= 1
+            if left == 0:
+                done.set()
+
+        await work.consume(handle)
+        await done.wait()
+
+
+def naive_app(url: str, exchange: str, routing_key: str, secret: bytes) -> Starlette:
+    """A webhook receiver that checks, parses and awaits one confirmed publish for each request."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with channel(url) as opened:
+            app.state.exchange = await opened.get_exchange(exchange)
+            yield
+
+    async def receive(request: Request) -> Response:
+        body = await request.body()
+        wanted = hmac.new(secret, body, hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(wanted, request.headers.get("x-forgejo-signature", "")):
+            return JSONResponse({"error": "bad signature"}, status_code=401)
+        push = json.loads(body)
+        message = {
+            "repo_url": push["repository"]["clone_url"],
+            "commit_sha": push["after"],
+            "ref": push["ref"],
+            "delivery_id": request.headers["x-forgejo-delivery"],
+        }
+        await request.app.state.exchange.publish(
+            aio_pika.Message(json.dumps(message).encode(), delivery_mode=aio_pika.DeliveryMode.PERSISTENT),
+            routing_key,
+            mandatory=True,
+        )
+        return JSONResponse({"ok": True}, status_code=202)
+
+    return Starlette(routes=[Route("/webhooks/forgejo", receive, methods=["POST"])], lifespan=lifespan)
+
+
+async def naive_consumer(url: str, queue: str, database: Path, count: int, prefetch: int) -> None:
+    """Consume `count` messages: one transaction and one ack for each, then hand it to the dispatcher's queue."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(
+        "CREATE TABLE jobs (delivery_id TEXT PRIMARY KEY, body TEXT NOT NULL, state TEXT NOT NULL)"
+    )
+    dispatch: asyncio.Queue[str] = asyncio.Queue()
+    try:
+        async with channel(url) as opened:
+            await opened.set_qos(prefetch_count=prefetch)
+            work = await opened.get_queue(queue)
+
+            async def handle(message: AbstractIncomingMessage) -> None:
+                job = json.loads(message.body)
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(
+                    "INSERT INTO jobs VALUES (?, ?, 'waiting')", (job["delivery_id"], message.body.decode())
+                )
+                connection.execute("COMMIT")
+                await message.ack()
+                dispatch.put_nowait(job["delivery_id"])
+
+            await work.consume(handle)
+            for _ in range(count):
+                await dispatch.get()
+    finally:
+        connection.close()
