@@ -41,12 +41,11 @@ async def follow_run(
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
             following: set[str] = set()
-            async for _ in events:
-                # The event says that something changed; the run is asked for, so that its jobs are there.
-                run = await api.run(run_id)
+            async for event in events:
+                run = event.data
                 if changed:
                     changed(run)
-                jobs = run.get("jobs", [])
+                jobs = run["jobs"]
                 for job in jobs:
                     if write and job["job_id"] not in following and job["state"] not in NEVER_RAN:
                         following.add(job["job_id"])

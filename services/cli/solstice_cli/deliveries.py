@@ -1,30 +1,29 @@
-"""Deliveries as the forges send them, made here: for trying things, never mistaken for a real one. Pure."""
+"""Deliveries as the forges send them, made here: for trying things without a forge. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import orjson
-from solstice_common.api_client import Document
 from solstice_common.messages import Source
-from solstice_forge.forges.signatures import hex_digest
+from solstice_forge.forges.samples import SENDER, push_body, push_event_name
+from solstice_forge.forges.signing import sign
 
 EventName = Literal["push", "pull_request"]
 
-SENDER: Final = "somebody"
-ZERO: Final = "0" * 40
+BASE_BRANCH = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
-    """What the delivery is to tell."""
+class Change:
+    """What the delivery is to tell: a ref of a repository now points at this commit."""
 
     repo_url: str
     repo_full_name: str
     ref: str
     commit_sha: str
     number: int = 1
-    """Of the pull request, where the event is one."""
+    """Of the pull or merge request, where the event is one."""
 
     @property
     def branch(self) -> str:
@@ -35,123 +34,67 @@ class Push:
 class SignedDelivery:
     """Headers and body, ready to be posted."""
 
-    delivery_id: str
     headers: Mapping[str, str]
     body: bytes
 
 
 def signed_delivery(
-    source: Source, event: EventName, push: Push, *, secret: str, delivery_id: str
+    source: Source, event: EventName, change: Change, *, secret: str, delivery_id: str, now: float
 ) -> SignedDelivery:
-    """The delivery of that forge for that event, signed with `secret`."""
-    if source is Source.GITLAB:
-        return _gitlab(event, push, secret, delivery_id)
-    document = _push(push) if event == "push" else _pull_request(push)
-    body = orjson.dumps(document)
-    digest = hex_digest(secret, body)
-    forge = {"github": "GitHub", "gitea": "Gitea", "forgejo": "Forgejo"}[source.value]
-    headers = {
-        "content-type": "application/json",
-        "user-agent": "solstice-webhook-send",
-        f"X-{forge}-Event": event,
-        f"X-{forge}-Delivery": delivery_id,
-    }
-    if source is Source.GITHUB:
-        headers["X-Hub-Signature-256"] = f"sha256={digest}"
-    else:
-        headers[f"X-{forge}-Signature"] = digest
-    return SignedDelivery(delivery_id=delivery_id, headers=headers, body=body)
-
-
-def _repository(push: Push) -> Document:
-    owner, _, name = push.repo_full_name.rpartition("/")
-    return {
-        "id": 1,
-        "name": name,
-        "full_name": push.repo_full_name,
-        "owner": {"login": owner},
-        "clone_url": push.repo_url,
-        "default_branch": "main",
-        "private": False,
-    }
-
-
-def _push(push: Push) -> Document:
-    commit = {"id": push.commit_sha, "message": "A commit", "added": [], "modified": [], "removed": []}
-    return {
-        "ref": push.ref,
-        "before": ZERO,
-        "after": push.commit_sha,
-        "commits": [commit],
-        "head_commit": commit,
-        "repository": _repository(push),
-        "pusher": {"login": SENDER, "name": SENDER},
-        "sender": {"login": SENDER},
-    }
-
-
-def _pull_request(push: Push) -> Document:
-    repository = _repository(push)
-    return {
-        "action": "opened",
-        "number": push.number,
-        "pull_request": {
-            "number": push.number,
-            "title": "A change",
-            "draft": False,
-            "head": {"ref": push.branch, "sha": push.commit_sha, "repo_id": 1, "repo": repository},
-            "base": {"ref": "main", "sha": ZERO, "repo_id": 1, "repo": repository},
-        },
-        "repository": repository,
-        "sender": {"login": SENDER},
-    }
-
-
-def _gitlab(event: EventName, push: Push, secret: str, delivery_id: str) -> SignedDelivery:
-    project = {
-        "id": 1,
-        "path_with_namespace": push.repo_full_name,
-        "git_http_url": push.repo_url,
-        "default_branch": "main",
-    }
-    document: Document
+    """The delivery that `source` would make of a push, or of a pull or merge request that was opened."""
     if event == "push":
-        name, kind = "Push Hook", "push"
-        document = {
-            "event_name": kind,
-            "before": ZERO,
-            "after": push.commit_sha,
-            "checkout_sha": push.commit_sha,
-            "ref": push.ref,
-            "user_username": SENDER,
-            "commits": [{"id": push.commit_sha, "message": "A commit"}],
-            "total_commits_count": 1,
-        }
+        name = push_event_name(source, change.ref)
+        body = push_body(
+            source,
+            repo_url=change.repo_url,
+            repo_full_name=change.repo_full_name,
+            ref=change.ref,
+            sha=change.commit_sha,
+        )
+    elif source is Source.GITLAB:
+        name, body = "Merge Request Hook", _merge_request(change)
     else:
-        name, kind = "Merge Request Hook", "merge_request"
-        document = {
-            "event_type": kind,
+        name, body = "pull_request", _pull_request(change)
+    headers = sign(source, secret, event=name, body=body, delivery_id=delivery_id, now=now)
+    return SignedDelivery(headers=headers, body=body)
+
+
+def _pull_request(change: Change) -> bytes:
+    repository = {"full_name": change.repo_full_name, "clone_url": change.repo_url}
+    side = {"repo_id": 1, "repo": repository}
+    return orjson.dumps(
+        {
+            "action": "opened",
+            "number": change.number,
+            "pull_request": {
+                "draft": False,
+                "head": {"ref": change.branch, "sha": change.commit_sha, **side},
+                "base": {"ref": BASE_BRANCH, "sha": "0" * len(change.commit_sha), **side},
+            },
+            "repository": repository,
+            "sender": {"login": SENDER},
+        }
+    )
+
+
+def _merge_request(change: Change) -> bytes:
+    project = {"path_with_namespace": change.repo_full_name, "git_http_url": change.repo_url}
+    return orjson.dumps(
+        {
+            "object_kind": "merge_request",
+            "event_type": "merge_request",
             "user": {"username": SENDER},
+            "project": project,
             "object_attributes": {
-                "iid": push.number,
+                "iid": change.number,
                 "action": "open",
-                "source_branch": push.branch,
-                "target_branch": "main",
+                "source_branch": change.branch,
+                "target_branch": BASE_BRANCH,
                 "source_project_id": 1,
                 "target_project_id": 1,
                 "source": project,
-                "target": project,
-                "last_commit": {"id": push.commit_sha, "message": "A commit"},
+                "last_commit": {"id": change.commit_sha},
                 "draft": False,
             },
         }
-    headers = {
-        "content-type": "application/json",
-        "user-agent": "solstice-webhook-send",
-        "X-Gitlab-Event": name,
-        "X-Gitlab-Event-UUID": delivery_id,
-        "Idempotency-Key": delivery_id,
-        "X-Gitlab-Token": secret,
-    }
-    body = orjson.dumps({"object_kind": kind, **document, "project": project})
-    return SignedDelivery(delivery_id=delivery_id, headers=headers, body=body)
+    )

@@ -10,9 +10,8 @@ Kind = Literal["run", "job"]
 
 WHOLE: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PREFIX: Final = re.compile(r"[0-9a-f][0-9a-f-]{3,}")
-LOOKED_AT: Final = 500
-"""A prefix is looked for among this many of the newest runs and jobs."""
-PAGE: Final = 100
+LOOKED_AT: Final = 200
+"""A prefix is looked for among this many of the newest runs and jobs: as many as the API tells at once."""
 NOT_FOUND: Final = 404
 
 
@@ -65,12 +64,4 @@ async def _get(api: OrchestratorClient, kind: Kind, identifier: str) -> Document
 async def _ids(api: OrchestratorClient, kind: Kind) -> list[str]:
     if kind == "job":
         return [job["job_id"] for job in await api.jobs(limit=LOOKED_AT)]
-    found: list[str] = []
-    after: str | None = None
-    while len(found) < LOOKED_AT:
-        page = await api.runs(limit=PAGE, after=after)
-        found += [run["run_id"] for run in page["runs"]]
-        after = page.get("next")
-        if after is None:
-            break
-    return found
+    return [run["run_id"] for run in (await api.runs(limit=LOOKED_AT))["runs"]]

@@ -58,7 +58,7 @@ def jobs(
     settings: ClientSettings,
     *,
     run: Annotated[str | None, typer.Argument(help="Only of this run (id, or its beginning).")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="At most so many.")] = 50,
     state: Annotated[str | None, typer.Option("--state", "-s", help="Only in this state.")] = None,
     as_json: AsJson = False,
 ) -> None:

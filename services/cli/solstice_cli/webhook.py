@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import time
 import uuid
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,7 +16,7 @@ from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
 
 from solstice_cli import display
-from solstice_cli.deliveries import EventName, Push, SignedDelivery, signed_delivery
+from solstice_cli.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_cli.secrets import kept_secret
 
 app = typer.Typer(
@@ -70,9 +71,10 @@ def send(
     delivery = signed_delivery(
         source,
         _event(event),
-        _push(repo_url, ref, sha, repo_full_name),
+        _change(repo_url, ref, sha, repo_full_name),
         secret=secret,
         delivery_id=delivery_id or str(uuid.uuid4()),
+        now=time.time(),
     )
     target = url if urlsplit(url).path not in {"", "/"} else f"{url.rstrip('/')}/webhooks/{source.value}"
     response = asyncio.run(_post(target, delivery))
@@ -117,7 +119,7 @@ def _event(typed: str) -> EventName:
             raise ConfigurationError(f"--event {typed!r}: choose push or pull_request")
 
 
-def _push(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> Push:
+def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> Change:
     """What to tell, completed from the folder where the repository is one of this machine."""
     folder = Path(repo_url).resolve() if "://" not in repo_url else None
     if folder is not None:
@@ -131,7 +133,7 @@ def _push(repo_url: str, ref: str | None, sha: str | None, full_name: str | None
     if not ref.startswith("refs/"):
         ref = f"refs/heads/{ref}"
     path = urlsplit(repo_url).path.strip("/").removesuffix(".git")
-    return Push(
+    return Change(
         repo_url=repo_url,
         repo_full_name=full_name or "/".join(path.split("/")[-2:]),
         ref=ref,
