@@ -1,0 +1,103 @@
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from solstice_cli import display
+from solstice_common.api_client import FINAL_STATES, Document
+from solstice_orchestrator.jobs import FINAL, JobState, RunState
+
+NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("ago", "shown"),
+    [
+        (timedelta(seconds=-5), "0s"),
+        (timedelta(seconds=59), "59s"),
+        (timedelta(seconds=60), "1m"),
+        (timedelta(minutes=59, seconds=59), "59m"),
+        (timedelta(hours=23), "23h"),
+        (timedelta(days=8), "8d"),
+    ],
+    ids=str,
+)
+def test_age_is_told_in_the_largest_unit_that_fits(ago: timedelta, shown: str) -> None:
+    assert display.age(NOW - ago, NOW) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.9, "59 s"), (185, "3 min 05 s"), (7500, "2 h 05 min")],
+)
+def test_duration_is_told_as_people_say_it(seconds: float, shown: str) -> None:
+    assert display.duration(seconds) == shown
+
+
+def test_client_and_orchestrator_agree_on_what_is_final() -> None:
+    assert {state.value for state in FINAL} == FINAL_STATES
+    assert {state.value for state in RunState if state.final} == FINAL_STATES
+
+
+def test_every_final_state_has_a_look_of_its_own() -> None:
+    assert {state.value for state in JobState if state.final} <= set(display.STATE_STYLE)
+
+
+def run(**changes: object) -> Document:
+    return {
+        "run_id": "0193e0a0-0000-7000-8000-000000000001",
+        "state": "succeeded",
+        "repo_url": "https://forge.example/acme/anvil.git",
+        "repo_full_name": "acme/anvil",
+        "commit_sha": "c" * 40,
+        "ref": "refs/heads/main",
+        "event": "push",
+        "source": "forgejo",
+        "created_at": "2026-01-31T11:58:00.000Z",
+        "started_at": "2026-01-31T11:58:01.000Z",
+        "finished_at": "2026-01-31T11:58:03.500Z",
+        **changes,
+    }
+
+
+def test_a_pipe_gets_whole_values_between_tabs(capsys: pytest.CaptureFixture[str]) -> None:
+    display.print_runs([run()], now=NOW)
+    assert capsys.readouterr().out.rstrip("\n").split("\t") == [
+        "0193e0a0-0000-7000-8000-000000000001",
+        "succeeded",
+        "acme/anvil",
+        "c" * 40,
+        "refs/heads/main",
+        "push",
+        "2026-01-31T11:58:00.000Z",
+        "2.5",
+    ]
+
+
+def test_a_pipe_gets_nothing_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    display.print_runs([], now=NOW)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+    display.print_runs([run(ref="refs/heads/[bold]x")], now=NOW)
+    # Without colour there is still bold and dim.
+    heading, row = re.sub(r"\x1b\[[12]?m|\x1b\[0m", "", capsys.readouterr().out).splitlines()
+    assert heading.split()[:3] == ["RUN", "STATE", "REPOSITORY"]
+    assert row.split() == [
+        *("0193e0a0", "succeeded", "acme/anvil", "cccccccccc", "[bold]x"),
+        *("push", "2m", "2.5", "s"),
+    ]
+
+
+def test_colour_is_left_out_when_nobody_wants_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    display.print_runs([run()], now=NOW)
+    assert "\x1b[3" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    display.print_runs([run()], now=NOW)
+    assert "\x1b[3" not in capsys.readouterr().out

@@ -1,0 +1,85 @@
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from solstice_common.broker import Published, PublishStatus
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import JobRequestV1, Source
+from solstice_common.settings import BrokerSettings
+from solstice_forge.enqueue import Wish, advice, job_request
+
+NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+WISH = Wish(repo_url="https://forge.example/acme/anvil.git", commit_sha="c" * 40)
+
+
+def made(wish: Wish, new_id: int = 1) -> JobRequestV1:
+    return job_request(wish, now=NOW, new_id=uuid.UUID(int=new_id))
+
+
+def test_wish_becomes_a_manual_request() -> None:
+    request = made(
+        replace(WISH, runs_on="linux", workflow_job_id="lint", priority="high", ref="refs/heads/main")
+    )
+    assert request.source is Source.MANUAL
+    assert (request.repo_url, request.commit_sha) == (WISH.repo_url, WISH.commit_sha)
+    assert (request.runs_on, request.workflow_job_id, request.priority) == ("linux", "lint", "high")
+    assert request.submitted_at == "2026-01-31T12:00:00.000Z"
+    assert request.trusted
+
+
+def test_what_was_not_said_does_not_travel() -> None:
+    assert b"workflow_path" not in made(WISH).encode()
+
+
+def test_same_key_is_the_same_request() -> None:
+    wish = replace(WISH, idempotency_key="nightly-2026-01-31")
+    assert made(wish, 1).request_id == made(wish, 2).request_id
+
+
+def test_without_a_key_every_command_is_a_new_request_with_a_key_of_its_own() -> None:
+    first, second = made(WISH, 1), made(WISH, 2)
+    assert first.request_id != second.request_id
+    assert made(replace(WISH, idempotency_key=first.idempotency_key)).request_id == first.request_id
+
+
+def test_capital_digits_of_a_commit_are_the_same_commit() -> None:
+    assert made(replace(WISH, commit_sha="ABCDEF" + "0" * 34)).commit_sha == "abcdef" + "0" * 34
+
+
+def test_a_folder_becomes_its_url(tmp_path: Path) -> None:
+    folder = tmp_path / "a repository"
+    folder.mkdir()
+    assert made(replace(WISH, repo_url=str(folder))).repo_url == folder.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("wish", "word"),
+    [
+        (replace(WISH, commit_sha="c0ffee"), "git rev-parse HEAD"),
+        (replace(WISH, commit_sha="z" * 40), "commit_sha"),
+        (replace(WISH, repo_url="ext::sh -c evil"), "repo_url"),
+        (replace(WISH, repo_url="git@forge.example:acme/anvil.git"), "ssh://git@host/path"),
+        (replace(WISH, runs_on="no spaces"), "runs_on"),
+        (replace(WISH, workflow_path="../elsewhere"), "workflow_path"),
+    ],
+    ids=["short sha", "no hex", "helper program", "scp form", "label", "path outside"],
+)
+def test_wrong_option_is_named(wish: Wish, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        made(wish)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (PublishStatus.UNROUTABLE, ["solstice.jobs", "jobrequest.v1", "topology show"]),
+        (PublishStatus.REJECTED, ["solstice.jobs.v1", "orchestrator"]),
+        (PublishStatus.UNKNOWN, ["--idempotency-key 00000000-0000-0000-0000-000000000001"]),
+    ],
+)
+def test_advice_says_what_happened_and_what_to_do(status: PublishStatus, words: list[str]) -> None:
+    text = advice(Published(status, "the broker's word"), made(WISH), BrokerSettings())
+    assert text.startswith(f"{status.value}: ")
+    assert [word for word in [*words, "the broker's word"] if word not in text] == []
