@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from solstice_orchestrator.web.ansi import MAX_LINE, Row, Terminal, nearest, palette_css, rgb
 
@@ -153,6 +153,7 @@ FRAGMENTS = st.one_of(
 TAG = re.compile(r'<span class="[a-z0-9 -]+">|</span>')
 
 
+@settings(deadline=None)
 @given(st.lists(FRAGMENTS, max_size=30).map("".join))
 def test_nothing_a_job_prints_is_markup(text: str) -> None:
     for row in rows_of(text):
@@ -164,6 +165,7 @@ def test_nothing_a_job_prints_is_markup(text: str) -> None:
         assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", row.html)
 
 
+@settings(deadline=None)
 @given(st.lists(FRAGMENTS, max_size=20))
 def test_cuts_change_nothing(pieces: list[str]) -> None:
     whole = rows_of("".join(pieces))
@@ -174,6 +176,7 @@ def test_cuts_change_nothing(pieces: list[str]) -> None:
     assert cut[: len(whole)] == whole
 
 
+@settings(deadline=None)
 @given(st.lists(FRAGMENTS, max_size=6).map("".join))
 def test_cuts_after_every_character_change_nothing(text: str) -> None:
     terminal = Terminal()

@@ -5,9 +5,9 @@ spellings (`38;5;n`, `38:2::r:g:b`). RGB is shown in the nearest of the 256 colo
 Content-Security-Policy without inline styles. Cursor movements, titles, links and the rest are dropped.
 """
 
-import re
 # ruff: noqa: PLR2004  the numbers are those of the specification
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -131,6 +131,11 @@ class Terminal:
         if self._line or self._shown:
             self._end_line()
         self._done.append(Row(number=None, html=escape(text), text=text))
+
+    @property
+    def line_is_open(self) -> bool:
+        """Whether the last row handed out may still change."""
+        return self._shown
 
     def take(self) -> Update | None:
         """What changed since the last call; None when nothing did."""

@@ -1,0 +1,87 @@
+"""What the orchestrator serves over HTTP: pages for people, API v1 for programs, health and metrics."""
+
+from collections.abc import Callable, Collection
+from time import time
+from urllib.parse import urlsplit
+
+import structlog
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.web.api import Api, answer
+from solstice_orchestrator.web.guard import Guard
+from solstice_orchestrator.web.health import Health
+from solstice_orchestrator.web.pages import Pages
+from solstice_orchestrator.web.refusals import Refusal
+from solstice_orchestrator.web.sse import Streams
+
+log = structlog.get_logger(__name__)
+
+_CODES = {404: "not_found", 405: "method_not_allowed", 503: "unavailable"}
+
+
+def create_app(
+    *,
+    store: JobStore,
+    broker_health: Callable[[], BrokerHealth],
+    metrics: Metrics,
+    version: str,
+    public_url: str | None = None,
+    allowed_hosts: Collection[str] = (),
+    streams: Streams | None = None,
+    clock: Callable[[], float] = time,
+) -> Starlette:
+    """The whole application.
+
+    It answers to loopback names, `allowed_hosts` (names without port) and the host of `public_url`. Whoever serves it
+    calls `streams.close()` before shutting down, else open event streams keep the server until its grace is over.
+    """
+    streams = Streams() if streams is None else streams
+    pages = Pages(store, streams, version=version, clock=clock)
+    public_host = urlsplit(public_url).hostname if public_url else None
+    hosts = {*allowed_hosts, *([public_host] if public_host else [])}
+
+    def refused(request: Request, status: int, code: str, message: str) -> Response:
+        if request.url.path.startswith("/api/"):
+            return answer({"error": {"code": code, "message": message}}, status=status)
+        return pages.error(status, message)
+
+    def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101  registered for nothing else
+        if isinstance(error, Refusal):
+            return refused(request, error.status_code, error.code, error.detail)
+        code = _CODES.get(error.status_code, "error")
+        response = refused(request, error.status_code, code, f"{request.url.path}: {error.detail}.")
+        response.headers.update(error.headers or {})
+        return response
+
+    def on_store_unavailable(request: Request, error: Exception) -> Response:
+        return refused(request, 503, "unavailable", f"{error}. Nothing was changed; try again later.")
+
+    def on_bug(request: Request, error: Exception) -> Response:
+        log.error("web.request_failed", path=request.url.path, method=request.method, exc_info=error)
+        return refused(request, 500, "internal", "Something broke here; the orchestrator's log says what.")
+
+    return Starlette(
+        routes=[
+            *Health(store, broker_health, metrics, version).routes(),
+            Mount("/api/v1", routes=Api(store, streams).routes()),
+            *pages.routes(),
+            Mount("/static", StaticFiles(packages=[("solstice_orchestrator.web", "static")])),
+        ],
+        middleware=[Middleware(Guard, allowed_hosts=hosts)],
+        exception_handlers={
+            HTTPException: on_http_error,
+            StoreUnavailable: on_store_unavailable,
+            Exception: on_bug,
+        },
+    )

@@ -1,0 +1,102 @@
+"""Who may talk to us: an answer to DNS rebinding and to forms on other people's sites.
+
+There are no accounts yet and the server listens on loopback only, so any web page in the user's browser is the
+attacker to think of. A page that rebinds its name to 127.0.0.1 gives itself away by `Host`, one that posts here by
+`Origin` or `Sec-Fetch-Site`, which a page cannot forge (Fetch standard, section 3.2; W3C Fetch Metadata).
+"""
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: with it browsers send "Origin: null" on our own forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+_READING: Final = frozenset({"GET", "HEAD"})
+
+
+class Guard:
+    """ASGI middleware: refuses strangers with 403 (421 for a foreign Host), adds the security headers to every answer."""
+
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str]) -> None:
+        self._app = app
+        self._allowed = frozenset(host.lower() for host in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, method: str, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return _refused(
+                421,
+                "foreign_host",
+                f"This server is not {host!r}; if it should be, set PUBLIC_URL to say so.",
+            )
+        if method in _READING:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and not self._is_same(origin, host):
+            return _refused(403, "foreign_origin", f"A page of {origin!r} may not change anything here.")
+        if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+            return _refused(403, "foreign_origin", "A page of another site may not change anything here.")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = _hostname(host)
+        return name is not None and (name in self._allowed or _is_loopback(name))
+
+    def _is_same(self, origin: str, host: str) -> bool:
+        scheme, separator, place = origin.partition("://")
+        # Behind a proxy Host may be ours and Origin the public one: then it is one that we were told of.
+        return (
+            bool(separator)
+            and scheme in {"http", "https"}
+            and (place.lower() == host.lower() or _hostname(place) in self._allowed)
+        )
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname if host and not set(host) & set("/?#@\\ ") else None
+    except ValueError:
+        return None
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _refused(status: int, code: str, message: str) -> Response:
+    body = orjson.dumps({"error": {"code": code, "message": message}})
+    return Response(body, status, media_type="application/json")

@@ -1,0 +1,70 @@
+"""What watches us asks: are you alive, can you work, what have you done."""
+
+from collections.abc import Callable
+
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_orchestrator.metrics import CONTENT_TYPE, Metrics
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.web.api import answer
+
+
+class Health:
+    """`/healthz`, `/readyz` and `/metrics`."""
+
+    def __init__(
+        self, store: JobStore, broker_health: Callable[[], BrokerHealth], metrics: Metrics, version: str
+    ) -> None:
+        self._store = store
+        self._broker_health = broker_health
+        self._metrics = metrics
+        self._version = version
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/healthz", self.alive),
+            Route("/readyz", self.ready),
+            Route("/metrics", self.metrics),
+        ]
+
+    async def alive(self, _: Request) -> Response:
+        """We answer, so we are; nothing else is looked at."""
+        return answer({"status": "ok"})
+
+    async def ready(self, _: Request) -> Response:
+        """200 when store and broker answer, else 503 that names what is missing."""
+        checks = {"store": await self._store_check(), "broker": _broker_check(self._broker_health())}
+        missing = {name: detail for name, detail in checks.items() if detail is not None}
+        document = {
+            "status": "not_ready" if missing else "ready",
+            "version": self._version,
+            "missing": missing,
+        }
+        return answer(document, status=503 if missing else 200)
+
+    async def metrics(self, _: Request) -> Response:
+        """Prometheus' text form; without the store's gauges while the store does not answer."""
+        try:
+            counts = await self._store.counts()
+        except StoreUnavailable:
+            counts = {}
+        return Response(
+            self._metrics.render(counts, self._broker_health()), headers={"Content-Type": CONTENT_TYPE}
+        )
+
+    async def _store_check(self) -> str | None:
+        try:
+            await self._store.counts()
+        except StoreUnavailable as unavailable:
+            return str(unavailable)
+        return None
+
+
+def _broker_check(health: BrokerHealth) -> str | None:
+    if not health.connected:
+        return health.detail or "not connected"
+    return f"blocked: {health.blocked}" if health.blocked is not None else None

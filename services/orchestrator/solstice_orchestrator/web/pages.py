@@ -1,0 +1,235 @@
+"""The pages: runs, one run, one job with its live log. Complete without JavaScript; `static/app.js` keeps them fresh."""
+
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.store.protocol import JobStore, JobView
+from solstice_orchestrator.web import words
+from solstice_orchestrator.web.ansi import Update, palette_css
+from solstice_orchestrator.web.api import (
+    asked_attempt,
+    asked_position,
+    asked_state,
+    ended_document,
+    known_job,
+    stream,
+)
+from solstice_orchestrator.web.following import (
+    BATCH,
+    MAX_JOBS,
+    Ended,
+    NewAttempt,
+    Piece,
+    Position,
+    follow_log,
+)
+from solstice_orchestrator.web.refusals import limit, not_found
+from solstice_orchestrator.web.rows import LogRows, Paint, paint
+from solstice_orchestrator.web.sse import Event, Events, Streams
+from solstice_orchestrator.web.views import document, rfc3339
+
+PER_PAGE: Final = 30
+
+
+class Pages:
+    """What a person's browser asks for."""
+
+    def __init__(
+        self, store: JobStore, streams: Streams, *, version: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._streams = streams
+        self._clock = clock
+        self._templates = _environment(version)
+        self._palette = palette_css()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", self.runs),
+            Route("/runs/{run_id}", self.run),
+            Route("/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
+            Route("/runs/{run_id}/rerun", self.rerun, methods=["POST"]),
+            Route("/jobs/{job_id}", self.job),
+            Route("/jobs/{job_id}/log/html-events", self.log_events),
+            Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/static/palette.css", self.palette),
+        ]
+
+    async def runs(self, request: Request) -> Response:
+        """Runs, newest first."""
+        repository = (request.query_params.get("repository") or "").strip()
+        state = asked_state(request, RunState)
+        after = request.query_params.get("after") or None
+        page = await self._store.runs(
+            limit=limit(request, PER_PAGE), after=after, repository=repository or None, state=state
+        )
+        asked = {"repository": repository, "state": state.value if state else ""}
+        older = urlencode({name: value for name, value in (asked | {"after": page.next}).items() if value})
+        return self._page(
+            "runs.html",
+            runs=page.runs,
+            repository=repository,
+            state=state,
+            states=list(RunState),
+            after=after,
+            older=f"/?{older}" if page.next else None,
+        )
+
+    async def run(self, request: Request) -> Response:
+        """One run with its jobs."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.run(run_id)
+        if run is None:
+            raise not_found("run", run_id)
+        jobs = await self._store.jobs(run_id=run_id, limit=MAX_JOBS)
+        return self._page("run.html", run=run, jobs=jobs, asked=request.query_params.get("asked"))
+
+    async def job(self, request: Request) -> Response:
+        """One job with the newest rows of its log."""
+        job = await known_job(self._store, request)
+        run = await self._store.run(job.run_id)
+        if run is None:
+            raise not_found("run", job.run_id)
+        pinned = asked_attempt(request, job)
+        attempts = await self._store.attempts(job.job_id)
+        shown = pinned or job.attempt
+        is_over = job.state.final or shown < job.attempt
+        log = await paint(self._store, job.job_id, shown, ended=is_over)
+        return self._page(
+            "job.html",
+            run=run,
+            job=job,
+            siblings=await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS),
+            attempts=attempts,
+            shown=shown,
+            log=log,
+            hidden=_hidden_before(log),
+            stream=None if is_over else _stream_url(job, log, pinned),
+            version_of_job=_version(job),
+            asked=request.query_params.get("asked"),
+        )
+
+    async def log_events(self, request: Request) -> Response:
+        """The log as rows of safe HTML, as they come and change."""
+        job = await known_job(self._store, request)
+        start, pinned = asked_position(request, job)
+        return stream(request, _html_events(self._store, self._streams, job.job_id, start, pinned))
+
+    async def cancel_job(self, request: Request) -> Response:
+        """The button of a page without JavaScript: do it, then show the page again."""
+        job_id = request.path_params["job_id"]
+        job = await self._store.cancel_job(job_id)
+        if job is None:
+            raise not_found("job", job_id)
+        return RedirectResponse(f"/jobs/{job.job_id}?asked=cancel", 303)
+
+    async def cancel_run(self, request: Request) -> Response:
+        """The same for a whole run."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.cancel_run(run_id)
+        if run is None:
+            raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}?asked=cancel", 303)
+
+    async def rerun(self, request: Request) -> Response:
+        """The same commit again; leads to the new run."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.rerun(run_id)
+        if run is None:
+            raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def palette(self, _: Request) -> Response:
+        """The colours of the log."""
+        return Response(self._palette, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
+
+    def error(self, status: int, message: str) -> Response:
+        """A page that says what is wrong and where to go."""
+        return self._page("error.html", http_status=status, code=status, message=message)
+
+    def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
+        text = self._templates.get_template(template).render(now=self._clock(), **values)
+        return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
+
+
+def _environment(version: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("solstice_orchestrator.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"version": version, "words": words, "rfc3339": rfc3339}
+    return environment
+
+
+async def _html_events(
+    store: JobStore, streams: Streams, job_id: str, start: Position | None, pinned: int | None
+) -> Events:
+    log = LogRows()
+    if start is not None:
+        await _catch_up(store, job_id, log, start)
+    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
+        async for what in told:
+            match what:
+                case Piece():
+                    position = Position(what.attempt, what.chunks[-1].sequence)
+                    yield _rows_event(position, await log.add(what.chunks))
+                case NewAttempt():
+                    log = LogRows()
+                    yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
+                case JobView():
+                    yield Event(name="job", data={"version": _version(what)})
+                case Ended():
+                    yield Event(name="end", data=ended_document(what))
+                case None:
+                    yield None
+
+
+async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: Position) -> None:
+    """Bring `log` to where the client is: colours and line numbers depend on everything before."""
+    while log.sequence < start.sequence:
+        page = await store.log(
+            job_id,
+            attempt=start.attempt,
+            after=log.sequence,
+            limit=min(BATCH, start.sequence - log.sequence),
+        )
+        known = [chunk for chunk in page.chunks if chunk.sequence <= start.sequence] if page else []
+        if not known:
+            return
+        await log.add(known)
+
+
+def _rows_event(position: Position, update: Update | None) -> Event | None:
+    if update is None:
+        return None
+    rows = [{"n": row.number, "html": row.html} for row in update.rows]
+    return Event(name="rows", id=str(position), data={"first": update.first, "rows": rows})
+
+
+def _hidden_before(log: Paint) -> int:
+    """How many of the job's own lines come before the first row shown."""
+    return next((row.number - 1 for row in log.rows if row.number is not None), 0)
+
+
+def _stream_url(job: JobView, log: Paint, pinned: int | None) -> str:
+    query: Mapping[str, object] = {"after": log.position} | ({"attempt": pinned} if pinned else {})
+    return f"/jobs/{job.job_id}/log/html-events?{urlencode(query)}"
+
+
+def _version(job: JobView) -> str:
+    """Changes with everything that a page says of a job."""
+    return format(zlib.crc32(orjson.dumps(document(job))), "08x")

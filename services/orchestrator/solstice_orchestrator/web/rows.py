@@ -1,0 +1,90 @@
+"""A job's log as rows for a page: decoded, coloured, with what is missing said aloud."""
+
+import asyncio
+import codecs
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from solstice_orchestrator.store.protocol import JobStore, LogChunk
+from solstice_orchestrator.web.ansi import Row, Terminal, Update
+from solstice_orchestrator.web.following import BATCH, Position
+
+MAX_ROWS: Final = 2000
+"""Rows of the first paint; the newest ones, since that is where a job says what went wrong."""
+MAX_PAINT: Final = 2_000_000
+"""Characters of HTML in the first paint."""
+_LONG: Final = 32 * 1024
+"""Bytes above which rendering leaves the event loop to others."""
+
+
+def utf8() -> codecs.IncrementalDecoder:
+    """Decodes bytes however they were cut; what is no UTF-8 becomes U+FFFD."""
+    return codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+
+@dataclass(slots=True)
+class LogRows:
+    """One attempt's chunks, in order, become updates of rows. The same chunks give the same rows in any batches."""
+
+    sequence: int = 0
+    _decoder: codecs.IncrementalDecoder = field(default_factory=utf8)
+    _terminal: Terminal = field(default_factory=Terminal)
+
+    @property
+    def line_is_open(self) -> bool:
+        """Whether the last row of the last update may still change."""
+        return self._terminal.line_is_open
+
+    async def add(self, chunks: Sequence[LogChunk]) -> Update | None:
+        """What changed with these chunks; a jump in their sequence becomes a remark."""
+        if sum(len(chunk.data) for chunk in chunks) > _LONG:
+            return await asyncio.to_thread(self._add, chunks)
+        return self._add(chunks)
+
+    def end(self) -> Update | None:
+        """The attempt is over: a character that never became whole is shown as such."""
+        self._terminal.feed(self._decoder.decode(b"", final=True))
+        return self._terminal.take()
+
+    def _add(self, chunks: Sequence[LogChunk]) -> Update | None:
+        for chunk in chunks:
+            if chunk.sequence != self.sequence + 1:
+                self._terminal.feed(self._decoder.decode(b"", final=True))
+                self._terminal.remark(
+                    f"Output is missing here: pieces {self.sequence + 1} to {chunk.sequence - 1} were never stored."
+                )
+            self.sequence = chunk.sequence
+            self._terminal.feed(self._decoder.decode(chunk.data))
+        return self._terminal.take()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paint:
+    """The newest rows of a log as it was at `position`; `first` is the index of the first of them."""
+
+    position: Position
+    first: int
+    rows: Sequence[Row]
+
+
+async def paint(store: JobStore, job_id: str, attempt: int, *, ended: bool) -> Paint:
+    """What a page shows of an attempt's log before anything is live."""
+    rows, log = deque[Row](maxlen=MAX_ROWS), LogRows()
+    total = 0
+    while attempt:
+        page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)
+        update = await log.add(page.chunks) if page and page.chunks else log.end() if ended else None
+        if update:
+            while rows and total > update.first:
+                rows.pop()
+                total -= 1
+            rows.extend(update.rows)
+            total += len(update.rows)
+        if not page or not page.chunks:
+            break
+    size = sum(len(row.html) for row in rows)
+    while size > MAX_PAINT:
+        size -= len(rows.popleft().html)
+    return Paint(position=Position(attempt, log.sequence), first=total - len(rows), rows=list(rows))

@@ -1,0 +1,50 @@
+"""The JSON of API v1: a view's fields under their own names, times as RFC 3339, states as strings. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from solstice_common.messages import format_timestamp
+
+from solstice_orchestrator.store.protocol import AttemptView, JobView, LogChunk, RunView
+
+Document = dict[str, Any]
+
+
+def document(view: RunView | JobView | AttemptView) -> Document:
+    """One view as a JSON object."""
+    return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
+
+
+def run_document(run: RunView, jobs: Iterable[JobView]) -> Document:
+    """A run with its `jobs`."""
+    return document(run) | {"jobs": [document(job) for job in jobs]}
+
+
+def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
+    """A job with its `attempts`."""
+    return document(job) | {"attempts": [document(attempt) for attempt in attempts]}
+
+
+def chunk_document(chunk: LogChunk, text: str) -> Document:
+    """A piece of log; `text` is what its bytes mean after those of the pieces before."""
+    return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "text": text}
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since the epoch as `2026-01-31T12:00:00.000Z`."""
+    return format_timestamp(datetime.fromtimestamp(seconds, UTC))
+
+
+def _value(name: str, value: object) -> object:
+    match value:
+        case Enum():
+            return value.value
+        case float() | int() if name.endswith("_at"):
+            return rfc3339(value)
+        case Sequence() if not isinstance(value, str):
+            return list(value)
+        case _:
+            return value

@@ -1,0 +1,162 @@
+"""How things are said on the pages: states, reasons, times, names and links. Pure."""
+
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Reason, RunState
+from solstice_orchestrator.store.protocol import JobView, RunView
+
+STATE_WORDS: Final = MappingProxyType(
+    {
+        "planning": "Planning",
+        "blocked": "Blocked",
+        "waiting": "Waiting",
+        "backoff": "Retry soon",
+        "approval": "Needs approval",
+        "running": "Running",
+        "succeeded": "Succeeded",
+        "failed": "Failed",
+        "errored": "Errored",
+        "cancelled": "Cancelled",
+        "timed_out": "Timed out",
+        "skipped": "Skipped",
+    }
+)
+TONES: Final = MappingProxyType(
+    {
+        "succeeded": "good",
+        "failed": "bad",
+        "errored": "bad",
+        "timed_out": "bad",
+        "running": "busy",
+        "planning": "busy",
+        "backoff": "warn",
+        "approval": "warn",
+    }
+)
+"""The colour family of a state; the others are calm. Never the only sign: icon and word say the same."""
+
+_REASONS: Final = MappingProxyType(
+    {
+        Reason.COMPLETED: "Every step ended well.",
+        Reason.STEP_FAILED: "A step ended with an error.",
+        Reason.JOB_TIMEOUT: "It took longer than the job's time limit.",
+        Reason.STEP_TIMEOUT: "A step took longer than its time limit.",
+        Reason.CANCEL_REQUESTED: "Somebody cancelled it.",
+        Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
+        Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",
+        Reason.COMMIT_NOT_FOUND: "The repository or the commit could not be found.",
+        Reason.NOT_TRUSTED: "The code is a stranger's, and nothing here isolates it.",
+        Reason.AGENT_LOST: "The orchestrator that ran it disappeared.",
+        Reason.LEASE_EXPIRED: "The orchestrator that ran it stopped renewing its lease.",
+        Reason.PROVISION_FAILED: "The place to run it could not be prepared.",
+        Reason.CHECKOUT_FAILED: "The commit could not be fetched.",
+        Reason.EXECUTOR_FAILED: "The executor broke.",
+    }
+)
+
+
+def state_words(state: JobState | RunState) -> str:
+    """`Timed out`."""
+    return STATE_WORDS.get(state.value, state.value)
+
+
+def tone(state: JobState | RunState) -> str:
+    """`good`, `bad`, `busy`, `warn` or `calm`."""
+    return TONES.get(state.value, "calm")
+
+
+def reason_words(job: JobView) -> str:
+    """One sentence that says why the job is where it is."""
+    why = _REASONS.get(job.reason, "")
+    match job.state:
+        case JobState.BLOCKED:
+            why = f"Waits for {_listed(job.needs)}." if job.needs else "Waits for the jobs it needs."
+        case JobState.WAITING:
+            why = f"Waits for a free slot of {job.runs_on}."
+        case JobState.BACKOFF:
+            why = f"{why} It will be tried again (at most {MAX_ATTEMPTS} times)."
+        case JobState.APPROVAL:
+            why = "Waits for somebody to approve it."
+        case JobState.RUNNING:
+            why = f"Runs step “{job.step}”." if job.step else "Runs now."
+        case JobState.FAILED if job.step:
+            code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
+            why = f"Step “{job.step}” ended{code}."
+        case _:
+            pass
+    return why
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 14 min`, `3 d 4 h`; as in `static/app.js`."""
+    whole = int(max(0.0, seconds))
+    if whole < 60:  # noqa: PLR2004  a minute
+        return f"{seconds:.1f} s" if 0 < seconds < 9.95 else f"{whole} s"  # noqa: PLR2004  a digit more says nothing
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 60:  # noqa: PLR2004  an hour
+        return f"{minutes} min {whole % 60} s"
+    return f"{hours} h {minutes % 60} min" if hours < 24 else f"{days} d {hours % 24} h"  # noqa: PLR2004  a day
+
+
+def ago(seconds: float) -> str:
+    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`; as in `static/app.js`."""
+    if seconds < 45:  # noqa: PLR2004  nobody counts these
+        return "just now"
+    for size, unit in ((86400, "d"), (3600, "h")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{max(1, int(seconds // 60))} min ago"
+
+
+def absolute(seconds: float) -> str:
+    """`2026-01-31 12:00:00 UTC`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def repository(run: RunView) -> str:
+    """`owner/name`, else what the URL ends with."""
+    return (
+        run.repo_full_name or run.repo_url.rstrip("/").rpartition("/")[2].removesuffix(".git") or run.repo_url
+    )
+
+
+def ref_words(run: RunView) -> str:
+    """`main`, `tag v1`, `#7`; empty when nobody said."""
+    if run.change_number is not None:
+        return f"#{run.change_number}"
+    ref = run.ref or ""
+    if ref.startswith("refs/tags/"):
+        return f"tag {ref.removeprefix('refs/tags/')}"
+    return ref.removeprefix("refs/heads/")
+
+
+def commit_link(run: RunView) -> str | None:
+    """The commit at the forge; None when the repository is not on the web."""
+    base = _web_base(run)
+    return base and f"{base}/{'-/' if run.source == 'gitlab' else ''}commit/{quote(run.commit_sha)}"
+
+
+def change_link(run: RunView) -> str | None:
+    """The pull or merge request at the forge."""
+    base, kinds = _web_base(run), {"github": "pull", "gitlab": "-/merge_requests"}
+    if base is None or run.change_number is None:
+        return None
+    return f"{base}/{kinds.get(run.source, 'pulls')}/{run.change_number}"
+
+
+def _web_base(run: RunView) -> str | None:
+    try:
+        parts = urlsplit(run.repo_url)
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
+        return None
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('.git')}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
