@@ -44,16 +44,18 @@ def with_settings(model: type[S]) -> Callable[[Callable[..., None]], Callable[..
     """Give a Typer command one flag per field of `model`, and the finished object as its first argument.
 
     A flag that is given wins over the environment; a wrong value of either is a ConfigurationError that names it.
+    A secret has no flag: everybody on the machine can read the arguments of a running command.
     """
+    flagged = {name: field for name, field in model.model_fields.items() if field.annotation is not SecretStr}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
         def call(**given: Any) -> None:
-            chosen = {name: given.pop(name) for name in model.model_fields}
+            chosen = {name: given.pop(name) for name in flagged}
             command(load_settings(model, **{n: v for n, v in chosen.items() if v is not None}), **given)
 
-        flags = [_parameter(name, field) for name, field in model.model_fields.items()]
+        flags = [_parameter(name, field) for name, field in flagged.items()]
         call.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *flags]}
         call.__name__, call.__doc__ = command.__name__, command.__doc__
@@ -95,8 +97,7 @@ def _exit_code(error: SolsticeError) -> Exit:
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    default = field.get_default(call_default_factory=True, validated_data={})
-    shown = default.get_secret_value() if isinstance(default, SecretStr) else default
+    shown = field.get_default(call_default_factory=True, validated_data={})
     flag = name.replace("_", "-")
     is_switch = field.annotation is bool
     option = typer.Option(

@@ -4,9 +4,14 @@ from typing import Final
 
 import typer
 from solstice_common import commandline
+from solstice_common.logs import configure_logs
+from solstice_common.process import run_until_signalled
 
+from solstice_forge import service
+from solstice_forge.check_command import check_command
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.enqueue_command import enqueue_command
+from solstice_forge.settings import ForgeSettings, SecretSettings
 
 app: Final = typer.Typer(
     name="forge-integration",
@@ -21,6 +26,19 @@ def _group() -> None:
     """Keep `serve` a word of its own, however many commands there are."""
 
 
+@app.command()
+@commandline.with_settings(ForgeSettings)
+def serve(settings: ForgeSettings) -> None:
+    """Take webhooks at /webhooks/SOURCE and publish what they ask for, until SIGTERM or SIGINT.
+
+    A source exists once its secret is set: GITHUB_WEBHOOK_SECRET, FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET,
+    GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    run_until_signalled(lambda stop: service.serve(settings, stop=stop))
+
+
+app.command("check")(commandline.with_settings(SecretSettings)(check_command))
 app.command("enqueue")(enqueue_command(EnqueueSettings))
 
 

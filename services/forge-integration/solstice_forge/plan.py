@@ -46,6 +46,7 @@ def plan(
         "repo_full_name": event.repo_full_name,
         "commit_sha": event.commit_sha,
         "ref": event.ref,
+        "event": kind_of(event),
         "sender": event.sender,
         "traceparent": traceparent,
         **_of_kind(event),
@@ -64,9 +65,14 @@ def plan(
         return Malformed(detail=error.detail)
 
 
+def kind_of(event: Event) -> str:
+    """The word for it in messages, answers and metrics."""
+    return PUSH if isinstance(event, Push) else CHANGE_REQUEST
+
+
 def content_key(event: Event, source: Source) -> str:
     """The same for two deliveries of one event, whatever hook sent them: `push:` or `change_request:` and a digest."""
-    kind = PUSH if isinstance(event, Push) else CHANGE_REQUEST
+    kind = kind_of(event)
     number, action = (event.number, event.action) if isinstance(event, ChangeRequest) else (None, None)
     what = (source.forge.SOURCE, event.repo_url, kind, event.ref, event.commit_sha, number, action)
     return f"{kind}:{hashlib.sha256(orjson.dumps(what)).hexdigest()}"
@@ -74,9 +80,8 @@ def content_key(event: Event, source: Source) -> str:
 
 def _of_kind(event: Event) -> dict[str, object]:
     if isinstance(event, Push):
-        return {"event": PUSH, "trusted": True}
+        return {"trusted": True}
     return {
-        "event": CHANGE_REQUEST,
         "trusted": event.is_fork is False,
         "change_number": event.number,
         "head_repo_url": event.head_repo_url,

@@ -32,5 +32,5 @@ def publication(request: JobRequestV1, body: bytes, route: Route, *, attempt: in
         type=request.schema_version,
         correlation_id=request.request_id,
         headers=headers,
-        priority=AMQP_PRIORITY[request.priority or Priority.DEFAULT],
+        priority=AMQP_PRIORITY.get(request.priority or Priority.DEFAULT),
     )

@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator
-from solstice_common.settings import BrokerSettings, state_directory
+from solstice_common.settings import BrokerSettings, SolsticeSettings, state_directory
 
 MAX_BODY_BYTES: Final = 25 * 1024 * 1024
 """What GitHub and GitLab cap a delivery at."""
@@ -15,7 +15,28 @@ def _default_inbox_url() -> str:
     return f"sqlite:///{state_directory() / 'inbox.sqlite3'}"
 
 
-class ForgeSettings(BrokerSettings):
+class SecretSettings(SolsticeSettings):
+    """Whom to believe: a source exists once it has a secret."""
+
+    github_webhook_secret: SecretStr = Field(
+        default=SecretStr(""), description=f"Secret of GitHub's webhooks; {_SECRETS}"
+    )
+    forgejo_webhook_secret: SecretStr = Field(
+        default=SecretStr(""), description=f"Secret of Forgejo's webhooks; {_SECRETS}"
+    )
+    gitea_webhook_secret: SecretStr = Field(
+        default=SecretStr(""), description=f"Secret of Gitea's webhooks; {_SECRETS}"
+    )
+    gitlab_webhook_secret: SecretStr = Field(
+        default=SecretStr(""), description=f"Secret token of GitLab's webhooks; {_SECRETS}"
+    )
+    gitlab_signing_token: SecretStr = Field(
+        default=SecretStr(""),
+        description=f"Signing token (whsec_...) of GitLab's webhooks, from GitLab 19.0; {_SECRETS}",
+    )
+
+
+class ForgeSettings(BrokerSettings, SecretSettings):
     """Where to listen, where to keep deliveries, whom to believe."""
 
     forge_host: str = Field(default="127.0.0.1", description="Address to listen on for webhooks.")
@@ -32,22 +53,6 @@ class ForgeSettings(BrokerSettings):
         default=10.0,
         ge=0,
         description="At the end: time for open requests, and then for what is not with the broker yet.",
-    )
-    github_webhook_secret: SecretStr = Field(
-        default=SecretStr(""), description=f"Secret of GitHub's webhooks; {_SECRETS}"
-    )
-    forgejo_webhook_secret: SecretStr = Field(
-        default=SecretStr(""), description=f"Secret of Forgejo's webhooks; {_SECRETS}"
-    )
-    gitea_webhook_secret: SecretStr = Field(
-        default=SecretStr(""), description=f"Secret of Gitea's webhooks; {_SECRETS}"
-    )
-    gitlab_webhook_secret: SecretStr = Field(
-        default=SecretStr(""), description=f"Secret token of GitLab's webhooks; {_SECRETS}"
-    )
-    gitlab_signing_token: SecretStr = Field(
-        default=SecretStr(""),
-        description=f"Signing token (whsec_...) of GitLab's webhooks, from GitLab 19.0; {_SECRETS}",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Logs for people (console) or for machines (json)."

@@ -15,7 +15,7 @@ from solstice_common.messages import Source as Origin
 
 from solstice_forge.forges import forgejo, gitea, github, gitlab, standard_webhooks
 from solstice_forge.forges.protocol import Forge
-from solstice_forge.settings import ForgeSettings
+from solstice_forge.settings import SecretSettings
 
 FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
     {forge.SOURCE: forge for forge in (github, forgejo, gitea, gitlab)}
@@ -32,7 +32,7 @@ class Source:
     """All that are live; several while one replaces another."""
 
 
-def sources_of(settings: ForgeSettings) -> Mapping[str, Source]:
+def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
     """The sources whose secret is set, by name; ConfigurationError for a signing token that is none."""
     secrets = {
         Origin.GITHUB: _split(settings.github_webhook_secret),
@@ -61,7 +61,7 @@ def _split(secret: SecretStr) -> tuple[str, ...]:
     return tuple(secret.get_secret_value().replace(",", " ").split())
 
 
-def _signing_tokens(settings: ForgeSettings) -> tuple[str, ...]:
+def _signing_tokens(settings: SecretSettings) -> tuple[str, ...]:
     tokens = _split(settings.gitlab_signing_token)
     if not all(standard_webhooks.key_of(token) for token in tokens):
         raise ConfigurationError("GITLAB_SIGNING_TOKEN: must be the token GitLab shows, whsec_ and base64")

@@ -20,6 +20,8 @@ from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery, Pending
 SCHEME: Final = "sqlite:///"
 DUPLICATE_DELIVERY, DUPLICATE_CONTENT = "duplicate_delivery", "duplicate_content"
 _LOCK_POLL_SECONDS: Final = 1.0
+_PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id = ?"
+_NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id = ?"
 
 
 class SqliteInbox:
@@ -54,19 +56,11 @@ class SqliteInbox:
 
     async def published(self, row_ids: Sequence[int]) -> None:
         marks = [(row_id,) for row_id in row_ids]
-        await self._database.write(
-            lambda connection: connection.executemany(
-                "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id = ?", marks
-            )
-        )
+        await self._database.write(lambda connection: _mark(connection, _PUBLISHED, marks))
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:
         marks = [(detail, row_id) for row_id in row_ids]
-        await self._database.write(
-            lambda connection: connection.executemany(
-                "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id = ?", marks
-            )
-        )
+        await self._database.write(lambda connection: _mark(connection, _NOT_PUBLISHED, marks))
 
     async def backlog(self) -> int:
         return await self._database.read(_backlog)
@@ -76,7 +70,7 @@ class SqliteInbox:
         path = self._database.path.with_name(self._database.path.name + ".relay")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            while not _lock(descriptor):
+            while not _lock(descriptor):  # noqa: ASYNC110  another process's lock rings no bell
                 await asyncio.sleep(_LOCK_POLL_SECONDS)
             yield
         finally:
@@ -157,6 +151,10 @@ def _pending(connection: sqlite3.Connection, limit: int) -> list[Pending]:
         )
         for row in rows
     ]
+
+
+def _mark(connection: sqlite3.Connection, statement: str, marks: Sequence[tuple[object, ...]]) -> None:
+    connection.executemany(statement, marks)
 
 
 def _backlog(connection: sqlite3.Connection) -> int:

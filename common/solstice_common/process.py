@@ -1,0 +1,47 @@
+"""How a service runs as a process: on the fastest event loop there is, until a signal asks it to end."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_until_signalled(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run `serve(stop)` to its end; SIGTERM and SIGINT set `stop`, a second signal ends the process at once.
+
+    A group that holds one error is raised as that error.
+    """
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_with_signals(serve))
+    except BaseExceptionGroup as group:
+        raise _only(group) from group
+
+
+async def _with_signals(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def answer() -> None:
+        stop.set()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, answer)
+    await serve(stop)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415  not there on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _only(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,264 @@
+"""The HTTP side: webhooks in, one JSON sentence out; health, readiness and metrics beside it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+import structlog
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from solstice_forge.inbox.protocol import Decision, Inbox, Kept
+from solstice_forge.keeping import new_delivery
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import CONTENT_TYPE, Metrics
+from solstice_forge.settings import MAX_BODY_BYTES
+from solstice_forge.sources import Source, how_to_configure
+from solstice_forge.triage import Refused, Understood, triage
+
+log = structlog.get_logger("solstice_forge.app")
+
+RETRY_AFTER_SECONDS: Final = 10
+BODY_SECONDS: Final = 30.0
+"""Forges give up after 5 to 10 s; who takes longer to send is no forge."""
+THREAD_BYTES: Final = 256 * 1024
+"""A larger body is checked and read in a thread, so that others need not wait for it."""
+NOBODY: Final = "unknown"
+"""The source in metrics when the URL names none of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the application is wired to."""
+
+    inbox: Inbox
+    sources: Mapping[str, Source]
+    metrics: Metrics
+    broker_health: Callable[[], BrokerHealth]
+    relay_problem: Callable[[], str | None] = field(default=lambda: None)
+    clock: Callable[[], float] = time.time
+    max_body_bytes: int = MAX_BODY_BYTES
+
+
+def create_app(parts: Parts) -> Starlette:
+    """`POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`."""
+    webhooks, probes = Webhooks(parts), Probes(parts)
+    app = Starlette(
+        routes=[
+            *_both("/webhooks/{source}", webhooks.receive, "POST"),
+            *_both("/healthz", probes.alive, "GET"),
+            *_both("/readyz", probes.ready, "GET"),
+            *_both("/metrics", probes.metrics, "GET"),
+        ],
+        exception_handlers={HTTPException: _http_error, Exception: _failed},
+    )
+    # A redirect would lose the delivery: forges do not follow one with the body.
+    app.router.redirect_slashes = False
+    return app
+
+
+class Webhooks:
+    """Takes deliveries: what is genuine is durable before it is answered, what is not is never written."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def receive(self, request: Request) -> Response:
+        began = time.perf_counter()
+        name = request.path_params["source"]
+        source = self._parts.sources.get(name)
+        if source is None:
+            outcome: Kept | Refused = Refused(
+                status=404, reason="unknown_source", detail=how_to_configure(name)
+            )
+        else:
+            outcome = await self._outcome(source, request)
+        decision = "refused" if isinstance(outcome, Refused) else outcome.decision.value
+        label = NOBODY if source is None else name
+        self._parts.metrics.delivery(label, decision, outcome.reason, time.perf_counter() - began)
+        if isinstance(outcome, Kept):
+            return _kept(outcome)
+        log.warning(
+            LogEvent.WEBHOOK_REFUSED,
+            source=label,
+            status=outcome.status,
+            reason=outcome.reason,
+            detail=outcome.detail,
+        )
+        return _refused(outcome)
+
+    async def _outcome(self, source: Source, request: Request) -> Kept | Refused:
+        body = await self._body(source, request)
+        if isinstance(body, Refused):
+            return body
+        headers = dict(request.headers.items())
+        now = self._parts.clock()
+        if len(body) > THREAD_BYTES:
+            understood = await asyncio.to_thread(triage, source, headers, body, now=now)
+        else:
+            understood = triage(source, headers, body, now=now)
+        if isinstance(understood, Refused):
+            return understood
+        return await self._keep(source, headers, understood, now)
+
+    async def _body(self, source: Source, request: Request) -> bytes | Refused:
+        """The whole body, unless it is too large: then no byte more of it is read."""
+        limit = self._parts.max_body_bytes
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > limit:
+            return _too_large(limit)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limit:
+                        return _too_large(limit)
+        except (ClientDisconnect, TimeoutError):
+            log.info(LogEvent.WEBHOOK_ABORTED, source=source.name, received_bytes=len(body))
+            return Refused(
+                status=408,
+                reason="body_incomplete",
+                detail=f"the body was not here within {BODY_SECONDS:.0f} s: send it again",
+            )
+        return bytes(body)
+
+    async def _keep(
+        self, source: Source, headers: Mapping[str, str], understood: Understood, now: float
+    ) -> Kept | Refused:
+        try:
+            kept = await self._parts.inbox.keep(new_delivery(source, headers, understood, now))
+        except StoreUnavailable as error:
+            log.error(  # noqa: TRY400  an expected state of the world: one line, not a traceback
+                LogEvent.WEBHOOK_NOT_KEPT,
+                source=source.name,
+                delivery_id=understood.delivery_id,
+                detail=str(error),
+            )
+            return Refused(
+                status=503,
+                reason="inbox_unavailable",
+                detail="this delivery could not be stored: send it again later",
+            )
+        log.info(
+            LogEvent.WEBHOOK_KEPT,
+            source=source.name,
+            delivery_id=kept.delivery_id,
+            event=understood.event_name,
+            decision=kept.decision.value,
+            reason=kept.reason,
+            request_ids=kept.request_ids,
+            repo_full_name=understood.event.repo_full_name,
+        )
+        return kept
+
+
+class Probes:
+    """What watches the service asks."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def alive(self, _request: Request) -> Response:
+        return _json(200, {"status": "alive"})
+
+    async def ready(self, _request: Request) -> Response:
+        """200 when a webhook would be kept and published at once; else 503 that names what is missing.
+
+        With the broker away webhooks are still taken, so a proxy must not stop sending them because of this.
+        """
+        missing: dict[str, str] = {}
+        health = self._parts.broker_health()
+        if not health.connected:
+            missing["broker"] = health.detail or "not connected"
+        elif problem := health.blocked or self._parts.relay_problem():
+            missing["broker"] = problem
+        backlog: int | None = None
+        try:
+            backlog = await self._parts.inbox.backlog()
+        except StoreUnavailable as error:
+            missing["inbox"] = str(error)
+        if not self._parts.sources:
+            missing["sources"] = "no webhook secret is set, so every webhook is answered with 404"
+        state = {"status": "not ready" if missing else "ready", "missing": missing, "backlog": backlog}
+        return _json(503 if missing else 200, state)
+
+    async def metrics(self, _request: Request) -> Response:
+        try:
+            backlog = await self._parts.inbox.backlog()
+        except StoreUnavailable as error:
+            raise HTTPException(503, f"the inbox cannot be counted: {error}") from error
+        rendered = self._parts.metrics.render(backlog, self._parts.broker_health())
+        return Response(rendered, media_type=CONTENT_TYPE)
+
+
+def _both(path: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> list[Route]:
+    """The route with and without a slash at the end."""
+    return [Route(one, endpoint, methods=[method]) for one in (path, f"{path}/")]
+
+
+def _kept(kept: Kept) -> Response:
+    # Every answer to a genuine delivery is a 2xx: anything else counts as a failure of ours, and GitLab stops
+    # calling a hook that fails too often.
+    return _json(
+        202 if kept.decision is Decision.ACCEPTED else 200,
+        {
+            "delivery_id": kept.delivery_id,
+            "decision": kept.decision.value,
+            "reason": kept.reason,
+            "request_ids": kept.request_ids,
+        },
+    )
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(
+        status=413,
+        reason="too_large",
+        detail=f"the body is larger than {limit} bytes: FORGE_MAX_BODY_BYTES allows no more",
+    )
+
+
+def _refused(refused: Refused) -> Response:
+    headers = {}
+    if refused.status == 503:  # noqa: PLR2004
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    if refused.reason in {"too_large", "body_incomplete"}:
+        # What is left of the body will not be read.
+        headers["connection"] = "close"
+    return _json(refused.status, {"error": refused.detail, "reason": refused.reason}, headers)
+
+
+def _json(status: int, content: object, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(content) + b"\n", status, dict(headers or {}), "application/json")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """404 and 405 of the router, in the words of everything else here."""
+    assert isinstance(error, HTTPException)  # noqa: S101  for the type checker: registered for it alone
+    sentence, reason = error.detail, "failed"
+    match error.status_code:
+        case 404:
+            sentence, reason = "nothing is here: webhooks go to /webhooks/SOURCE", "not_found"
+        case 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            sentence = f"{request.method} is not for this address, use {allowed}: set the webhook to POST"
+            reason = "method_not_allowed"
+        case _:
+            pass
+    return _json(error.status_code, {"error": sentence, "reason": reason}, error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error(LogEvent.WEBHOOK_FAILED, path=request.url.path, exc_info=error)
+    return _json(
+        500, {"error": "a mistake of ours, now in the log: send it again later", "reason": "internal_error"}
+    )

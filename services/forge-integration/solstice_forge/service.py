@@ -1,0 +1,139 @@
+"""The composition root of forge-integration: opens everything, wires it, runs it, and ends it in order."""
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import Callable, Iterator
+
+import structlog
+import uvicorn
+from solstice_common.broker import open_broker
+from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.topology import QueueType, jobs_route
+
+from solstice_forge.app import Parts, create_app
+from solstice_forge.inbox.protocol import Inbox
+from solstice_forge.inbox.sqlite import SqliteInbox
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.relay import Relay
+from solstice_forge.settings import ForgeSettings
+from solstice_forge.sources import sources_of
+
+log = structlog.get_logger("solstice_forge.service")
+
+KEEP_ALIVE_SECONDS = 65
+BACKLOG = 2048
+
+Listening = Callable[[str, int], None]
+"""Told the address and port once webhooks can be sent there."""
+
+
+def _nothing(_host: str, _port: int) -> None:
+    pass
+
+
+async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: Listening = _nothing) -> None:
+    """Take webhooks and publish what they ask for, until `stop` is set.
+
+    The end: no new connections; open requests are answered; what is pending is published as long as the broker takes
+    it; each of the two within `forge_grace_seconds`. What is left stays in the inbox for the next start.
+    Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for a broker that is away.
+    """
+    sources, route = sources_of(settings), jobs_route(settings)
+    with _listener(settings.forge_host, settings.forge_port) as listener:
+        async with (
+            SqliteInbox.open(settings.forge_inbox_url) as inbox,
+            open_broker(settings.amqp_url, name="forge-integration") as broker,
+            asyncio.TaskGroup() as tasks,
+        ):
+            metrics = Metrics()
+            relay = Relay(
+                inbox=inbox,
+                broker=broker,
+                route=route,
+                topology=route.topology(QueueType(settings.amqp_queue_type)),
+                metrics=metrics,
+                rng=random.Random(),  # noqa: S311  jitter, not a secret
+            )
+            parts = Parts(
+                inbox=inbox,
+                sources=sources,
+                metrics=metrics,
+                broker_health=lambda: broker.health,
+                relay_problem=lambda: relay.problem,
+                max_body_bytes=settings.forge_max_body_bytes,
+            )
+            server = _server(parts, settings.forge_grace_seconds)
+            relaying = tasks.create_task(relay.run(), name="forge-relay")
+            serving = tasks.create_task(server.serve(sockets=[listener]), name="forge-http")
+            host, port = listener.getsockname()[:2]
+            log.info(
+                LogEvent.SERVICE_STARTED,
+                host=host,
+                port=port,
+                sources=sorted(sources),
+                broker=broker.url,
+                inbox=settings.forge_inbox_url,
+            )
+            listening(host, port)
+            await stop.wait()
+            server.should_exit = True
+            await serving
+            await _end(relay, relaying, settings.forge_grace_seconds)
+            log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to whoever owns the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _server(parts: Parts, grace_seconds: float) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            create_app(parts),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(grace_seconds)),
+        )
+    )
+
+
+@contextlib.contextmanager
+def _listener(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket, made before anything else: a taken port is the commonest mistake."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(
+            f"FORGE_HOST {host}, FORGE_PORT {port}: cannot listen there: {error.strerror or error}; "
+            "take another port, or 0 for any free one"
+        ) from error
+    with listener:
+        listener.setblocking(False)
+        yield listener
+
+
+async def _end(relay: Relay, relaying: asyncio.Task[None], grace_seconds: float) -> None:
+    relay.finish()
+    await asyncio.wait({relaying}, timeout=grace_seconds)
+    relaying.cancel()
+
+
+async def _backlog(inbox: Inbox) -> int | None:
+    try:
+        return await inbox.backlog()
+    except StoreUnavailable:
+        return None
