@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import queue
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -26,10 +27,19 @@ __all__ = ["Database", "Migration", "Work", "migrations_of", "sqlite_path"]
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""Runs in the database's own thread, inside a transaction that it neither begins nor ends; returns plain values."""
+"""Runs in the database's own thread, inside a transaction that it neither begins nor ends; returns plain values.
+
+It may run once more when another call of its group made SQLite undo both, so it touches nothing but the connection.
+"""
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 MAX_GROUP: Final = 1024
+SWITCH_SECONDS: Final = 0.0001
+"""How long one thread may keep the interpreter when another wants it (Python's own default is 5 ms).
+
+SQLite's module gives it up at every statement. Against a busy event loop the writing thread would wait 5 ms to get
+it back each time, and a group of 64 rows would take a second instead of some milliseconds.
+"""
 WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
 """A write-ahead log that grew beyond this (a reader held it back) is cut back once it has been copied."""
 
@@ -183,27 +193,42 @@ def _next_group(calls: _Calls) -> list[_Call]:
 def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> Sequence[_Settled]:
     """One transaction for the group; each call's own failure is undone alone."""
     running = [call for call in group if not call.future.cancelled()]
+    failed: list[_Settled] = []
+    while running:
+        settled, undone = _attempt(connection, path, running)
+        if not undone:
+            return [*failed, *settled]
+        # The others are innocent: once more without the call that ran into a full disk.
+        failed.extend(settled)
+        running = [call for call in running if call is not settled[0][0]]
+    return failed
+
+
+def _attempt(
+    connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]
+) -> tuple[list[_Settled], bool]:
+    """The outcomes of all calls; or, when SQLite undid the whole transaction because of one, of that one, and True."""
     settled: list[_Settled] = []
     try:
         connection.execute("BEGIN IMMEDIATE")
-        for call in running:
+        for call in calls:
             connection.execute("SAVEPOINT call")
             try:
                 settled.append((call, call.work(connection), None))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+                failure = _named(path, error)
                 if not connection.in_transaction:
-                    # A full disk or a failed read may make SQLite undo everything: then nobody's work was done.
-                    raise
+                    return [(call, None, failure)], True
                 connection.execute("ROLLBACK TO call")
-                settled.append((call, None, _named(path, error)))
+                settled.append((call, None, failure))
             connection.execute("RELEASE call")
         connection.execute("COMMIT")
     except BaseException as error:  # noqa: BLE001  every caller gets it; the thread must live
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-        return [(call, None, StoreUnavailable(str(path), str(error))) for call in running]
-    return settled
+        return [(call, None, StoreUnavailable(str(path), str(error))) for call in calls], False
+    return settled, False
 
 
 def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:

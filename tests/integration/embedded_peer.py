@@ -1,0 +1,84 @@
+"""Another process on the file of an embedded broker: `python embedded_peer.py URL ROLE [COUNT]`.
+
+It writes one line per fact to standard output and goes on until standard input ends, or until it is killed.
+"""
+
+import asyncio
+import os
+import sys
+from functools import partial
+
+from solstice_common.broker import Message, open_broker
+from solstice_common.delivery import Ack
+from solstice_common.logs import configure_logs
+from solstice_common.topology import STATUSES, QueueType
+
+
+def tell(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201  how it talks to the test
+
+
+async def hold(url: str, count: int) -> None:
+    """Take `count` messages and never settle them."""
+    async with (
+        open_broker(url, name="holder") as broker,
+        broker.consume(STATUSES.queue, prefetch=count) as one,
+    ):
+        held = 0
+        while held < count:
+            held += len(await one.batch())
+        tell("held", held)
+        await asyncio.Event().wait()
+
+
+async def work(url: str, _: int) -> None:
+    """Take messages and ack them; tell each number."""
+    name = f"worker-{os.getpid()}"
+    async with open_broker(url, name=name) as broker, broker.consume(STATUSES.queue, prefetch=8) as one:
+        tell("ready")
+        while True:
+            batch = await one.batch()
+            for delivery in batch:
+                tell("got", int(delivery.body), int(delivery.redelivered))
+            await one.settle([(delivery, Ack()) for delivery in batch])
+
+
+async def publish(url: str, count: int) -> None:
+    """Publish `count` numbers, one call each, and tell each outcome."""
+    async with open_broker(url, name="publisher") as broker:
+        await broker.declare(STATUSES.topology(QueueType.QUORUM))
+        for number in range(count):
+            message = Message(
+                exchange=STATUSES.exchange,
+                routing_key=STATUSES.routing_key,
+                body=str(number).encode(),
+                type="t",
+            )
+            (outcome,) = await broker.publish([message])
+            tell(outcome.status, number)
+        tell("done")
+
+
+async def declare(url: str, _: int) -> None:
+    async with open_broker(url, name="declarer") as broker:
+        await broker.declare(STATUSES.topology(QueueType.QUORUM))
+        tell("declared")
+
+
+async def main() -> None:
+    url, role, count = sys.argv[1], sys.argv[2], int((*sys.argv, "0")[3])
+    loop, told_to_stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), told_to_stop.set)
+    does = {"hold": hold, "work": work, "publish": publish, "declare": declare}[role]
+    doing = asyncio.create_task(partial(does, url, count)(), name=role)
+    stopping = asyncio.create_task(told_to_stop.wait(), name="stop")
+    await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if doing.done():
+        doing.result()
+    doing.cancel()
+    stopping.cancel()
+    await asyncio.wait({doing, stopping})
+
+
+configure_logs()
+asyncio.run(main())
