@@ -111,6 +111,7 @@ class Database:
         `busy_seconds` bounds the wait for another process's write. Leaving carries out what was already asked for;
         what is asked for later is StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         database = cls(path, asyncio.get_running_loop())
         writer, reader = await asyncio.to_thread(_prepare, path, migrations, busy_seconds)
         threads = [

@@ -4,10 +4,8 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from solstice_common.errors import ConfigurationError
+from solstice_common.sqlite import sqlite_path
 
 from solstice_orchestrator.store.protocol import JobStore
 
@@ -29,10 +27,7 @@ async def open_store(
     `public_url` is where readers find the pages; statuses link to it. Raises ConfigurationError for a URL of no
     known scheme, StoreUnavailable, SchemaTooNew.
     """
-    parts = urlsplit(url)
-    path = unquote(parts.path)
-    if parts.scheme != "sqlite" or parts.netloc or path in {"", "/"}:
-        raise ConfigurationError(f"DATABASE_URL {url!r}: must be sqlite:///FILE")
+    path = sqlite_path(url)
     # Imported late: a process that uses one store does not pay for the other's client library.
     from solstice_orchestrator.identifiers import id_source  # noqa: PLC0415
     from solstice_orchestrator.retries import RETRY_BASE_SECONDS  # noqa: PLC0415
@@ -48,5 +43,5 @@ async def open_store(
         retry_base_seconds=RETRY_BASE_SECONDS if retry_base_seconds is None else retry_base_seconds,
         holder=f"{rng.getrandbits(64):016x}",
     )
-    async with SqliteStore.open(Path(path), rules=rules, clock=clock) as store:
+    async with SqliteStore.open(path, rules=rules, clock=clock) as store:
         yield store
