@@ -481,16 +481,18 @@ class TestRefusing:
         assert (at - before).total_seconds() > -0.01
         assert at <= datetime.now(UTC)
 
-    async def test_a_replayed_dead_letter_counts_its_attempts(self, broker: Broker, route: Route) -> None:
-        refuse = Refuse(reason="bad", detail="still")
+    async def test_a_dead_letter_that_is_replayed_and_refused_again_tells_of_the_last_refusal(
+        self, broker: Broker, route: Route
+    ) -> None:
         await publish(broker, message(b"replayed"))
         for attempt in (1, 2, 3):
             async with broker.consume(route.queue, prefetch=1) as consumer:
-                await collect(consumer, 1, refuse)
+                await collect(consumer, 1, Refuse(reason=f"reason-{attempt}", detail="still"))
             (dead,) = await drain(broker, route.dlq, 1)
+            assert dead.headers["x-solstice-reason"] == f"reason-{attempt}"
             assert dead.headers["x-solstice-attempt"] == attempt
             headers = {key: value for key, value in dead.headers.items() if isinstance(value, str | int)}
-            await publish(broker, message(dead.body, headers=headers))
+            await publish(broker, message(dead.body, headers={**headers, "x-solstice-attempt": attempt + 1}))
 
     async def test_a_dead_letter_that_was_redelivered_carries_no_count_of_the_broker(
         self, broker: Broker, route: Route

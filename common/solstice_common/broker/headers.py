@@ -34,11 +34,11 @@ def refusal_headers(
 ) -> dict[str, object]:
     """The headers of the dead letter: those the message came with, and what, why, where, when, by whom, which attempt.
 
-    `x-solstice-attempt` counts refusals of this message: 2 once it was replayed from the dead-letter queue and
-    refused again. It is ours because a broker's own counters do not survive a republish.
+    `x-solstice-attempt` is the sender's, 1 when it gave none: ours, because a broker's own counters do not survive a
+    republish.
     """
     kept = without_broker_headers(delivery.headers)
-    before = kept.get("x-solstice-attempt", 0)
+    attempt = kept.get("x-solstice-attempt")
     return {
         **kept,
         "x-solstice-reason": refusal.reason,
@@ -46,5 +46,5 @@ def refusal_headers(
         "x-solstice-queue": queue,
         "x-solstice-refused-at": format_timestamp(at),
         "x-solstice-refused-by": by,
-        "x-solstice-attempt": (before if isinstance(before, int) and before > 0 else 0) + 1,
+        "x-solstice-attempt": attempt if isinstance(attempt, int) and attempt > 0 else 1,
     }

@@ -1,0 +1,86 @@
+"""Which delivery tags of a channel are settled, and the fewest frames that tell the broker so."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pamqp.frame
+from pamqp import commands as spec
+
+
+class Settlement(Enum):
+    """What a consumer may tell the broker about a delivery."""
+
+    ACK = "ack"
+    REQUEUE = "requeue"
+    """By `basic.reject`: it counts toward the queue's delivery limit in every version of RabbitMQ, whereas 4.3 no
+    longer counts a `basic.nack`, so a message that can never be handled would go round for ever."""
+    DROP = "drop"
+    """Not wanted: the broker dead-letters it, where the queue has a dead-letter exchange."""
+
+
+@dataclass(eq=False)
+class AckLedger:
+    """The one owner of a channel's tags: no tag is settled twice, and none by a `multiple` that was not decided.
+
+    The broker answers an unknown tag by closing the channel, and then delivers everything on it again.
+    """
+
+    _highest: int = 0
+    _lowest_open: int = 1
+    """Every tag below is settled."""
+    _settled: set[int] = field(default_factory=set)
+    """Settled tags at or above `_lowest_open`."""
+
+    def delivered(self, tag: int) -> None:
+        """The broker numbers deliveries from 1, without gaps."""
+        self._highest = tag
+
+    @property
+    def open(self) -> int:
+        """How many deliveries are not settled."""
+        return self._highest - self._lowest_open + 1 - len(self._settled)
+
+    def is_open(self, tag: int) -> bool:
+        """Whether the tag was delivered and not settled yet."""
+        return self._lowest_open <= tag <= self._highest and tag not in self._settled
+
+    def settle(self, decisions: Mapping[int, Settlement]) -> list[spec.Basic.Ack | spec.Basic.Reject]:
+        """The frames that carry out `decisions`, in order of writing; what is settled already is left out.
+
+        All acks up to the first undecided delivery become one with `multiple`; the few others one each.
+        """
+        fresh = {tag: what for tag, what in sorted(decisions.items()) if self.is_open(tag)}
+        frames: list[spec.Basic.Ack | spec.Basic.Reject] = [
+            spec.Basic.Reject(tag, requeue=what is Settlement.REQUEUE)
+            for tag, what in fresh.items()
+            if what is not Settlement.ACK
+        ]
+        self._settled.update(fresh)
+        while self._lowest_open in self._settled:
+            self._settled.remove(self._lowest_open)
+            self._lowest_open += 1
+        acks = [tag for tag, what in fresh.items() if what is Settlement.ACK]
+        prefix = [tag for tag in acks if tag < self._lowest_open]
+        if prefix:
+            # The last tag must be one that is open at the broker until now; rejected ones in between are gone already.
+            frames.append(spec.Basic.Ack(prefix[-1], multiple=len(prefix) > 1))
+        frames.extend(spec.Basic.Ack(tag) for tag in acks[len(prefix) :])
+        return frames
+
+    def give_back(self) -> spec.Basic.Nack | None:
+        """The frame that returns everything open to the queue; None when there is nothing.
+
+        `basic.nack`, since nothing was wrong with these: where a version tells the two apart, it does not count.
+        """
+        if not self.open:
+            return None
+        last = next(tag for tag in range(self._highest, 0, -1) if self.is_open(tag))
+        self._lowest_open = self._highest + 1
+        self._settled.clear()
+        return spec.Basic.Nack(last, multiple=True, requeue=True)
+
+
+def encode(frames: Iterable[spec.Basic.Ack | spec.Basic.Reject | spec.Basic.Nack], channel: int) -> bytes:
+    """The bytes of `frames` for one write."""
+    return b"".join(pamqp.frame.marshal(frame, channel) for frame in frames)

@@ -1,0 +1,205 @@
+"""Consuming one queue of RabbitMQ: batches out, verdicts in, a subscription that is renewed whenever it ends."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import structlog
+from pamqp import commands as spec
+
+from solstice_common.backoff import backoff_seconds
+from solstice_common.broker.headers import refusal_headers
+from solstice_common.broker.protocol import Delivery, Published
+from solstice_common.broker.rabbitmq_acks import Settlement
+from solstice_common.broker.rabbitmq_link import Link
+from solstice_common.broker.rabbitmq_publisher import Envelope
+from solstice_common.broker.rabbitmq_subscription import QueueMissing, Subscription, Tag
+from solstice_common.broker.rabbitmq_wire import LinkLost, Wire
+from solstice_common.delivery import Ack, Refuse, Retry, Verdict
+from solstice_common.errors import TopologyMismatch
+
+RESUBSCRIBE_BASE_SECONDS: Final = 0.2
+RESUBSCRIBE_CAP_SECONDS: Final = 5.0
+REDECLARE_SECONDS: Final = 3.0
+"""A queue that vanished is declared again after this long: an operator who replaces it by another kind goes first."""
+RETRY_BASE_SECONDS: Final = 0.2
+RETRY_CAP_SECONDS: Final = 60.0
+
+Decisions = dict[Subscription, dict[int, Settlement]]
+
+log = structlog.get_logger(__name__)
+
+
+class Surroundings(Protocol):
+    """What a consumer needs of its broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    def dead_letter_exchange(self, queue: str) -> str | None: ...
+
+    def mismatch(self, queue: str) -> TopologyMismatch | None:
+        """Why the queue that the broker holds is not the one that was declared."""
+        ...
+
+    async def redeclare(self, wire: Wire) -> None: ...
+
+    async def publish_envelopes(self, envelopes: Sequence[Envelope]) -> Sequence[Published]: ...
+
+
+class RabbitMQConsumer:
+    """See `protocol.Consumer`; `run` must be running."""
+
+    def __init__(
+        self, link: Link, surroundings: Surroundings, queue: str, *, prefetch: int, rng: random.Random
+    ) -> None:
+        self._link = link
+        self._surroundings = surroundings
+        self._queue = queue
+        self._prefetch = prefetch
+        self._rng = rng
+        self._arrived = asyncio.Event()
+        self._subscription = Subscription(self._arrived.set)
+        self._mismatch: TopologyMismatch | None = None
+
+    async def batch(self) -> Sequence[Delivery]:
+        """See `protocol.Consumer.batch`."""
+        while not self._subscription.ready:
+            if self._mismatch is not None:
+                raise self._mismatch
+            self._arrived.clear()
+            await self._arrived.wait()
+        ready = self._subscription.ready
+        return [ready.popleft() for _ in range(min(len(ready), self._prefetch))]
+
+    async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
+        """See `protocol.Consumer.settle`.
+
+        A retried delivery is held for a moment, longer each time, and then requeued by `basic.reject`: the broker
+        counts those toward the queue's delivery limit (20 by default since 4.0), which a database that is away for
+        some minutes must not exhaust.
+        """
+        decisions: Decisions = {}
+        refused: list[tuple[Delivery, Tag, Refuse]] = []
+        for delivery, verdict in verdicts:
+            tag = delivery.tag
+            if not isinstance(tag, Tag):
+                raise TypeError(f"this delivery is not one of RabbitMQ's: {delivery!r}")
+            match verdict:
+                case Ack():
+                    decisions.setdefault(tag.subscription, {})[tag.number] = Settlement.ACK
+                case Retry():
+                    self._requeue_later(delivery, tag)
+                case Refuse():
+                    refused.append((delivery, tag, verdict))
+        await _carry_out(decisions)
+        if refused:
+            await _carry_out(await self._dead_letter(refused))
+
+    async def run(self) -> None:
+        """Keep a subscription, whatever happens to the link, the channel or the queue."""
+        failures, missing_since = 0, None
+        while True:
+            wire = await self._link.connected()
+            began = time.monotonic()
+            try:
+                self._mismatch = self._surroundings.mismatch(self._queue)
+                if self._mismatch is None:
+                    await self._subscribe(wire)
+                self._arrived.set()
+            except QueueMissing:
+                missing_since = missing_since or began
+                log.warning("consumer.queue_missed", queue=self._queue)
+                if began - missing_since >= REDECLARE_SECONDS:
+                    missing_since = None
+                    await self._redeclare(wire)
+            except LinkLost as lost:
+                missing_since = None
+                log.warning("consumer.interrupted", queue=self._queue, detail=str(lost))
+            failures = 0 if time.monotonic() - began > RESUBSCRIBE_CAP_SECONDS else failures + 1
+            pause = backoff_seconds(
+                failures,
+                rng=self._rng,
+                base_seconds=RESUBSCRIBE_BASE_SECONDS,
+                cap_seconds=RESUBSCRIBE_CAP_SECONDS,
+            )
+            await asyncio.sleep(pause)
+
+    async def _subscribe(self, wire: Wire) -> None:
+        self._subscription = Subscription(self._arrived.set)
+        await self._subscription.run(wire, self._queue, prefetch=self._prefetch)
+
+    async def _redeclare(self, wire: Wire) -> None:
+        try:
+            await self._surroundings.redeclare(wire)
+        except LinkLost as lost:
+            log.warning("consumer.interrupted", queue=self._queue, detail=str(lost))
+
+    def _requeue_later(self, delivery: Delivery, tag: Tag) -> None:
+        # A count on a first delivery was put there by whoever published the message.
+        count = delivery.headers.get("x-delivery-count") if delivery.redelivered else 0
+        pause = backoff_seconds(
+            count if isinstance(count, int) else 0,
+            rng=self._rng,
+            base_seconds=RETRY_BASE_SECONDS,
+            cap_seconds=RETRY_CAP_SECONDS,
+        )
+        asyncio.get_running_loop().call_later(
+            pause, tag.subscription.settle_soon, {tag.number: Settlement.REQUEUE}
+        )
+
+    async def _dead_letter(self, refused: Sequence[tuple[Delivery, Tag, Refuse]]) -> Decisions:
+        """Publish what was refused to the dead-letter exchange; what to tell the broker of each."""
+        # What the broker delivers again anyway is refused then, once.
+        refused = [each for each in refused if not each[1].subscription.over]
+        exchange = self._surroundings.dead_letter_exchange(self._queue)
+        outcomes: Sequence[Published | None] = [None] * len(refused)
+        if exchange is not None:
+            letters = [self._letter(exchange, delivery, tag, why) for delivery, tag, why in refused]
+            outcomes = await self._surroundings.publish_envelopes(letters)
+        decisions: Decisions = {}
+        for (delivery, tag, why), outcome in zip(refused, outcomes, strict=True):
+            kept = outcome is not None and outcome.confirmed
+            if not kept:
+                log.error(
+                    "delivery.dead_letter_failed",
+                    queue=self._queue,
+                    request_id=delivery.correlation_id,
+                    reason=why.reason,
+                    detail="no dead-letter exchange was declared" if outcome is None else outcome.detail,
+                )
+            # Dropped, the broker dead-letters it itself: without our reason, but it is not lost.
+            settlement = Settlement.ACK if kept else Settlement.DROP
+            decisions.setdefault(tag.subscription, {})[tag.number] = settlement
+        return decisions
+
+    def _letter(self, exchange: str, delivery: Delivery, tag: Tag, why: Refuse) -> Envelope:
+        theirs = tag.properties
+        return Envelope(
+            exchange=exchange,
+            routing_key=delivery.routing_key,
+            body=delivery.body,
+            # Everything but what would make it expire, or be refused for another user's name on it.
+            properties=spec.Basic.Properties(
+                content_type=theirs.content_type,
+                content_encoding=theirs.content_encoding,
+                headers=refusal_headers(
+                    delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
+                ),
+                delivery_mode=2,
+                priority=theirs.priority,
+                correlation_id=theirs.correlation_id,
+                reply_to=theirs.reply_to,
+                timestamp=theirs.timestamp,
+                message_type=theirs.message_type,
+                app_id=theirs.app_id,
+            ),
+        )
+
+
+async def _carry_out(decisions: Decisions) -> None:
+    for subscription, settlements in decisions.items():
+        await subscription.settle(settlements)

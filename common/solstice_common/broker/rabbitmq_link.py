@@ -1,0 +1,127 @@
+"""Keeps one connection to RabbitMQ: connects in the background, and again whenever the link is lost."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import structlog
+
+from solstice_common.backoff import backoff_seconds
+from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, dial
+from solstice_common.errors import BrokerUnavailable
+
+CONNECT_SECONDS: Final = 10.0
+BACKOFF_BASE_SECONDS: Final = 0.2
+BACKOFF_CAP_SECONDS: Final = 10.0
+STABLE_SECONDS: Final = 10.0
+"""A connection that lived so long was a good one: the next backoff begins anew."""
+PARTING_SECONDS: Final = 6.0
+
+log = structlog.get_logger(__name__)
+
+
+class Link:
+    """One supervised connection; `prepare` makes a new one ready before anybody gets it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        shown: str,
+        name: str,
+        prepare: Callable[[Wire], Awaitable[None]],
+        rng: random.Random,
+    ) -> None:
+        self._url = url
+        self._shown = shown
+        self._name = name
+        self._prepare = prepare
+        self._rng = rng
+        self._wire: Wire | None = None
+        self._up = asyncio.Event()
+        self.detail = "not connected yet"
+        """Why there is no connection, when there is none."""
+
+    @property
+    def wire(self) -> Wire | None:
+        """The connection, when there is one."""
+        return self._wire
+
+    async def connected(self) -> Wire:
+        """Wait for a connection, for ever if need be."""
+        while self._wire is None:
+            await self._up.wait()
+        return self._wire
+
+    async def connected_within(self, timeout_seconds: float) -> Wire:
+        """Wait for a connection; BrokerUnavailable when that takes longer."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self.connected()
+        except TimeoutError:
+            raise BrokerUnavailable(self._shown, self.detail) from None
+
+    async def run(self) -> None:
+        """Connect, wait until the link is lost, and again, for ever."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._one_connection()
+            except LinkLost as lost:
+                self.detail = str(lost)
+            failures = 0 if time.monotonic() - began > STABLE_SECONDS else failures + 1
+            pause = backoff_seconds(
+                failures - 1 if failures else 0,
+                rng=self._rng,
+                base_seconds=BACKOFF_BASE_SECONDS,
+                cap_seconds=BACKOFF_CAP_SECONDS,
+            )
+            log.warning(
+                "broker.disconnected",
+                url=self._shown,
+                connection=self._name,
+                detail=self.detail,
+                retry_in=round(pause, 2),
+            )
+            await asyncio.sleep(pause)
+
+    async def _one_connection(self) -> None:
+        wire = await dial(self._url, self._name, timeout_seconds=CONNECT_SECONDS)
+        try:
+            await self._prepare(wire)
+            self._wire = wire
+            self._up.set()
+            log.info("broker.connected", url=self._shown, connection=self._name)
+            raise LinkLost(await wire.ended())
+        finally:
+            self._wire = None
+            self._up.clear()
+            await wire.hang_up()
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
+    """Run `work`, which never ends by itself, beside the body; leaving ends it within a few seconds.
+
+    Not a TaskGroup: that would wrap every error of the body in a group. An error of `work` itself is a bug of ours;
+    it is logged when it happens and raised on leaving.
+    """
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_tell)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=PARTING_SECONDS)
+        if task.done() and not task.cancelled():
+            task.result()
+
+
+def _tell(task: "asyncio.Task[None]") -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("broker.task_crashed", task=task.get_name(), exc_info=error)

@@ -1,0 +1,267 @@
+"""Publishing with confirms: everything published in one turn of the event loop travels as one write."""
+
+import asyncio
+import re
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pamqp.frame
+import structlog
+from pamqp import commands as spec
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
+
+from solstice_common.broker.protocol import Published, PublishStatus
+from solstice_common.broker.rabbitmq_link import Link
+from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, WireChannel
+
+WINDOW: Final = 500
+"""Unconfirmed messages on the wire; more gains nothing, and a lost link makes fewer of them unknown."""
+GROUP_BYTES: Final = 1 << 20
+REOPEN_SECONDS: Final = 0.2
+CONFIRMED: Final = Published(PublishStatus.CONFIRMED)
+NACKED: Final = Published(PublishStatus.REJECTED, "the broker refused it: a queue is full or not available")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What is put on the wire; `properties` belong to this publish alone, it gives them their message id."""
+
+    exchange: str
+    routing_key: str
+    properties: spec.Basic.Properties
+    body: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One call of `publish`, waiting for the last of its outcomes."""
+
+    outcomes: list[Published | None]
+    missing: int
+    done: "asyncio.Future[None]"
+
+    def settle(self, index: int, outcome: Published) -> None:
+        if self.outcomes[index] is None:
+            self.outcomes[index] = outcome
+            self.missing -= 1
+            if not self.missing and not self.done.done():
+                self.done.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    call: _Call
+    index: int
+    envelope: Envelope
+    returned: str | None = None
+
+    def settle(self, outcome: Published) -> None:
+        self.call.settle(self.index, outcome)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody still waits for it."""
+        return not self.call.done.done()
+
+
+@dataclass(eq=False)
+class Unconfirmed:
+    """The messages on one channel whose outcome the broker has not told yet; the user of that channel."""
+
+    made_room: Callable[[], None]
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _by_tag: dict[int, _Pending] = field(default_factory=dict)
+    _last: int = 0
+    _oldest: int = 1
+    _proven: set[str] = field(default_factory=set)
+    """Exchanges that took a message of this channel: they existed."""
+
+    def __len__(self) -> int:
+        return len(self._by_tag)
+
+    def next_message_id(self) -> str:
+        """The id for the message that is added next: never used before, and it names the delivery tag."""
+        return f"{self.prefix}-{self._last + 1}"
+
+    def add(self, pending: _Pending) -> None:
+        """A message that is put on the wire now; the broker numbers them in this order."""
+        self._last += 1
+        self._by_tag[self._last] = pending
+
+    def delivered(self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes) -> None:
+        """Nothing is consumed here."""
+
+    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None:
+        """No queue is bound for it; the confirm that says the broker is done with it follows."""
+        tag = str(properties.message_id or "").rpartition("-")[2]
+        pending = self._by_tag.get(int(tag)) if tag.isdecimal() else None
+        if pending is not None:
+            pending.returned = str(frame.reply_text)
+
+    def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
+        """The broker has, or refuses, one message or all up to one."""
+        acked, tag = isinstance(frame, spec.Basic.Ack), frame.delivery_tag or 0
+        for each in range(self._oldest, tag + 1) if frame.multiple else (tag,):
+            pending = self._by_tag.pop(each, None)
+            if pending is None:
+                continue
+            if not acked:
+                pending.settle(NACKED)
+            elif pending.returned is not None:
+                pending.settle(Published(PublishStatus.UNROUTABLE, pending.returned))
+            else:
+                self._proven.add(pending.envelope.exchange)
+                pending.settle(CONFIRMED)
+        while self._oldest <= self._last and self._oldest not in self._by_tag:
+            self._oldest += 1
+        self.made_room()
+
+    def lost(self, why: str) -> None:
+        """The channel is gone: what the broker's word blames is rejected, everything else may have arrived."""
+        pending = list(self._by_tag.values())
+        self._by_tag.clear()
+        self._oldest = self._last + 1
+        blamed = set(self._blamed(pending, why))
+        for each in pending:
+            each.settle(Published(PublishStatus.REJECTED if each in blamed else PublishStatus.UNKNOWN, why))
+
+    def _blamed(self, pending: Sequence[_Pending], why: str) -> Iterable[_Pending]:
+        """Which messages the broker certainly does not have, by what it said when it closed the channel."""
+        if limit := re.search(r"message size \d+ is larger than (?:configured )?max size (\d+)", why):
+            return [each for each in pending if len(each.envelope.body) > int(limit[1])]
+        if named := re.search(r"exchange '([^']*)'", why):
+            to_it = [each for each in pending if each.envelope.exchange == named[1]]
+            # An exchange that took messages before was deleted meanwhile, and may have taken all but the last.
+            return to_it[-1:] if named[1] in self._proven else to_it
+        return []
+
+
+class Publisher:
+    """Publishes over one link; `run` must be running."""
+
+    def __init__(self, link: Link, *, confirm_timeout_seconds: float) -> None:
+        self._link = link
+        self._timeout = confirm_timeout_seconds
+        self._waiting: deque[_Pending] = deque()
+        self._wake = asyncio.Event()
+        self._prefixes: dict[tuple[int, str, str], bytes] = {}
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> list[Published]:
+        """Publish and wait for the outcomes, in order; never raises for the broker's sake."""
+        if not envelopes:
+            return []
+        call = _Call([None] * len(envelopes), len(envelopes), asyncio.get_running_loop().create_future())
+        self._waiting.extend(_Pending(call, index, envelope) for index, envelope in enumerate(envelopes))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await call.done
+        except TimeoutError:
+            overdue = Published(PublishStatus.UNKNOWN, self._why_overdue())
+            return [outcome or overdue for outcome in call.outcomes]
+        finally:
+            # What was not sent yet never will be: its future is done, or cancelled with this task.
+            call.done.cancel()
+        return [outcome for outcome in call.outcomes if outcome is not None]
+
+    async def run(self) -> None:
+        """Send whatever is published, over one channel after the other."""
+        try:
+            while True:
+                wire = await self._link.connected()
+                try:
+                    await self._one_channel(wire)
+                except LinkLost as lost:
+                    log.warning("broker.publisher_interrupted", detail=str(lost))
+                    await asyncio.sleep(REOPEN_SECONDS)
+        finally:
+            closed = Published(PublishStatus.UNKNOWN, "the connection to the broker was closed")
+            for pending in self._waiting:
+                pending.settle(closed)
+            self._waiting.clear()
+
+    async def _one_channel(self, wire: Wire) -> None:
+        unconfirmed = Unconfirmed(self._wake.set)
+        channel = await wire.open_channel(unconfirmed, publisher_confirms=True)
+        try:
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(self._send(wire, channel, unconfirmed), name="broker-send")
+                await asyncio.wait([channel.ended])
+                sending.cancel()
+            raise LinkLost(channel.ended.result())
+        finally:
+            why = (
+                channel.ended.result() if channel.ended.done() else "the connection to the broker was closed"
+            )
+            unconfirmed.lost(why)
+
+    async def _send(self, wire: Wire, channel: WireChannel, unconfirmed: Unconfirmed) -> None:
+        self._wake.set()
+        while not channel.ended.done():
+            await self._wake.wait()
+            self._wake.clear()
+            # A blocked broker reads nothing: what is not written yet can still be given up without a doubt.
+            await wire.unblocked.wait()
+            payload = self._next_group(channel, unconfirmed)
+            if payload:
+                if self._waiting:
+                    self._wake.set()
+                try:
+                    await channel.write(payload)
+                except LinkLost:
+                    return
+
+    def _next_group(self, channel: WireChannel, unconfirmed: Unconfirmed) -> bytes:
+        """The frames of as many waiting messages as may be on the wire, in order."""
+        frames: list[bytes] = []
+        size = 0
+        while self._waiting and len(unconfirmed) < WINDOW and size < GROUP_BYTES:
+            pending = self._waiting.popleft()
+            if not pending.wanted:
+                continue
+            pending.envelope.properties.message_id = unconfirmed.next_message_id()
+            try:
+                encoded = self._encode(pending.envelope, channel)
+            except (TypeError, ValueError, OverflowError) as error:
+                pending.settle(Published(PublishStatus.REJECTED, f"AMQP cannot carry it: {error}"))
+                continue
+            unconfirmed.add(pending)
+            frames.append(encoded)
+            size += len(encoded)
+        return b"".join(frames)
+
+    def _encode(self, envelope: Envelope, channel: WireChannel) -> bytes:
+        number, body = channel.number, envelope.body
+        key = (number, envelope.exchange, envelope.routing_key)
+        method = self._prefixes.get(key)
+        if method is None:
+            publish = spec.Basic.Publish(
+                exchange=envelope.exchange, routing_key=envelope.routing_key, mandatory=True
+            )
+            if len(self._prefixes) >= 64:
+                self._prefixes.clear()
+            method = self._prefixes[key] = pamqp.frame.marshal(publish, number)
+        header = ContentHeader(properties=envelope.properties, body_size=len(body))
+        step = channel.max_content_size
+        parts = [ContentBody(body[start : start + step]) for start in range(0, len(body), step)]
+        return b"".join(
+            [
+                method,
+                pamqp.frame.marshal(header, number),
+                *(pamqp.frame.marshal(part, number) for part in parts),
+            ]
+        )
+
+    def _why_overdue(self) -> str:
+        wire = self._link.wire
+        if wire is None:
+            return f"not connected within {self._timeout:g} s: {self._link.detail}"
+        if wire.blocked is not None:
+            return f"not confirmed within {self._timeout:g} s: the broker is blocked ({wire.blocked})"
+        return f"not confirmed within {self._timeout:g} s"

@@ -1,0 +1,167 @@
+"""One `basic.consume` on one channel: what arrived on it, and what the broker is told of it."""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiormq.abc import DeliveredMessage
+from aiormq.exceptions import ChannelNotFoundEntity
+from pamqp import commands as spec
+
+from solstice_common.broker.protocol import NO_HEADERS, Delivery
+from solstice_common.broker.rabbitmq_acks import AckLedger, Settlement, encode
+from solstice_common.broker.rabbitmq_declare import close_channel
+from solstice_common.broker.rabbitmq_wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
+
+PARTING_SECONDS: Final = 3.0
+
+
+class QueueMissing(Exception):
+    """There is no such queue at the moment."""
+
+
+class Subscription:
+    """Deliveries of one queue until the channel ends; the user of that channel."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self.ready: deque[Delivery] = deque()
+        """What arrived and nobody took yet, oldest first."""
+        self.over = False
+        """The channel is gone: the broker delivers again whatever it was not told of."""
+        self._arrived = arrived
+        self._ledger = AckLedger()
+        self._decided: dict[int, Settlement] = {}
+        self._due = asyncio.Event()
+        self._written = asyncio.Event()
+        self._cancelled = asyncio.Event()
+
+    async def run(self, wire: Wire, queue: str, *, prefetch: int) -> None:
+        """Consume until the channel ends, which LinkLost tells; QueueMissing when there is nothing to consume.
+
+        Cancelled, it hands everything that is not settled back to the queue.
+        """
+        channel = await wire.open_channel(self)
+        # A fresh one each time: RabbitMQ 4.3 answers the reuse of a cancelled tag by closing the connection.
+        consumer_tag = f"solstice-{uuid.uuid4().hex}"
+        try:
+            await self._consume(channel, queue, consumer_tag, prefetch)
+            await self._until_it_ends(channel)
+        except asyncio.CancelledError:
+            await self._part(channel, consumer_tag)
+            raise
+        finally:
+            self._end()
+            await close_channel(channel)
+
+    async def settle(self, decisions: Mapping[int, Settlement]) -> None:
+        """Return when the decisions are written, together with all others of this turn of the event loop."""
+        if self.over or not decisions:
+            return
+        self._decided.update(decisions)
+        self._due.set()
+        await self._written.wait()
+
+    def settle_soon(self, decisions: Mapping[int, Settlement]) -> None:
+        """The same, without waiting."""
+        self._decided.update(decisions)
+        self._due.set()
+
+    def delivered(self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes) -> None:
+        tag = frame.delivery_tag or 0
+        self._ledger.delivered(tag)
+        self.ready.append(
+            Delivery(
+                body=body,
+                tag=Tag(self, tag, properties),
+                exchange=frame.exchange or "",
+                routing_key=frame.routing_key or "",
+                type=properties.message_type,
+                correlation_id=properties.correlation_id,
+                message_id=properties.message_id,
+                headers=properties.headers or NO_HEADERS,
+                redelivered=bool(frame.redelivered),
+            )
+        )
+        self._arrived()
+
+    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None:
+        """Nothing is published on this channel."""
+
+    def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
+        """Nothing is published on this channel."""
+
+    async def _consume(self, channel: WireChannel, queue: str, consumer_tag: str, prefetch: int) -> None:
+        channel.on_consumer_cancel_callbacks.add(lambda _: self._cancelled.set())
+        with link_errors():
+            await channel.basic_qos(prefetch_count=prefetch, timeout=RPC_SECONDS)
+            try:
+                await channel.basic_consume(
+                    queue, _never_called, consumer_tag=consumer_tag, timeout=RPC_SECONDS
+                )
+            except ChannelNotFoundEntity:
+                raise QueueMissing(queue) from None
+
+    async def _until_it_ends(self, channel: WireChannel) -> None:
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self._write(channel), name="broker-settle")
+            cancelled = group.create_task(self._cancelled.wait(), name="broker-cancelled")
+            await asyncio.wait([channel.ended, cancelled], return_when=asyncio.FIRST_COMPLETED)
+            writing.cancel()
+            cancelled.cancel()
+        if channel.ended.done():
+            raise LinkLost(channel.ended.result())
+        raise LinkLost("the broker cancelled the consumer")
+
+    async def _write(self, channel: WireChannel) -> None:
+        while not channel.ended.done():
+            await self._due.wait()
+            await self._write_decided(channel)
+
+    async def _write_decided(self, channel: WireChannel) -> None:
+        self._due.clear()
+        decided, self._decided = self._decided, {}
+        written, self._written = self._written, asyncio.Event()
+        try:
+            frames = self._ledger.settle(decided)
+            if frames:
+                await channel.write(encode(frames, channel.number))
+        except LinkLost:
+            return
+        finally:
+            written.set()
+
+    async def _part(self, channel: WireChannel, consumer_tag: str) -> None:
+        """No new deliveries, what was decided is written, and the rest goes back unharmed."""
+        try:
+            with link_errors():
+                async with asyncio.timeout(PARTING_SECONDS):
+                    await channel.basic_cancel(consumer_tag)
+                    await self._write_decided(channel)
+                    rest = self._ledger.give_back()
+                    if rest is not None:
+                        await channel.write(encode([rest], channel.number))
+        except LinkLost:
+            # Then the broker takes them back by itself.
+            return
+
+    def _end(self) -> None:
+        self.over = True
+        self.ready.clear()
+        self._decided.clear()
+        self._written.set()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tag:
+    """What `Delivery.tag` is on RabbitMQ."""
+
+    subscription: Subscription
+    number: int
+    properties: spec.Basic.Properties
+
+
+async def _never_called(message: DeliveredMessage) -> None:
+    """Deliveries do not go through aiormq."""

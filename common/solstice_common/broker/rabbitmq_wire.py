@@ -1,0 +1,243 @@
+"""One AMQP connection on aiormq, and everything of ours that leans on how aiormq works inside.
+
+aiormq spends a task, a future and several small writes on each message. A channel of ours gets each frame the moment
+it is read and writes many frames at once; that, a blocked connection's reason, and a close that cannot hang are not
+to be had from its public interface. What is used beyond that is named in `tests/unit/common/test_rabbitmq_wire.py`,
+which fails when a new version of aiormq changes it.
+"""
+
+import asyncio
+import itertools
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from aiormq.abc import ChannelFrame
+from aiormq.channel import Channel
+from aiormq.connection import Connection, TCPTransportFactory, TLSTransportFactory, TransportFactory
+from aiormq.exceptions import AMQPError
+from pamqp import commands as spec
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
+from yarl import URL
+
+HEARTBEAT_SECONDS: Final = 10
+"""Unless the URL says otherwise: a dead link is noticed after about 33 s, instead of aiormq's 200."""
+CLOSE_SECONDS: Final = 3.0
+RPC_SECONDS: Final = 15.0
+
+
+class LinkLost(Exception):
+    """The connection or the channel is gone, or did not answer in time."""
+
+
+@contextmanager
+def link_errors() -> Iterator[None]:
+    """Whatever aiormq raises when a link dies becomes LinkLost.
+
+    A heartbeat that fails is told to waiting callers as CancelledError, though nobody cancelled them: passed on, it
+    would end a task, or a whole TaskGroup, without a word.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise LinkLost(describe(error)) from error
+    except TimeoutError as error:
+        raise LinkLost("the broker did not answer in time") from error
+    except (AMQPError, OSError, RuntimeError) as error:
+        raise LinkLost(describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """The broker's or the system's own word."""
+    if isinstance(error, asyncio.CancelledError):
+        return "the broker stopped answering (heartbeat)"
+    words = " ".join(str(part) for part in error.args if part is not None and part != "")
+    return words or type(error).__name__
+
+
+class ChannelUser(Protocol):
+    """Who is told what arrives on a channel, frame by frame, in the order it was sent, never concurrently."""
+
+    def delivered(
+        self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes
+    ) -> None: ...
+
+    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None: ...
+
+    def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None: ...
+
+
+class _Incoming(asyncio.Queue[Any]):
+    """Takes the place of a channel's queue of frames: content goes straight to the user, the rest to aiormq."""
+
+    def __init__(self, user: ChannelUser, closed: "asyncio.Future[str]") -> None:
+        super().__init__()
+        self._user = user
+        self._closed = closed
+        self._method: spec.Basic.Deliver | spec.Basic.Return | None = None
+        self._properties = spec.Basic.Properties()
+        self._body: list[bytes] = []
+        self._missing = 0
+
+    async def put(self, item: tuple[int, object]) -> None:
+        frame = item[1]
+        if isinstance(frame, (spec.Basic.Deliver, spec.Basic.Return)):
+            self._method = frame
+        elif isinstance(frame, ContentHeader) and self._method is not None:
+            self._properties, self._missing, self._body = frame.properties, frame.body_size, []
+            if not self._missing:
+                self._complete(self._method)
+        elif isinstance(frame, ContentBody) and self._method is not None:
+            self._body.append(frame.value)
+            self._missing -= len(frame.value)
+            if self._missing <= 0:
+                self._complete(self._method)
+        elif isinstance(frame, (spec.Basic.Ack, spec.Basic.Nack)):
+            self._user.confirmed(frame)
+        else:
+            if isinstance(frame, spec.Channel.Close) and not self._closed.done():
+                # At once: a frame of ours behind aiormq's Close-Ok would cost the whole connection.
+                self._closed.set_result(str(frame.reply_text))
+            await super().put(item)
+
+    def _complete(self, method: spec.Basic.Deliver | spec.Basic.Return) -> None:
+        self._method = None
+        if isinstance(method, spec.Basic.Deliver):
+            self._user.delivered(method, self._properties, b"".join(self._body))
+        else:
+            self._user.returned(method, self._properties)
+
+
+class WireChannel(Channel):
+    """A channel whose content goes to `user`, and that writes many frames at once."""
+
+    def __init__(self, wire: "Wire", number: int, user: ChannelUser, *, publisher_confirms: bool) -> None:
+        super().__init__(wire, number, publisher_confirms=publisher_confirms)
+        self.ended: asyncio.Future[str] = self.loop.create_future()
+        """Done, with the broker's word for it, as soon as nothing more may be written."""
+        self.frames = _Incoming(user, self.ended)
+        self.closing.add_done_callback(self._end)
+
+    async def write(self, payload: bytes) -> None:
+        """Write frames, and return when the operating system has taken them; LinkLost when it no longer can."""
+        if self.ended.done():
+            raise LinkLost(self.ended.result())
+        taken = self.loop.create_future()
+        await self.connection.write_queue.put(
+            ChannelFrame(payload=payload, should_close=False, drain_future=taken)
+        )
+        await taken
+
+    def _end(self, closing: "asyncio.Future[None]") -> None:
+        if not self.ended.done():
+            self.ended.set_result(_why(closing))
+
+
+class _RememberingTransport(TransportFactory):
+    """Opens the socket as aiormq does, and keeps hold of it for a close that cannot hang."""
+
+    def __init__(self, scheme: str) -> None:
+        self._factory = TLSTransportFactory() if scheme == "amqps" else TCPTransportFactory()
+        self._writer: StreamWriter | None = None
+
+    async def create(self, url: URL, **options: Any) -> tuple[StreamReader, StreamWriter]:
+        reader, writer = await self._factory.create(url, **options)
+        self._writer = writer
+        if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
+            # TCP lets a socket reach itself on a port of the ephemeral range where nobody listens any more.
+            self.abort()
+            raise ConnectionRefusedError("nobody listens there (the socket had connected to itself)")
+        return reader, writer
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+class Wire(Connection):
+    """One connection; opened by `dial`, closed by `hang_up`."""
+
+    def __init__(self, url: str, name: str) -> None:
+        address = URL(url)
+        if "heartbeat" not in address.query:
+            address = address.extend_query(heartbeat=HEARTBEAT_SECONDS)
+        self._transport = _RememberingTransport(address.scheme)
+        super().__init__(
+            address, transport_factory=self._transport, client_properties={"connection_name": name}
+        )
+        self.blocked: str | None = None
+        """Why the broker takes no publishes at the moment."""
+        self.unblocked = asyncio.Event()
+        self.unblocked.set()
+        self._numbers = itertools.count(1)
+
+    async def open_channel(self, user: ChannelUser, *, publisher_confirms: bool = False) -> WireChannel:
+        """A new channel; LinkLost when the connection is gone or does not answer."""
+        with link_errors():
+            number = next(self._numbers)
+            channel = WireChannel(self, number, user, publisher_confirms=publisher_confirms)
+            self.channels[number] = channel
+            async with asyncio.timeout(RPC_SECONDS):
+                await channel.open()
+            return channel
+
+    async def ended(self) -> str:
+        """Wait until the connection is gone; why."""
+        gone = self.closing
+        await asyncio.wait([gone])
+        return _why(gone)
+
+    async def hang_up(self) -> None:
+        """Close within a few seconds, whatever state the connection is in; never raises."""
+        closing = asyncio.ensure_future(self.close())
+        try:
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+        finally:
+            self._transport.abort()
+            closing.cancel()
+            await asyncio.wait([closing], timeout=1.0)
+            _look_at(closing)
+
+    async def _Connection__handle_connection_blocked(self, frame: spec.Connection.Blocked) -> None:  # noqa: N802  aiormq's private name
+        self.blocked = str(frame.reason)
+        self.unblocked.clear()
+
+    async def _Connection__handle_connection_unblocked(self, _: spec.Connection.Unblocked) -> None:  # noqa: N802  aiormq's private name
+        self.blocked = None
+        self.unblocked.set()
+
+
+async def dial(url: str, name: str, *, timeout_seconds: float) -> Wire:
+    """A new connection that the broker shows as `name`; LinkLost when there is none within the time."""
+    wire = Wire(url, name)
+    connecting = asyncio.ensure_future(wire.connect())
+    try:
+        # Waited for beside, not inside: aiormq may hold on to a cancellation while it connects.
+        await asyncio.wait([connecting], timeout=timeout_seconds)
+        if not connecting.done():
+            raise LinkLost(f"no answer within {timeout_seconds:g} s")
+        with link_errors():
+            connecting.result()
+    except BaseException:
+        connecting.cancel()
+        wire._transport.abort()
+        await asyncio.wait([connecting], timeout=1.0)
+        _look_at(connecting)
+        raise
+    return wire
+
+
+def _why(closing: "asyncio.Future[None]") -> str:
+    error = None if closing.cancelled() else closing.exception()
+    return "the connection was closed" if error is None else describe(error)
+
+
+def _look_at(task: "asyncio.Future[Any]") -> None:
+    """Say to asyncio that the outcome was seen."""
+    if task.done() and not task.cancelled():
+        task.exception()

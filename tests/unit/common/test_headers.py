@@ -1,0 +1,51 @@
+from datetime import UTC, datetime
+
+import pytest
+from solstice_common.broker import Delivery
+from solstice_common.broker.headers import DETAIL_CHARACTERS, refusal_headers, without_broker_headers
+from solstice_common.delivery import Refuse
+
+AT = datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC)
+REFUSE = Refuse(reason="not_json", detail="line 1")
+
+
+def refused(headers: dict[str, object]) -> dict[str, object]:
+    delivery = Delivery(body=b"", tag=None, headers=headers)
+    return refusal_headers(delivery, REFUSE, queue="orders.v1", by="orchestrator", at=AT)
+
+
+def test_a_dead_letter_says_what_why_where_when_by_whom_and_which_attempt() -> None:
+    assert refused({"traceparent": "00-a-b-01"}) == {
+        "traceparent": "00-a-b-01",
+        "x-solstice-reason": "not_json",
+        "x-solstice-detail": "line 1",
+        "x-solstice-queue": "orders.v1",
+        "x-solstice-refused-at": "2026-01-31T12:00:00.500Z",
+        "x-solstice-refused-by": "orchestrator",
+        "x-solstice-attempt": 1,
+    }
+
+
+@pytest.mark.parametrize(("sent", "told"), [(1, 1), (7, 7), (0, 1), (-3, 1), ("2", 1), (None, 1)], ids=repr)
+def test_the_attempt_is_the_senders_if_it_is_one(sent: object, told: int) -> None:
+    assert refused({"x-solstice-attempt": sent})["x-solstice-attempt"] == told
+
+
+def test_a_long_detail_is_cut_so_that_the_headers_fit_a_frame() -> None:
+    delivery = Delivery(body=b"", tag=None)
+    long = Refuse(reason="x", detail="y" * 100_000)
+    headers = refusal_headers(delivery, long, queue="q", by="b", at=AT)
+    assert headers["x-solstice-detail"] == "y" * DETAIL_CHARACTERS
+
+
+def test_what_a_broker_wrote_is_not_published_again() -> None:
+    headers = {
+        "x-death": [{}],
+        "x-first-death-queue": "a",
+        "x-last-death-exchange": "b",
+        "x-delivery-count": 3,
+        "x-acquired-count": 4,
+        "x-solstice-reason": "kept",
+        "x-deathly": "kept",
+    }
+    assert without_broker_headers(headers) == {"x-solstice-reason": "kept", "x-deathly": "kept"}
