@@ -48,7 +48,12 @@ _SIXTEEN: Final = (
     *("#5c6370", "#f47067", "#6bc46d", "#daaa3f", "#6cb6ff", "#dcbdfb", "#56d4dd", "#cdd3dc"),
     *("#8b949e", "#ff938a", "#8ddb8c", "#eac55f", "#96d0ff", "#eedcff", "#8ee6ee", "#ffffff"),
 )
-"""The first sixteen, chosen to be legible on the dark panel of the log."""
+"""The first sixteen, chosen to be legible on the dark panel of the log ..."""
+_BEHIND: Final = (
+    *("#0b0d11", "#b3443c", "#2f8a3f", "#94700f", "#3a72c4", "#8d5bb5", "#23828c", "#aeb6c2"),
+    *("#5c6370", "#d9615a", "#46a857", "#b98f22", "#5a93e6", "#ab7bd3", "#38a3ae", "#ffffff"),
+)
+"""... and behind text, where both black and the panel's ink must stand out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,9 @@ class Style:
 
     def classes(self) -> str:
         """The CSS classes of this look, empty for plain."""
-        front = None if self.foreground is None else f"f{self.foreground}"
+        # Black is a grey on the dark panel, but means black on a background of its own.
+        is_black = self.foreground == 0 and self.background is not None
+        front = None if self.foreground is None else "f-panel" if is_black else f"f{self.foreground}"
         back = None if self.background is None else f"b{self.background}"
         if "inverse" in self.flags:
             front = "f-panel" if self.background is None else f"f{self.background}"
@@ -285,8 +292,9 @@ def rgb(index: int) -> tuple[int, int, int]:
 
 def palette_css() -> str:
     """The style sheet of the classes `f0` ... `f255` and `b0` ... `b255`."""
-    colours = [*_SIXTEEN, *("#{:02x}{:02x}{:02x}".format(*rgb(index)) for index in range(16, 256))]
+    others = ["#{:02x}{:02x}{:02x}".format(*rgb(index)) for index in range(16, 256)]
+    pairs = zip([*_SIXTEEN, *others], [*_BEHIND, *others], strict=True)
     return "".join(
-        f".f{index}{{color:{colour}}}.b{index}{{background-color:{colour}}}\n"
-        for index, colour in enumerate(colours)
+        f".f{index}{{color:{front}}}.b{index}{{background-color:{back}}}\n"
+        for index, (front, back) in enumerate(pairs)
     )

@@ -5,7 +5,8 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Reason, RunState
+from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.statuses import detail_of
 from solstice_orchestrator.store.protocol import JobView, RunView
 
 STATE_WORDS: Final = MappingProxyType(
@@ -81,13 +82,23 @@ def reason_words(job: JobView) -> str:
         case JobState.APPROVAL:
             why = "Waits for somebody to approve it."
         case JobState.RUNNING:
-            why = f"Runs step “{job.step}”." if job.step else "Runs now."
+            why = f"Runs step “{job.step}”." if job.step else ""
+        case JobState.TIMED_OUT if job.step and job.reason is Reason.STEP_TIMEOUT:
+            why = f"Step “{job.step}” took longer than its time limit."
         case JobState.FAILED if job.step:
             code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
             why = f"Step “{job.step}” ended{code}."
         case _:
             pass
     return why
+
+
+def more(job: JobView) -> str:
+    """What is to be said beside `reason_words`; empty when the stored detail only repeats it."""
+    if not job.state.final:
+        return job.detail
+    bare = Outcome(state=job.state, reason=job.reason, exit_code=job.exit_code, step=job.step)
+    return "" if job.detail == detail_of(bare) else job.detail
 
 
 def duration(seconds: float) -> str:

@@ -214,10 +214,7 @@ function atEnd() {
   return log.getBoundingClientRect().bottom <= window.innerHeight + 40;
 }
 
-let scrolledByUs = false;
-
 function toEnd() {
-  scrolledByUs = true;
   window.scrollTo(0, log.getBoundingClientRect().bottom + window.scrollY - window.innerHeight + 24);
 }
 
@@ -226,10 +223,7 @@ if (log && !over) {
   follow.checked = !location.hash;
   follow.addEventListener("change", () => { if (follow.checked) toEnd(); });
   // Whoever scrolls up wants to read; whoever comes back to the end wants to go on.
-  window.addEventListener("scroll", () => {
-    if (scrolledByUs) scrolledByUs = false;
-    else follow.checked = atEnd();
-  }, { passive: true });
+  window.addEventListener("scroll", () => { follow.checked = atEnd(); }, { passive: true });
 }
 
 tick();

@@ -1,0 +1,48 @@
+"""Find a Chromium for the browser tests, or install the system's; Playwright only drives it."""
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tests.servers.apt import apt_can_install, apt_install
+
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""Quiet on the network, and able to run as root in a container, where Chromium's own sandbox cannot."""
+
+
+@cache
+def chromium() -> Path:
+    """The browser's executable: `SOLSTICE_TEST_CHROMIUM`, one on PATH, else installed with apt-get.
+
+    RuntimeError says what to install when there is none.
+    """
+    named = os.environ.get("SOLSTICE_TEST_CHROMIUM")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise RuntimeError(f"SOLSTICE_TEST_CHROMIUM={named} is no program that can be run")
+        return Path(named)
+    if not _on_path() and apt_can_install():
+        apt_install("chromium")
+    found = _on_path()
+    if not found:
+        raise RuntimeError(
+            "the browser tests need Chromium or Chrome: install one (Debian: apt-get install chromium), "
+            "or name one with SOLSTICE_TEST_CHROMIUM"
+        )
+    return Path(found)
+
+
+def _on_path() -> str | None:
+    return next((found for name in NAMES if (found := shutil.which(name))), None)

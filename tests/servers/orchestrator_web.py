@@ -1,0 +1,120 @@
+"""The orchestrator's web part, served for real over a real store; the test plays the part that runs the jobs."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store.protocol import AttemptKey, LogChunk, RunView
+from solstice_orchestrator.store.sqlite import SqliteStore
+from solstice_orchestrator.store.transaction import Rules
+from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.server import serving
+from solstice_orchestrator.web.sse import Streams
+
+WORKER = "worker-1"
+SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+
+
+def spec(name: str = "build", *, needs: Sequence[str] = (), runs_on: str = "linux") -> JobSpec:
+    """A job of one step."""
+    return JobSpec(name=name, runs_on=runs_on, steps=(StepSpec(name="test", run="true"),), needs=tuple(needs))
+
+
+@dataclass(slots=True)
+class Stage:
+    """A served application and the store behind it."""
+
+    url: str
+    store: SqliteStore
+    streams: Streams
+    metrics: Metrics
+    _random: random.Random = field(default_factory=lambda: random.Random(7))
+    _sequences: dict[AttemptKey, int] = field(default_factory=dict)
+    broker: BrokerHealth = field(default_factory=lambda: BrokerHealth(connected=True))
+
+    async def admit(self, **fields: object) -> RunView:
+        """A new run, not yet planned."""
+        digits = f"{self._random.getrandbits(128):032x}"
+        body = {
+            "schema_version": "jobrequest.v1",
+            "request_id": f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}",
+            "source": "forgejo",
+            "repo_url": "https://forge.example/harbour/lighthouse.git",
+            "repo_full_name": "harbour/lighthouse",
+            "commit_sha": f"{self._random.getrandbits(160):040x}",
+            "submitted_at": "2026-01-31T12:00:00Z",
+            "ref": "refs/heads/main",
+            "event": "push",
+            "sender": "mira",
+        }
+        request = JobRequestV1.model_validate(body | fields)
+        (admission,) = await self.store.admit([request])
+        run = await self.store.run(admission.run_id)
+        assert run is not None
+        return run
+
+    async def plan(self, *jobs: JobSpec, **fields: object) -> tuple[RunView, dict[str, str]]:
+        """A new run with these jobs; gives their ids by name."""
+        run = await self.admit(**fields)
+        (task,) = [task for task in await self.store.claim_planning(WORKER, 100) if task.run_id == run.run_id]
+        assert await self.store.planned(task, jobs or (spec(),))
+        views = await self.store.jobs(run_id=run.run_id, limit=100)
+        return run, {view.name: view.job_id for view in views}
+
+    async def claim(self, job_id: str) -> AttemptKey:
+        """Begin an attempt at this job, which must be the only one that waits for its label."""
+        job = await self.store.job(job_id)
+        assert job is not None
+        (claim,) = await self.store.claim(WORKER, {job.runs_on: 1}, 1)
+        assert claim.key.job_id == job_id
+        return claim.key
+
+    async def running(self, *jobs: JobSpec, **fields: object) -> AttemptKey:
+        """A new run whose first job runs."""
+        specs = jobs or (spec(),)
+        _, ids = await self.plan(*specs, **fields)
+        return await self.claim(ids[specs[0].name])
+
+    async def prints(self, key: AttemptKey, *pieces: str | bytes, skip: int = 0) -> None:
+        """The job prints; each piece is a chunk. `skip` leaves a gap before them."""
+        last = self._sequences.get(key, 0) + skip
+        chunks = [
+            LogChunk(sequence=last + index, at=time.time(), data=p.encode() if isinstance(p, str) else p)
+            for index, p in enumerate(pieces, 1)
+        ]
+        assert await self.store.append_log(key, chunks)
+        self._sequences[key] = last + len(chunks)
+
+    async def finish(self, key: AttemptKey, outcome: Outcome = SUCCEEDED) -> None:
+        assert await self.store.finish(key, outcome)
+
+
+@asynccontextmanager
+async def stage(
+    directory: Path, *, public_url: str | None = None, port: int = 0, retry_base_seconds: float = 30.0
+) -> AsyncIterator[Stage]:
+    """An empty store, served on a free port of loopback."""
+    rng = random.Random(1)
+    rules = Rules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
+    streams, metrics = Streams(), Metrics()
+    async with SqliteStore.open(directory / "store.sqlite", rules=rules) as store:
+        set_up = Stage(url="", store=store, streams=streams, metrics=metrics)
+        app = create_app(
+            store=store,
+            broker_health=lambda: set_up.broker,
+            metrics=metrics,
+            version="1.2.3",
+            public_url=public_url,
+            streams=streams,
+        )
+        async with serving(app, streams, host="127.0.0.1", port=port) as url:
+            set_up.url = url
+            yield set_up
