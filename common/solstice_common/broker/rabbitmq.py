@@ -55,11 +55,11 @@ class RabbitMQBroker:
         """A broker that connects in the background; leaving closes both connections within a few seconds."""
         chance = rng or random.Random()  # noqa: S311  jitter is no secret
         broker = cls(url, name=name, confirm_timeout_seconds=confirm_timeout_seconds, rng=chance)
-        async with (
-            background(broker._publishing.run(), name="broker-publish-link"),
-            background(broker._consuming.run(), name="broker-consume-link"),
-            background(broker._publisher.run(), name="broker-publisher"),
-        ):
+        links = {
+            "broker-publish-link": broker._publishing.run(),
+            "broker-consume-link": broker._consuming.run(),
+        }
+        async with background(links), background({"broker-publisher": broker._publisher.run()}):
             yield broker
 
     @property
@@ -108,7 +108,7 @@ class RabbitMQBroker:
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[RabbitMQConsumer]:
         """See `protocol.Broker.consume`."""
         consumer = RabbitMQConsumer(self._consuming, self, queue, prefetch=prefetch, rng=self._rng)
-        async with background(consumer.run(), name=f"broker-consume-{queue}"):
+        async with background({f"broker-consume-{queue}": consumer.run()}):
             yield consumer
 
     async def depth(self, queue: str) -> QueueDepth | None:
@@ -142,7 +142,7 @@ class RabbitMQBroker:
                 await rabbitmq_declare.declare(wire, topology)
             except TopologyMismatch as mismatch:
                 self._mismatches[mismatch.name] = mismatch
-                log.error(
+                log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
                     "broker.topology_mismatched",
                     kind=mismatch.kind,
                     name=mismatch.name,

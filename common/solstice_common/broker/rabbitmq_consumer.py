@@ -5,10 +5,11 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import structlog
 from pamqp import commands as spec
+from pamqp.common import FieldTable
 
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.headers import refusal_headers
@@ -178,6 +179,9 @@ class RabbitMQConsumer:
 
     def _letter(self, exchange: str, delivery: Delivery, tag: Tag, why: Refuse) -> Envelope:
         theirs = tag.properties
+        headers = refusal_headers(
+            delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
+        )
         return Envelope(
             exchange=exchange,
             routing_key=delivery.routing_key,
@@ -186,9 +190,7 @@ class RabbitMQConsumer:
             properties=spec.Basic.Properties(
                 content_type=theirs.content_type,
                 content_encoding=theirs.content_encoding,
-                headers=refusal_headers(
-                    delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
-                ),
+                headers=cast("FieldTable", headers),  # they came as such a table
                 delivery_mode=2,
                 priority=theirs.priority,
                 correlation_id=theirs.correlation_id,

@@ -13,6 +13,7 @@ from aiormq.exceptions import (
 
 from solstice_common.broker.protocol import QueueDepth
 from solstice_common.broker.rabbitmq_wire import (
+    CLOSE_SECONDS,
     RPC_SECONDS,
     LinkLost,
     Wire,
@@ -74,7 +75,7 @@ async def close_channel(channel: WireChannel) -> None:
     if channel.ended.done():
         return
     closing = asyncio.ensure_future(channel.close())
-    await asyncio.wait([closing], timeout=RPC_SECONDS)
+    await asyncio.wait([closing], timeout=CLOSE_SECONDS)
     if not closing.done():
         closing.cancel()
     elif not closing.cancelled():

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -104,21 +104,24 @@ class Link:
 
 
 @asynccontextmanager
-async def background(work: Coroutine[Any, Any, None], *, name: str) -> AsyncIterator[None]:
-    """Run `work`, which never ends by itself, beside the body; leaving ends it within a few seconds.
+async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run works that never end by themselves beside the body; leaving ends them within a few seconds.
 
-    Not a TaskGroup: that would wrap every error of the body in a group. An error of `work` itself is a bug of ours;
+    Not a TaskGroup: that would wrap every error of the body in a group. An error of a work itself is a bug of ours;
     it is logged when it happens and raised on leaving.
     """
-    task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_tell)
+    tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+    for task in tasks:
+        task.add_done_callback(_tell)
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task], timeout=PARTING_SECONDS)
-        if task.done() and not task.cancelled():
-            task.result()
+        for task in tasks:
+            task.cancel()
+        done, _ = await asyncio.wait(tasks, timeout=PARTING_SECONDS)
+        for task in done:
+            if not task.cancelled():
+                task.result()
 
 
 def _tell(task: "asyncio.Task[None]") -> None:

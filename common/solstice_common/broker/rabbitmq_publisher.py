@@ -21,6 +21,8 @@ from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, WireChannel
 WINDOW: Final = 500
 """Unconfirmed messages on the wire; more gains nothing, and a lost link makes fewer of them unknown."""
 GROUP_BYTES: Final = 1 << 20
+ROUTES: Final = 64
+"""Encoded `basic.publish` frames that are kept for the next message of the same exchange and key."""
 REOPEN_SECONDS: Final = 0.2
 CONFIRMED: Final = Published(PublishStatus.CONFIRMED)
 NACKED: Final = Published(PublishStatus.REJECTED, "the broker refused it: a queue is full or not available")
@@ -244,7 +246,7 @@ class Publisher:
             publish = spec.Basic.Publish(
                 exchange=envelope.exchange, routing_key=envelope.routing_key, mandatory=True
             )
-            if len(self._prefixes) >= 64:
+            if len(self._prefixes) >= ROUTES:
                 self._prefixes.clear()
             method = self._prefixes[key] = pamqp.frame.marshal(publish, number)
         header = ContentHeader(properties=envelope.properties, body_size=len(body))

@@ -5,7 +5,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import ChannelNotFoundEntity
@@ -108,7 +108,8 @@ class Subscription:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self._write(channel), name="broker-settle")
             cancelled = group.create_task(self._cancelled.wait(), name="broker-cancelled")
-            await asyncio.wait([channel.ended, cancelled], return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {channel.ended, cancelled}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             writing.cancel()
             cancelled.cancel()
         if channel.ended.done():

@@ -24,7 +24,7 @@ from yarl import URL
 
 HEARTBEAT_SECONDS: Final = 10
 """Unless the URL says otherwise: a dead link is noticed after about 33 s, instead of aiormq's 200."""
-CLOSE_SECONDS: Final = 3.0
+CLOSE_SECONDS: Final = 2.5
 RPC_SECONDS: Final = 15.0
 
 
@@ -198,10 +198,14 @@ class Wire(Connection):
         try:
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
         finally:
-            self._transport.abort()
+            self.abort()
             closing.cancel()
             await asyncio.wait([closing], timeout=1.0)
             _look_at(closing)
+
+    def abort(self) -> None:
+        """Drop the socket, without a word to the broker."""
+        self._transport.abort()
 
     async def _Connection__handle_connection_blocked(self, frame: spec.Connection.Blocked) -> None:  # noqa: N802  aiormq's private name
         self.blocked = str(frame.reason)
@@ -219,13 +223,11 @@ async def dial(url: str, name: str, *, timeout_seconds: float) -> Wire:
     try:
         # Waited for beside, not inside: aiormq may hold on to a cancellation while it connects.
         await asyncio.wait([connecting], timeout=timeout_seconds)
-        if not connecting.done():
-            raise LinkLost(f"no answer within {timeout_seconds:g} s")
         with link_errors():
-            connecting.result()
+            _result(connecting)
     except BaseException:
         connecting.cancel()
-        wire._transport.abort()
+        wire.abort()
         await asyncio.wait([connecting], timeout=1.0)
         _look_at(connecting)
         raise
@@ -235,6 +237,12 @@ async def dial(url: str, name: str, *, timeout_seconds: float) -> Wire:
 def _why(closing: "asyncio.Future[None]") -> str:
     error = None if closing.cancelled() else closing.exception()
     return "the connection was closed" if error is None else describe(error)
+
+
+def _result(task: "asyncio.Future[Any]") -> None:
+    if not task.done():
+        raise TimeoutError
+    task.result()
 
 
 def _look_at(task: "asyncio.Future[Any]") -> None:
