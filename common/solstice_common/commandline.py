@@ -16,6 +16,7 @@ from solstice_common.errors import (
     ServiceUnavailable,
     SolsticeError,
     StoreUnavailable,
+    first_of,
 )
 from solstice_common.settings import SolsticeSettings
 
@@ -81,7 +82,10 @@ def run(app: typer.Typer) -> None:
     """Run a command line: an error we have a name for is one plain line on standard error, never a traceback."""
     try:
         app()
-    except SolsticeError as error:
+    except (SolsticeError, BaseExceptionGroup) as raised:
+        error = first_of(raised)
+        if not isinstance(error, SolsticeError):
+            raise
         typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
         sys.exit(_exit_code(error))
 

@@ -132,3 +132,10 @@ class ServiceRefused(ServiceError):
         super().__init__(message)
         self.status = status
         self.code = code
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The error itself, or the first one inside a group of a TaskGroup: the others are usually its echo."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Final
 
 from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.errors import first_of
 
 Write = Callable[[str], None]
 
@@ -54,15 +55,8 @@ async def follow_run(
                             _follow_lines(api, job["job_id"], lines), name=f"follow:{job['name']}"
                         )
     except BaseExceptionGroup as group:
-        # Whichever came first tells the story; the others are its echo.
-        raise _first(group) from None
+        raise first_of(group) from None
     return await api.run(run_id)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _follow_lines(api: OrchestratorClient, job_id: str, lines: "LineWriter") -> None:

@@ -1,0 +1,50 @@
+"""A line of numbered stops on a terminal: a tick and a time for each, and the name of the one that failed."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rich.console import Console
+from solstice_common.errors import SolsticeError
+
+WIDTH = 56
+
+
+class StopFailed(SolsticeError):
+    """A stop of the line did not do what it should; nothing after it was tried."""
+
+    def __init__(self, number: int, name: str, detail: str) -> None:
+        super().__init__(f"stop {number} failed: {name}: {detail}")
+        self.number = number
+        self.name = name
+
+
+class Unexpected(SolsticeError):
+    """What a stop found is not what it should have found."""
+
+
+class Stops:
+    """Prints the stops as they are passed."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._number = 0
+
+    @asynccontextmanager
+    async def stop(self, name: str, *, limit_seconds: float) -> AsyncIterator[None]:
+        """One stop; StopFailed when its block raises one of our errors, an OSError, or takes too long."""
+        self._number += 1
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(limit_seconds):
+                yield
+        except (SolsticeError, OSError) as error:
+            # TimeoutError is an OSError.
+            detail = str(error) or f"not within {limit_seconds:g} s"
+            self._print("[bold red]✗[/bold red]", name, began)
+            raise StopFailed(self._number, name, detail) from error
+        self._print("[bold green]✓[/bold green]", name, began)
+
+    def _print(self, mark: str, name: str, began: float) -> None:
+        self.console.print(f"{self._number:2} {mark} {name:<{WIDTH}} {time.monotonic() - began:5.1f} s")
