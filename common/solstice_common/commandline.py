@@ -18,6 +18,7 @@ from solstice_common.errors import (
     StoreUnavailable,
     first_of,
 )
+from solstice_common.logs import configure_logs
 from solstice_common.settings import SolsticeSettings
 
 S = TypeVar("S", bound=SolsticeSettings)
@@ -79,7 +80,11 @@ def load_settings(model: type[S], **given: Any) -> S:
 
 
 def run(app: typer.Typer) -> None:
-    """Run a command line: an error we have a name for is one plain line on standard error, never a traceback."""
+    """Run a command line: an error we have a name for is one plain line on standard error, never a traceback.
+
+    Nothing is logged until a service says how: what a command has to tell, it tells by its output.
+    """
+    configure_logs(level="critical")
     try:
         app()
     except (SolsticeError, BaseExceptionGroup) as raised:
