@@ -1,0 +1,32 @@
+"""One contract, several executors: the setting `EXECUTOR` chooses."""
+
+from typing import Literal
+
+from solstice_orchestrator.executors.process import DEFAULT_PATH, ProcessExecutor
+from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
+from solstice_orchestrator.executors.scripted import ScriptedExecutor
+from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.workspaces import Workspaces
+
+__all__ = ["Execution", "Executor", "LogWriter", "make_executor"]
+
+
+def make_executor(
+    kind: Literal["process", "scripted"],
+    *,
+    workspaces: Workspaces,
+    git: GitPolicy,
+    grace_seconds: float = 10.0,
+    max_log_bytes: int = 16 * 1024 * 1024,
+    path: str = DEFAULT_PATH,
+) -> Executor:
+    """The executor of that kind; it lives as long as its workspaces (`workspaces.open_workspaces`)."""
+    if kind == "scripted":
+        return ScriptedExecutor()
+    return ProcessExecutor(
+        workspaces=workspaces,
+        git=git,
+        grace_seconds=grace_seconds,
+        max_log_bytes=max_log_bytes,
+        path=path,
+    )

@@ -35,7 +35,9 @@ class Executor(Protocol):
     * When `run` has returned or raised, no process of the attempt is alive and its workspace is gone.
     """
 
-    isolates: bool
-    """Whether a hostile job is kept from everything else on the machine."""
+    @property
+    def isolates(self) -> bool:
+        """Whether a hostile job is kept from everything else on the machine."""
+        ...
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome: ...

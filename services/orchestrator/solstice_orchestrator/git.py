@@ -1,0 +1,223 @@
+"""Run git on what strangers wrote: few protocols, no prompts, no hooks, no foreign configuration, bounded time and disk."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from solstice_common.errors import SolsticeError
+
+from solstice_orchestrator.jobs import Reason
+
+PASSED_ON: Final = frozenset(
+    {
+        "PATH",
+        "http_proxy",
+        "https_proxy",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+        "no_proxy",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "GIT_SSL_CAINFO",
+        "SSH_AUTH_SOCK",
+    }
+)
+"""What git may know of the orchestrator's environment."""
+
+STDERR_BYTES: Final = 64 * 1024
+WATCH_SECONDS: Final = 0.25
+
+CONFIG: Final = """\
+[core]
+\thooksPath = /dev/null
+\tfsmonitor = false
+\taskPass = true
+[credential]
+\thelper =
+[protocol "ext"]
+\tallow = never
+[transfer]
+\tfsckObjects = true
+\tbundleURI = false
+[fetch "fsck"]
+\tzeroPaddedFilemode = ignore
+\tmissingSpaceBeforeDate = ignore
+\tbadTimezone = ignore
+[fetch]
+\trecurseSubmodules = false
+[submodule]
+\trecurse = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[http]
+\tlowSpeedLimit = 100
+\tlowSpeedTime = 30
+[init]
+\tdefaultBranch = main
+[advice]
+\tdetachedHead = false
+"""
+"""Ours alone: neither the machine's configuration nor the service user's is read.
+
+Old repositories hold the three kinds of harmless disorder that `fetch.fsck` lets pass.
+"""
+
+OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
+"""Only where file:// is allowed: a repository of another user of this machine may then be read."""
+
+
+class CheckoutFailed(SolsticeError):
+    """The commit, or a file of it, could not be had.
+
+    `reason` is CHECKOUT_FAILED when trying again later may help; COMMIT_NOT_FOUND or INVALID_WORKFLOW when it never
+    will. `may_appear`: the repository is there and only the commit is not, which can be a matter of seconds.
+    """
+
+    def __init__(self, reason: Reason, detail: str, *, may_appear: bool = False) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.may_appear = may_appear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitPolicy:
+    """What git is allowed, here."""
+
+    protocols: tuple[str, ...] = ("https", "http", "ssh")
+    timeout_seconds: float = 600.0
+    """For everything that one checkout takes."""
+    max_bytes: int = 4 * 1024**3
+    """What a checkout may take on disk."""
+    planning_timeout_seconds: float = 60.0
+    planning_max_bytes: int = 256 * 1024**2
+    """The same for the reading of a workflow file; without `--filter` at the server this is a whole commit."""
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """From the orchestrator's own, PASSED_ON and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitResult:
+    returncode: int
+    stdout: bytes
+    stderr: str
+
+
+class Git:
+    """git in one directory; `home` holds its configuration and counts for nothing else."""
+
+    def __init__(self, policy: GitPolicy, directory: Path, home: Path, max_bytes: int) -> None:
+        self._directory, self._max_bytes = directory, max_bytes
+        config = home / "gitconfig"
+        config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
+        self._environment = {
+            "PATH": os.defpath,
+            **{name: value for name, value in policy.environment.items() if name in PASSED_ON},
+            "HOME": str(home),
+            "LC_ALL": "C",
+            "GIT_ALLOW_PROTOCOL": ":".join(policy.protocols),
+            "GIT_ASKPASS": "true",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_CEILING_DIRECTORIES": str(directory.parent),
+            "GIT_CONFIG_GLOBAL": str(config),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_DIR": str(directory / ".git"),
+            "GIT_LFS_SKIP_SMUDGE": "1",
+            "GIT_LITERAL_PATHSPECS": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_PROTOCOL_FROM_USER": "0",
+            "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_WORK_TREE": str(directory),
+            "SSH_ASKPASS": "true",
+        }
+
+    async def run(self, *arguments: str, max_output: int = 64 * 1024) -> GitResult:
+        """Run one git command to its end; its output is cut at `max_output` bytes.
+
+        Raises CheckoutFailed when the directory outgrows its limit. Whoever cancels this kills git and its children.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "git",
+                *arguments,
+                cwd=self._directory,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CheckoutFailed(Reason.CHECKOUT_FAILED, f"git could not be started: {error}") from None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(self._watch(process.pid), name="git watch")
+                stdout = tasks.create_task(_read(process.stdout, max_output), name="git stdout")
+                stderr = tasks.create_task(_read(process.stderr, STDERR_BYTES), name="git stderr")
+                returncode = await process.wait()
+                await asyncio.wait([stdout, stderr])
+                outgrown = watching.done()
+                watching.cancel()
+        finally:
+            _kill_group(process.pid)
+            await process.wait()
+            # The transport closes its pipes a turn later; leave none open behind us.
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  asyncio has no public way
+        if outgrown or await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes:
+            raise CheckoutFailed(
+                Reason.CHECKOUT_FAILED,
+                f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
+            )
+        return GitResult(
+            returncode=returncode, stdout=stdout.result(), stderr=stderr.result().decode("utf-8", "replace")
+        )
+
+    async def _watch(self, group: int) -> None:
+        """Kill git as soon as its directory has outgrown the limit."""
+        while await asyncio.to_thread(directory_bytes, self._directory) <= self._max_bytes:  # noqa: ASYNC110  a disk rings no bell
+            await asyncio.sleep(WATCH_SECONDS)
+        _kill_group(group)
+
+
+def directory_bytes(directory: Path) -> int:
+    """What the files below take on disk, as far as it can be seen while others write there."""
+    total, todo = 0, [str(directory)]
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+async def _read(stream: asyncio.StreamReader | None, limit: int) -> bytes:
+    """All of a stream, of which the first `limit` bytes are kept."""
+    kept = bytearray()
+    while stream and (piece := await stream.read(64 * 1024)):
+        kept += piece[: limit - len(kept)]
+    return bytes(kept)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def last_words(stderr: str) -> str:
+    """The end of what git said, on one line."""
+    lines: Sequence[str] = [line.strip() for line in stderr.replace("\r", "\n").splitlines() if line.strip()]
+    return "; ".join(lines[-3:])[-500:]

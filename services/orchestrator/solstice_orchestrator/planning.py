@@ -1,0 +1,228 @@
+"""A stored run becomes jobs: its workflow file is fetched at its commit, read, and planned or refused."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+from solstice_common.errors import InvalidWorkflow, StoreUnavailable
+from solstice_common.messages import JobRequestV1, Priority, Source
+
+from solstice_orchestrator.checkout import fetch_files
+from solstice_orchestrator.git import CheckoutFailed, GitPolicy
+from solstice_orchestrator.jobs import JobSpec, Reason, StepSpec
+from solstice_orchestrator.store.protocol import JobStore, PlanningTask
+from solstice_orchestrator.workflow import parse_workflow
+
+LOG = structlog.get_logger(__name__)
+
+WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
+SCRIPT_PATH: Final = ".solstice/job.sh"
+SCRIPT_JOB: Final = "job"
+RUN_SCRIPT: Final = f"if [ -x {SCRIPT_PATH} ]; then exec ./{SCRIPT_PATH}; else exec sh {SCRIPT_PATH}; fi"
+
+CONCURRENCY: Final = 8
+"""Runs that are planned at once: most of the time they wait for a forge."""
+LOOK_AGAIN_SECONDS: Final = 5.0
+"""How often the store is asked without being told that something changed; also after it was away."""
+LAG_SECONDS: Final = (1.0, 4.0)
+"""When to look again for a commit that is not there: a forge may tell of a push before its last replica has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The jobs of the run, in the order of the workflow file."""
+
+    jobs: tuple[JobSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """No jobs, and why: `reason` decides whether it is tried again."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningRules:
+    """What the operator says about planning."""
+
+    default_runs_on: str = "linux"
+    """The label of jobs for which neither the workflow nor the request names one."""
+    run_untrusted: bool = False
+    """Whether strangers' code may run here: the executor isolates, or the operator says so by name."""
+
+
+def wanted_paths(request: JobRequestV1) -> Sequence[str]:
+    """The files that may say what to do, the first one there wins."""
+    return (request.workflow_path,) if request.workflow_path else (WORKFLOW_PATH, SCRIPT_PATH)
+
+
+def is_trusted(request: JobRequestV1) -> bool:
+    """Whether the code is by somebody who may push there; a forge that does not say so means no."""
+    return request.trusted is True or (request.trusted is None and request.source is Source.MANUAL)
+
+
+def plan_jobs(request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules) -> Planned | Refused:
+    """The jobs that the files of the commit, and the request, ask for."""
+    path = next((path for path in wanted_paths(request) if path in files), None)
+    if path is None:
+        return Refused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))
+    runs_on = request.runs_on or rules.default_runs_on
+    if path == SCRIPT_PATH and request.workflow_job_id not in {None, SCRIPT_JOB}:
+        return Refused(
+            reason=Reason.INVALID_WORKFLOW,
+            detail=f"the request asks for the job {request.workflow_job_id!r}, but this commit has only {path}, "
+            f"which is the job {SCRIPT_JOB!r}",
+        )
+    try:
+        jobs = (
+            (script_job(runs_on),)
+            if path == SCRIPT_PATH
+            else parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
+        )
+    except InvalidWorkflow as error:
+        return Refused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
+    priority = request.priority or Priority.DEFAULT
+    return Planned(jobs=tuple(replace(job, priority=priority) for job in jobs))
+
+
+def script_job(runs_on: str) -> JobSpec:
+    """The one job of a commit that has a script and no workflow file."""
+    return JobSpec(name=SCRIPT_JOB, runs_on=runs_on, steps=(StepSpec(name=SCRIPT_PATH, run=RUN_SCRIPT),))
+
+
+def _missing(request: JobRequestV1) -> str:
+    if request.workflow_path:
+        return f"this commit has no file {request.workflow_path}, which the request names as its workflow"
+    return (
+        f"this commit has neither {WORKFLOW_PATH} nor {SCRIPT_PATH}; add one of them: a workflow with jobs and steps, "
+        "or a plain shell script"
+    )
+
+
+async def run_planning(
+    *,
+    store: JobStore,
+    worker_id: str,
+    git: GitPolicy,
+    scratch: Path,
+    rules: PlanningRules,
+    concurrency: int = CONCURRENCY,
+    when_planned: Callable[[], object] = lambda: None,
+) -> None:
+    """Plan whatever waits for it, until cancelled; what is under way then is handed back.
+
+    `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's bell.
+    """
+    places = asyncio.Semaphore(concurrency)
+    # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
+    async with store.changes() as changed, asyncio.TaskGroup() as plans:
+        while True:
+            changed.clear()
+            claimed = await _claim(store, worker_id, places, concurrency)
+            for task in claimed:
+                plans.create_task(
+                    _plan(
+                        task,
+                        store=store,
+                        git=git,
+                        scratch=scratch,
+                        rules=rules,
+                        places=places,
+                        when_planned=when_planned,
+                    ),
+                    name=f"plan {task.run_id}",
+                )
+            if not claimed:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                        await changed.wait()
+
+
+async def _claim(
+    store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int
+) -> Sequence[PlanningTask]:
+    """Take as many runs as there are places, each of which is then held for its run; waits for the first place."""
+    await places.acquire()
+    held = 1
+    while held < concurrency and not places.locked():
+        await places.acquire()
+        held += 1
+    claimed: Sequence[PlanningTask] = ()
+    try:
+        claimed = await store.claim_planning(worker_id, held)
+    except StoreUnavailable as error:
+        LOG.warning("planning.store_unavailable", error=str(error))
+    finally:
+        for _ in range(held - len(claimed)):
+            places.release()
+    return claimed
+
+
+async def _plan(
+    task: PlanningTask,
+    *,
+    store: JobStore,
+    git: GitPolicy,
+    scratch: Path,
+    rules: PlanningRules,
+    places: asyncio.Semaphore,
+    when_planned: Callable[[], object],
+) -> None:
+    bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
+    try:
+        decision = await decide(task.request, git=git, scratch=scratch, rules=rules)
+        match decision:
+            case Planned(jobs=jobs):
+                kept = await store.planned(task, jobs)
+                bound.info("run.planned", jobs=[job.name for job in jobs], kept=kept)
+                when_planned()
+            case Refused(reason=reason, detail=detail):
+                kept = await store.not_planned(task, reason, detail)
+                bound.info("run.not_planned", reason=reason, detail=detail, kept=kept)
+    except StoreUnavailable as error:
+        # Its planning lease runs out, and somebody plans it again.
+        bound.warning("planning.store_unavailable", error=str(error))
+    except asyncio.CancelledError:
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(5):
+                await store.not_planned(task, Reason.RELEASED, "the orchestrator that planned it shut down")
+        raise
+    finally:
+        places.release()
+
+
+async def decide(
+    request: JobRequestV1, *, git: GitPolicy, scratch: Path, rules: PlanningRules
+) -> Planned | Refused:
+    """What becomes of the request; raises nothing but CancelledError."""
+    if not rules.run_untrusted and not is_trusted(request):
+        return Refused(
+            reason=Reason.NOT_TRUSTED,
+            detail="this is code of somebody who may not push to the repository, and jobs are not isolated here; "
+            "UNTRUSTED_RUNS=run lets it run all the same",
+        )
+    try:
+        files = await _fetched(request, git, scratch)
+    except CheckoutFailed as error:
+        return Refused(reason=error.reason, detail=error.detail[:1000])
+    except Exception as error:
+        LOG.exception("planning.broke", request_id=request.request_id)
+        return Refused(reason=Reason.CHECKOUT_FAILED, detail=f"{type(error).__name__}: {error}"[:1000])
+    return plan_jobs(request, files, rules)
+
+
+async def _fetched(request: JobRequestV1, git: GitPolicy, scratch: Path) -> Mapping[str, bytes]:
+    for pause in LAG_SECONDS:
+        try:
+            return await fetch_files(request, wanted_paths(request), policy=git, scratch=scratch)
+        except CheckoutFailed as error:
+            if error.reason is not Reason.COMMIT_NOT_FOUND or not error.may_appear:
+                raise
+            await asyncio.sleep(pause)
+    return await fetch_files(request, wanted_paths(request), policy=git, scratch=scratch)
