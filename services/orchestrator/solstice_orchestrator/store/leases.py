@@ -1,9 +1,13 @@
 """Leases are prolonged by their holders, and ended when nobody does."""
 
 from collections.abc import Sequence
+from typing import Final
 
+from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.transaction import Transaction
+
+_TAKEN_AWAY: Final = frozenset({Reason.AGENT_LOST.value, Reason.LEASE_EXPIRED.value})
 
 
 def beat(transaction: Transaction, worker_id: str) -> None:
@@ -27,7 +31,17 @@ def renew(transaction: Transaction, worker_id: str, held: Sequence[AttemptKey]) 
             (until, key.job_id, key.number, worker_id),
         ).fetchone()
         if row is None:
-            lost.add(key)
+            if not _ended_by_holder(transaction, key):
+                lost.add(key)
         elif row["cancel_asked"]:
             cancelled.add(key)
     return Renewal(lost=frozenset(lost), cancelled=frozenset(cancelled))
+
+
+def _ended_by_holder(transaction: Transaction, key: AttemptKey) -> bool:
+    """Its end was recorded a moment ago, by whoever asks: nothing was lost."""
+    row = transaction.connection.execute(
+        "SELECT reason FROM attempts WHERE job_id = ? AND number = ? AND finished_at IS NOT NULL",
+        (key.job_id, key.number),
+    ).fetchone()
+    return row is not None and row["reason"] not in _TAKEN_AWAY

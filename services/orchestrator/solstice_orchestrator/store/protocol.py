@@ -65,7 +65,7 @@ class Renewal:
     """What the holder of some attempts must know."""
 
     lost: frozenset[AttemptKey]
-    """No longer ours: kill the processes, write nothing."""
+    """Taken from us: kill the processes, write nothing. Not what we ended ourselves."""
     cancelled: frozenset[AttemptKey]
     """Still ours, and somebody asked for their end."""
 

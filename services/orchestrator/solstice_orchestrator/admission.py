@@ -1,0 +1,13 @@
+"""Whether a delivery is a job request: body -> request, or the reason for its refusal. Pure."""
+
+from solstice_common.delivery import Refuse
+from solstice_common.errors import InvalidMessage
+from solstice_common.messages import JobRequestV1
+
+
+def examine(body: bytes) -> JobRequestV1 | Refuse:
+    """The request, or why it will never be one."""
+    try:
+        return JobRequestV1.decode(body)
+    except InvalidMessage as wrong:
+        return Refuse(reason=wrong.reason, detail=wrong.detail)

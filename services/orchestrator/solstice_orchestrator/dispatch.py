@@ -1,0 +1,225 @@
+"""Waiting jobs meet free slots: claim, start, keep the lease, hear of cancellation and loss, drain."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from solstice_common.errors import StoreUnavailable
+
+from solstice_orchestrator.capacity import Capacity, free
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+
+log = structlog.get_logger("solstice_orchestrator.dispatch")
+
+CLAIM_LIMIT: Final = 32
+POLL_SECONDS: Final = 2.0
+"""How late a backoff's end is noticed, or a wake-up that went astray."""
+CANCEL_LOOK_SECONDS: Final = 1.0
+"""How often at most a change in the store makes us ask whether something of ours was cancelled."""
+
+_BROKEN: Final = Outcome(
+    state=JobState.ERRORED,
+    reason=Reason.EXECUTOR_FAILED,
+    detail="the orchestrator made a mistake; its log tells",
+)
+
+
+class Execute(Protocol):
+    """Runs a claimed attempt to its recorded end; ends it politely once `stop` is set, at once when cancelled."""
+
+    def __call__(self, claim: Claim, *, stop: asyncio.Event) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    label: str
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class Dispatch:
+    """What one worker runs. `jobs` is the task group that its executions live in.
+
+    `claim_jobs` and `keep_leases` are loops of the caller's: the first returns some time after `stop_claiming`, the
+    second runs until cancelled, and must run for as long as jobs do.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        execute: Execute,
+        worker_id: str,
+        capacity: Capacity,
+        jobs: asyncio.TaskGroup,
+        metrics: Metrics,
+        rng: random.Random,
+        lease_seconds: float,
+        renew_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._execute = execute
+        self._worker_id = worker_id
+        self._capacity = capacity
+        self._jobs = jobs
+        self._metrics = metrics
+        self._rng = rng
+        self._lease_seconds = lease_seconds
+        self._renew_seconds = renew_seconds
+        self._clock = clock
+        self._held: dict[AttemptKey, _Held] = {}
+        self._wake = asyncio.Event()
+        self._claiming = True
+
+    @property
+    def running(self) -> int:
+        """How many attempts run here."""
+        return len(self._held)
+
+    def stop_claiming(self) -> None:
+        """Take nothing more."""
+        self._claiming = False
+        self._wake.set()
+
+    async def claim_jobs(self) -> None:
+        """Fill free slots until `stop_claiming`."""
+        async with self._store.changes() as self._wake:
+            while self._claiming:
+                self._wake.clear()
+                claims = await self._claim()
+                for claim in claims:
+                    await self._start(claim)
+                if len(claims) < CLAIM_LIMIT and self._claiming:
+                    await _set_within(self._wake, POLL_SECONDS * self._rng.uniform(0.8, 1.2))
+
+    async def keep_leases(self) -> None:
+        """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
+        renewed_at = time.monotonic()
+        async with self._store.changes() as changed:
+            while True:
+                changed.clear()
+                begun = time.monotonic()
+                if await self._renew():
+                    renewed_at, rest = begun, self._renew_seconds
+                else:
+                    self._give_up_after(begun - renewed_at)
+                    rest = min(1.0, self._renew_seconds)
+                shortest = min(CANCEL_LOOK_SECONDS, rest)
+                await asyncio.sleep(shortest)
+                await _set_within(changed, (rest - shortest) * self._rng.uniform(0.8, 1.0))
+
+    async def drain(self, grace_seconds: float, hurry: asyncio.Event) -> int:
+        """Let what runs come to its end for `grace_seconds` or until `hurry`, then hand the rest back; how many those are."""
+        async with asyncio.TaskGroup() as waiting:
+            hurried = waiting.create_task(hurry.wait(), name="drain-hurry")
+            deadline = time.monotonic() + grace_seconds
+            while self._held and not hurried.done() and (left := deadline - time.monotonic()) > 0:
+                tasks = {held.task for held in self._held.values()}
+                await asyncio.wait({hurried, *tasks}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+        unfinished = [held.task for held in self._held.values()]
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(unfinished)
+        return len(unfinished)
+
+    async def _claim(self) -> Sequence[Claim]:
+        left = free(self._capacity, [held.label for held in self._held.values()])
+        limit = min(left.total, CLAIM_LIMIT)
+        if limit == 0:
+            return ()
+        try:
+            return await self._store.claim(self._worker_id, left.slots, limit)
+        except StoreUnavailable as error:
+            log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
+            return ()
+
+    async def _start(self, claim: Claim) -> None:
+        if not self._claiming:
+            # Claimed just as we were asked to end: nobody has seen it run, so it goes back as it came.
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.finish(
+                    claim.key, Outcome(state=JobState.WAITING, reason=Reason.RELEASED, detail="")
+                )
+            log.info(LogEvent.JOB_RELEASED, job_id=claim.key.job_id, attempt=claim.key.number)
+            return
+        waited = self._clock() - claim.waiting_since
+        if claim.key.number == 1:
+            self._metrics.job_started(claim.spec.runs_on, waited)
+        log.info(
+            LogEvent.JOB_CLAIMED,
+            job_id=claim.key.job_id,
+            attempt=claim.key.number,
+            run_id=claim.run_id,
+            request_id=claim.request.request_id,
+            job=claim.spec.name,
+            runs_on=claim.spec.runs_on,
+            waited_seconds=round(waited, 3),
+        )
+        stop = asyncio.Event()
+        task = self._jobs.create_task(
+            self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
+        )
+        self._held[claim.key] = _Held(label=claim.spec.runs_on, stop=stop, task=task)
+        # Not in the task itself: one that is cancelled before its first turn never runs a line.
+        task.add_done_callback(lambda _: self._let_go(claim.key))
+
+    async def _hold(self, claim: Claim, stop: asyncio.Event) -> None:
+        try:
+            await self._execute(claim, stop=stop)
+        except Exception:
+            # One job must not take the others with it.
+            log.exception(LogEvent.EXECUTION_BROKE, job_id=claim.key.job_id, attempt=claim.key.number)
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.finish(claim.key, _BROKEN)
+
+    def _let_go(self, key: AttemptKey) -> None:
+        del self._held[key]
+        self._wake.set()
+
+    async def _renew(self) -> bool:
+        held = tuple(self._held)
+        try:
+            renewal = await self._store.renew(self._worker_id, held)
+        except StoreUnavailable as error:
+            log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error), held=len(held))
+            return False
+        # Those that ended while we asked are nobody's business any more.
+        for key in renewal.lost & self._held.keys():
+            self._lose(key, "another holder, or none, has it now")
+        self._metrics.leases_renewed(len(held) - len(renewal.lost))
+        for key in renewal.cancelled:
+            ours = self._held.get(key)
+            if ours is not None and not ours.stop.is_set():
+                log.info(LogEvent.CANCEL_HEARD, job_id=key.job_id, attempt=key.number)
+                ours.stop.set()
+        return True
+
+    def _give_up_after(self, seconds: float) -> None:
+        """Leases nobody renewed may be somebody else's by now: what runs twice is worse than what runs again."""
+        if seconds >= self._lease_seconds:
+            for key in tuple(self._held):
+                self._lose(key, "the store was away for longer than a lease")
+
+    def _lose(self, key: AttemptKey, why: str) -> None:
+        task = self._held[key].task
+        if not task.cancelling():
+            self._metrics.leases_lost()
+            log.warning(LogEvent.LEASE_LOST, job_id=key.job_id, attempt=key.number, why=why)
+            task.cancel()
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,93 @@
+"""The settings of the orchestrator: read once at start, validated whole, frozen."""
+
+import os
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+from solstice_common.settings import BrokerSettings, state_directory
+
+from solstice_orchestrator.capacity import parse_slots
+
+
+def _default_database_url() -> str:
+    return f"sqlite:///{state_directory() / 'orchestrator.sqlite3'}"
+
+
+def _default_capacity_map() -> str:
+    return f"linux={os.cpu_count() or 1}"
+
+
+class OrchestratorSettings(BrokerSettings):
+    """Where jobs are kept, what runs at once, how long things may take."""
+
+    database_url: str = Field(
+        default_factory=_default_database_url, description="Where runs and jobs are kept: sqlite:///FILE."
+    )
+    capacity_map: str = Field(
+        default_factory=_default_capacity_map,
+        description="Slots per label: linux=4,illumos=1. By default as many for linux as there are processors.",
+    )
+    max_concurrency: int = Field(
+        default=0, ge=0, description="Jobs at once over all labels; 0: as many as there are slots."
+    )
+    default_runs_on: str = Field(
+        default="linux",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="Label of jobs that name none.",
+    )
+    executor: Literal["process", "scripted"] = Field(
+        default="process",
+        description="What runs jobs: process (on this machine, not isolated), or scripted (plays them, for trials).",
+    )
+    orchestrator_host: str = Field(
+        default="127.0.0.1", description="Address to listen on for pages, the API and metrics."
+    )
+    orchestrator_port: int = Field(
+        default=8081, ge=0, le=65535, description="Port to listen on; 0 takes any free one."
+    )
+    public_url: str = Field(
+        default="",
+        description="Where people reach the pages; statuses link there. Without it: the address we listen on.",
+    )
+    lease_seconds: float = Field(
+        default=60.0, gt=0, description="A worker that is silent for this long has lost its jobs."
+    )
+    renew_seconds: float = Field(
+        default=20.0, gt=0, description="How often leases are renewed; at most half of LEASE_SECONDS."
+    )
+    rescue_seconds: float = Field(
+        default=10.0, gt=0, description="How often lost jobs are looked for, give or take a fifth."
+    )
+    retry_base_seconds: float = Field(
+        default=5.0,
+        ge=0,
+        description="Longest wait before the second attempt at what the world spoiled; doubled for the third.",
+    )
+    drain_seconds: float = Field(
+        default=30.0, ge=0, description="At the end: time for running jobs, before they are handed back."
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="Logs for people (console) or for machines (json)."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important log events that are shown."
+    )
+
+    @field_validator("capacity_map")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        parse_slots(text)
+        return text
+
+    @field_validator("public_url")
+    @classmethod
+    def _absolute(cls, url: str) -> str:
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("must be empty, or start with http:// or https://")
+        return url
+
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> "OrchestratorSettings":
+        if self.renew_seconds * 2 > self.lease_seconds:
+            raise ValueError("RENEW_SECONDS must be at most half of LEASE_SECONDS")
+        return self
