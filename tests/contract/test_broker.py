@@ -355,16 +355,14 @@ class TestSettling:
             assert numbers(await collect(consumer, 1, Ack())) == [1]
         await ready_count(broker, route.queue, 0)
 
-    async def test_a_retried_message_comes_again_first_and_says_so(
-        self, broker: Broker, route: Route
-    ) -> None:
-        await publish(
-            broker, message(b"0", headers={"x-solstice-kept": 1}, correlation_id="r"), message(b"1")
-        )
+    async def test_a_retried_message_comes_again_and_says_so(self, broker: Broker, route: Route) -> None:
+        await publish(broker, message(b"0", headers={"x-solstice-kept": 1}, correlation_id="r"))
         async with broker.consume(route.queue, prefetch=1) as consumer:
             (first,) = await collect(consumer, 1, Retry(reason="store_unavailable"))
             (again,) = await collect(consumer, 1, Retry(reason="store_unavailable"))
             (third,) = await collect(consumer, 1, Ack())
+            # Where it stands among the others is the broker's affair: at the front, but for RabbitMQ 3.10.
+            await publish(broker, message(b"1"))
             (last,) = await collect(consumer, 1, Ack())
         assert [first.redelivered, again.redelivered, third.redelivered] == [False, True, True]
         assert numbers([first, again, third, last]) == [0, 0, 0, 1]
@@ -544,7 +542,7 @@ class TestTopology:
             await broker.declare(route.topology(QueueType.CLASSIC))
         assert raised.value.kind == "queue"
         assert raised.value.name == route.queue
-        assert raised.value.ours == {"x-dead-letter-exchange": route.dlx}
+        assert raised.value.ours["x-dead-letter-exchange"] == route.dlx
         assert raised.value.theirs
         assert route.queue in str(raised.value)
         await publish(broker, message(b"after"))

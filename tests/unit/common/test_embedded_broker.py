@@ -144,6 +144,17 @@ async def test_a_message_number_that_comes_again_is_not_settled_by_the_old_deliv
         assert again.body == b"new"
 
 
+async def test_a_retried_message_comes_again_before_the_others_and_counts(broker: EmbeddedBroker) -> None:
+    await broker.publish([message(b"0"), message(b"1")])
+    seen: list[tuple[bytes, object]] = []
+    async with broker.consume(STATUSES.queue, prefetch=1) as consumer, asyncio.timeout(30):
+        for verdict in (Retry(reason="later"), Retry(reason="later"), Ack(), Ack()):
+            (delivery,) = await consumer.batch()
+            seen.append((delivery.body, delivery.headers.get("x-delivery-count")))
+            await consumer.settle([(delivery, verdict)])
+    assert seen == [(b"0", None), (b"0", 1), (b"0", 2), (b"1", None)]
+
+
 async def test_publishes_of_one_turn_are_one_transaction(broker: EmbeddedBroker) -> None:
     traced: list[str] = []
     await broker.submit(lambda connection: connection.set_trace_callback(traced.append))
