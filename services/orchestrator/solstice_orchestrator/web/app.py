@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api import Api, answer
-from solstice_orchestrator.web.guard import Guard
+from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard
 from solstice_orchestrator.web.health import Health
 from solstice_orchestrator.web.pages import Pages
 from solstice_orchestrator.web.refusals import Refusal
@@ -69,7 +69,10 @@ def create_app(
 
     def on_bug(request: Request, error: Exception) -> Response:
         log.error("web.request_failed", path=request.url.path, method=request.method, exc_info=error)
-        return refused(request, 500, "internal", "Something broke here; the orchestrator's log says what.")
+        response = refused(request, 500, "internal", "Something broke here; the orchestrator's log says what.")
+        # Starlette answers for bugs outside of every middleware, the guard too.
+        response.headers.update(SECURITY_HEADERS)
+        return response
 
     return Starlette(
         routes=[

@@ -1,0 +1,74 @@
+"""Every fact that is recorded can be read."""
+
+from collections.abc import Callable
+
+import pytest
+from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.metrics import Metrics
+
+CONNECTED = BrokerHealth(connected=True)
+FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=1)
+
+
+def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
+    text = metrics.render({}, broker).decode()
+    return {line for line in text.splitlines() if line.startswith("solstice_") and "_created" not in line}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (lambda m: m.requests_admitted(3), 'solstice_requests_total{reason="",verdict="admitted"} 3.0'),
+        (lambda m: m.requests_duplicate(), 'solstice_requests_total{reason="",verdict="duplicate"} 1.0'),
+        (
+            lambda m: m.request_refused("not_json"),
+            'solstice_requests_total{reason="not_json",verdict="refused"} 1.0',
+        ),
+        (lambda m: m.job_started("linux", 0.2), 'solstice_job_wait_seconds_sum{label="linux"} 0.2'),
+        (lambda m: m.job_started("linux", -1.0), 'solstice_job_wait_seconds_sum{label="linux"} 0.0'),
+        (
+            lambda m: m.job_finished("linux", FAILED, 2.0),
+            'solstice_jobs_finished_total{reason="step_failed",state="failed"} 1.0',
+        ),
+        (
+            lambda m: m.job_finished("linux", FAILED, 2.0),
+            'solstice_job_run_seconds_sum{label="linux",state="failed"} 2.0',
+        ),
+        (lambda m: m.leases_renewed(4), "solstice_lease_renewals_total 4.0"),
+        (lambda m: m.leases_lost(), "solstice_leases_lost_total 1.0"),
+        (
+            lambda m: m.outbox_published(PublishStatus.UNKNOWN, 2),
+            'solstice_outbox_publishes_total{status="unknown"} 2.0',
+        ),
+    ],
+)
+def test_recorded_fact_is_rendered(record: Callable[[Metrics], None], expected: str) -> None:
+    metrics = Metrics()
+    assert expected not in samples(metrics)
+    record(metrics)
+    assert expected in samples(metrics)
+
+
+def test_gauges_are_as_of_now() -> None:
+    metrics = Metrics()
+    assert b'solstice_jobs{label="linux",state="waiting"} 2.0' in metrics.render(
+        {(JobState.WAITING, "linux"): 2}, CONNECTED
+    )
+    gone = samples(metrics, BrokerHealth(connected=False, blocked="memory"))
+    assert not any(sample.startswith("solstice_jobs{") for sample in gone)
+    assert {"solstice_broker_connected 0.0", "solstice_broker_blocked 1.0"} <= gone
+
+
+def test_two_orchestrators_in_one_process_count_apart() -> None:
+    one, other = Metrics(), Metrics()
+    one.leases_lost()
+    assert "solstice_leases_lost_total 0.0" in samples(other)
+
+
+def test_declared_metrics_are_those_that_are_rendered() -> None:
+    metrics = Metrics()
+    text = metrics.render({}, CONNECTED).decode()
+    typed = {tuple(line.split()[2:]) for line in text.splitlines() if line.startswith("# TYPE solstice_")}
+    declared = {(metric.name, metric.type) for metric in metrics.declared()}
+    assert {pair for pair in typed if not pair[0].endswith("_created")} == declared
