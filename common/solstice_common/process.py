@@ -8,24 +8,30 @@ from typing import Any, Final
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_until_signalled(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run `serve(stop)` to its end; SIGTERM and SIGINT set `stop`, a second signal ends the process at once.
+def run_until_signalled(
+    serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, hurry: asyncio.Event | None = None
+) -> None:
+    """Run `serve(stop)` to its end; SIGTERM and SIGINT set `stop`, the next signal ends the process at once.
 
+    With `hurry`, the second signal sets that instead, and the third ends the process.
     A group that holds one error is raised as that error.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_with_signals(serve))
+            runner.run(_with_signals(serve, hurry))
     except BaseExceptionGroup as group:
         raise _only(group) from group
 
 
-async def _with_signals(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+async def _with_signals(
+    serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], hurry: asyncio.Event | None
+) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    asked = [stop] if hurry is None else [stop, hurry]
 
     def answer() -> None:
-        stop.set()
-        for number in SIGNALS:
+        asked.pop(0).set()
+        for number in SIGNALS if not asked else ():
             loop.remove_signal_handler(number)
 
     for number in SIGNALS:

@@ -1,12 +1,16 @@
 """The settings of the orchestrator: read once at start, validated whole, frozen."""
 
 import os
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
+from solstice_common.messages import REPO_URL_SCHEMES
 from solstice_common.settings import BrokerSettings, state_directory
 
 from solstice_orchestrator.capacity import parse_slots
+
+EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
 
 
 def _default_database_url() -> str:
@@ -15,6 +19,15 @@ def _default_database_url() -> str:
 
 def _default_capacity_map() -> str:
     return f"linux={os.cpu_count() or 1}"
+
+
+def _default_workspaces() -> Path:
+    return state_directory() / "workspaces"
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The parts of a list by commas, without the white space around them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 class OrchestratorSettings(BrokerSettings):
@@ -38,6 +51,25 @@ class OrchestratorSettings(BrokerSettings):
     executor: Literal["process", "scripted"] = Field(
         default="process",
         description="What runs jobs: process (on this machine, not isolated), or scripted (plays them, for trials).",
+    )
+    untrusted_runs: Literal["refuse", "run"] = Field(
+        default="refuse",
+        description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, or run it all the same.",
+    )
+    workspaces: Path = Field(
+        default_factory=_default_workspaces, description="Directory in which jobs are checked out and run."
+    )
+    git_protocols: str = Field(
+        default="https,http,ssh",
+        description="What repositories may be fetched by, of https, http, ssh, git, file.",
+    )
+    git_timeout_seconds: float = Field(default=600.0, gt=0, description="Time for one checkout.")
+    git_max_mib: int = Field(default=4096, ge=1, description="Disk space for one checkout.")
+    max_log_mib: int = Field(default=16, ge=1, description="What is kept of the log of one attempt.")
+    stop_grace_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        description="Between SIGTERM and SIGKILL for a job that is cancelled or out of time.",
     )
     orchestrator_host: str = Field(
         default="127.0.0.1", description="Address to listen on for pages, the API and metrics."
@@ -79,6 +111,16 @@ class OrchestratorSettings(BrokerSettings):
         parse_slots(text)
         return text
 
+    @field_validator("git_protocols")
+    @classmethod
+    def _known_protocols(cls, text: str) -> str:
+        unknown = [name for name in split(text) if name not in REPO_URL_SCHEMES]
+        if unknown or not split(text):
+            raise ValueError(
+                f"must list some of {', '.join(sorted(REPO_URL_SCHEMES))}, by commas; not {text!r}"
+            )
+        return text
+
     @field_validator("public_url")
     @classmethod
     def _absolute(cls, url: str) -> str:
@@ -91,3 +133,13 @@ class OrchestratorSettings(BrokerSettings):
         if self.renew_seconds * 2 > self.lease_seconds:
             raise ValueError("RENEW_SECONDS must be at most half of LEASE_SECONDS")
         return self
+
+    @property
+    def pages_url(self) -> str | None:
+        """Where statuses link to; None when nobody could say before we listen."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        host = self.orchestrator_host
+        if self.orchestrator_port == 0 or host in EVERY_ADDRESS:
+            return None
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.orchestrator_port}"

@@ -17,7 +17,7 @@ class Rules:
     public_url: str | None = None
     """Where readers find the pages, without a trailing slash; None leaves `target_url` out of statuses."""
     lease_seconds: float = 60.0
-    planning_seconds: float = 600.0
+    planning_seconds: float = 300.0
     """A run that is planned for longer is taken back even from a living worker."""
     retry_base_seconds: float = RETRY_BASE_SECONDS
     holder: str = ""

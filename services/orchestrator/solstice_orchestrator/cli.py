@@ -1,0 +1,42 @@
+"""`orchestrator`: the command of this service."""
+
+import asyncio
+from typing import Final
+
+import typer
+from solstice_common import commandline
+from solstice_common.logs import configure_logs
+from solstice_common.process import run_until_signalled
+
+from solstice_orchestrator import daemon
+from solstice_orchestrator.settings import OrchestratorSettings
+
+app: Final = typer.Typer(
+    name="orchestrator",
+    help="Takes job requests from the broker, runs their jobs, keeps their logs and tells what became of them.",
+    no_args_is_help=True,
+    context_settings=commandline.CONTEXT_SETTINGS,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `run` a word of its own, however many commands there are."""
+
+
+@app.command()
+@commandline.with_settings(OrchestratorSettings)
+def run(settings: OrchestratorSettings) -> None:
+    """Serve the labels of CAPACITY_MAP until SIGTERM or SIGINT.
+
+    Then nothing new is taken, and running jobs have DRAIN_SECONDS to finish; a second signal cuts that short. What did
+    not finish is handed back, and runs elsewhere or at the next start.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    hurry = asyncio.Event()
+    run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry), hurry=hurry)
+
+
+def main() -> None:
+    """The console script."""
+    commandline.run(app)
