@@ -1,0 +1,91 @@
+"""Confirmed publishing: ours against plain aio-pika, both with the same number of publishes under way."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from solstice_common.broker import Broker, Message, open_broker
+from solstice_common.messages import JobRequestV1, Source, derive_request_id
+from solstice_common.topology import QueueType, Route
+
+from tests.bench import yardsticks
+from tests.bench.pairs import Comparison, compare
+from tests.bench.routes import route_named
+from tests.servers.rabbitmq import RabbitMQServer
+
+IN_FLIGHT = 200
+
+
+def requests(count: int, seed: str) -> list[bytes]:
+    """Canonical job requests, no two alike, of about 500 bytes."""
+    return [
+        JobRequestV1(
+            schema_version="jobrequest.v1",
+            request_id=derive_request_id("bench", seed, str(number)),
+            source=Source.FORGEJO,
+            repo_url="https://forge.example/river/otter.git",
+            commit_sha=f"{number:040x}",
+            submitted_at="2026-01-31T12:00:00.000Z",
+            ref="refs/heads/main",
+            repo_full_name="river/otter",
+            sender="marten",
+            idempotency_key=f"forgejo:river/otter:push:refs/heads/main:{seed}:{number}",
+        ).encode()
+        for number in range(count)
+    ]
+
+
+def message(route: Route, body: bytes) -> Message:
+    """A job request as the relay publishes it."""
+    request_id = json.loads(body)["request_id"]
+    return Message(
+        exchange=route.exchange,
+        routing_key=route.routing_key,
+        body=body,
+        type="jobrequest.v1",
+        correlation_id=request_id,
+        headers={"x-solstice-idempotency-key": request_id, "x-solstice-attempt": 1},
+    )
+
+
+async def publish_ours(broker: Broker, messages: Sequence[Message], in_flight: int) -> None:
+    """As many tasks as may be in flight, each publishing one message at a time: the yardstick's shape exactly."""
+    waiting = iter(messages)
+
+    async def worker() -> None:
+        for each in waiting:
+            (outcome,) = await broker.publish([each])
+            if not outcome.confirmed:
+                raise RuntimeError(f"not confirmed: {outcome}")
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(worker())
+
+
+async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Comparison:
+    """Messages confirmed per second."""
+    with server.vhost() as vhost:
+        bodies = requests(count, "publishing")
+
+        async def ours(number: int) -> int:
+            route = route_named(f"ours.{number}")
+            async with open_broker(vhost.url, name="bench") as broker:
+                await broker.ready(10)
+                await broker.declare(route.topology(QueueType.QUORUM))
+                await publish_ours(broker, [message(route, body) for body in bodies], IN_FLIGHT)
+            return count
+
+        async def plain(number: int) -> int:
+            name = f"plain.{number}"
+            await yardsticks.declare(vhost.url, name, name, "jobrequest.v1")
+            await yardsticks.publish(vhost.url, name, "jobrequest.v1", bodies, IN_FLIGHT)
+            return count
+
+        return await compare(
+            f"publish with confirms, {IN_FLIGHT} in flight, 1 message a call",
+            ours=ours,
+            yardstick=plain,
+            rounds=rounds,
+            goal=1.0,
+        )

@@ -1,0 +1,109 @@
+"""The processes of the whole line, so that every stretch of it has an interpreter of its own, as in production.
+
+`python -m tests.bench.roles ROLE JSON`: prints one JSON line when it is ready and one when it is done. Times are of the
+system-wide monotonic clock, so that the lines of several processes can be compared.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from solstice_common.broker import open_broker
+from solstice_common.topology import QueueType
+from solstice_orchestrator.intake import run_intake
+from solstice_orchestrator.store import JobStore, open_store
+
+from tests.bench import load, yardsticks
+from tests.bench.routes import route_named
+
+PREFETCH = 256
+
+
+def say(**facts: Any) -> None:
+    """One line for the parent."""
+    print(json.dumps(facts), flush=True)  # noqa: T201  the pipe to the parent
+
+
+async def naive_app(url: str, name: str, port: int) -> None:
+    """The yardstick's webhook receiver; ends with its parent."""
+    app = yardsticks.naive_app(url, name, "jobrequest.v1", load.SECRET.encode())
+    config = uvicorn.Config(app, port=port, log_level="warning", access_log=False)
+    await uvicorn.Server(config).serve()
+
+
+async def naive_consumer(url: str, name: str, database: str, count: int) -> None:
+    """The yardstick's consumer, until it has handed over `count` jobs."""
+    say(ready=True)
+    await yardsticks.naive_consumer(url, name, Path(database), count, PREFETCH)
+    say(done_at=time.monotonic())
+
+
+async def plain_consumer(url: str, name: str, count: int) -> None:
+    """Plain aio-pika: consume and ack each."""
+    say(ready=True)
+    began = time.monotonic()
+    await yardsticks.consume(url, name, count, PREFETCH)
+    say(began_at=began, done_at=time.monotonic())
+
+
+async def consumer(url: str, name: str, database: str, count: int) -> None:
+    """Our intake on a SQLite store, until `count` runs have been handed to the next stop of the line."""
+    route = route_named(name)
+    async with (
+        open_store(f"sqlite:///{database}") as store,
+        open_broker(url, name="bench-intake") as broker,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await broker.ready(10)
+        await broker.declare(route.topology(QueueType.QUORUM))
+        say(ready=True)
+        began = time.monotonic()
+        async with broker.consume(route.queue, prefetch=PREFETCH) as deliveries:
+            intake = tasks.create_task(run_intake(deliveries, store), name="bench-intake")
+            await handed_over(store, count)
+            say(began_at=began, done_at=time.monotonic())
+            intake.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await intake
+
+
+async def handed_over(store: JobStore, count: int) -> None:
+    """Take every run for planning, as the orchestrator's planning loop does, and let go of it."""
+    left = count
+    async with store.changes() as changed:
+        while left > 0:
+            changed.clear()
+            taken = await store.claim_planning("bench", 256)
+            left -= len(taken)
+            if not taken:
+                await changed.wait()
+
+
+async def flood(port: int, count: int, connections: int) -> None:
+    """Send `count` signed webhooks of 10 KB as fast as they are answered."""
+    requests = [load.request_bytes(load.push(number)[0]) for number in range(count)]
+    say(ready=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    began = time.monotonic()
+    answers = await load.flood(port, requests, connections=connections)
+    say(
+        began_at=began,
+        done_at=time.monotonic(),
+        refused=sum(answer.status != 202 for answer in answers),
+        latencies=[answer.latency_seconds for answer in answers],
+    )
+
+
+ROLES: dict[str, Callable[..., Awaitable[None]]] = {
+    role.__name__: role for role in (naive_app, naive_consumer, plain_consumer, consumer, flood)
+}
+
+if __name__ == "__main__":
+    uvloop.run(ROLES[sys.argv[1]](**json.loads(sys.argv[2])))
