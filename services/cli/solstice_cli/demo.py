@@ -34,12 +34,14 @@ from solstice_common.topology import STATUSES
 
 from solstice_cli.deliveries import Change, signed_delivery
 from solstice_cli.stops import StopFailed, Stops, Unexpected
+from solstice_cli.up import UpSettings
 
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 WORKFLOW: Final = ".solstice/workflow.kdl"
 BRANCH: Final = "refs/heads/main"
 GRACE_SECONDS: Final = 15.0
 LOG_TAIL_LINES: Final = 15
+LOG_LINE_CHARACTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +111,23 @@ async def _line(stops: Stops, folder: Path, checkout: Path) -> Document:
 @asynccontextmanager
 async def _solstice_up(folder: Path) -> AsyncIterator[Up]:
     """`solstice up` in a process of its own, on free ports; leaving ends it by its id."""
-    environment = {
-        # What this person has set for real services is not for the demo.
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("AMQP_", "FORGE_", "SOLSTICE_"))
-    } | {"SOLSTICE_HOME": str(folder / "state")}
+    # What this person has set for real services is not for the demo.
+    settings = {name.upper() for name in UpSettings.model_fields}
+    environment = {name: value for name, value in os.environ.items() if name.upper() not in settings}
+    environment["SOLSTICE_HOME"] = str(folder / "state")
     with (folder / "up.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "solstice_cli", "up", "--json", "--forge-port", "0", "--web-port", "0"),
+            *(
+                sys.executable,
+                "-m",
+                "solstice_cli",
+                "up",
+                "--json",
+                "--forge-port",
+                "0",
+                "--orchestrator-port",
+                "0",
+            ),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=PIPE,
             stderr=log,
@@ -254,7 +264,7 @@ def _print_tail(console: Console, log: Path) -> None:
         tail = log.read_text("utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
         console.print(f"\nThe end of {log}:", style="dim")
         for line in tail:
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line[:LOG_LINE_CHARACTERS], markup=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from solstice_common import __version__, commandline
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.enqueue_command import enqueue_command
 
-from solstice_cli import display, logs, reading, steering, topology, webhook
+from solstice_cli import display, logs, reading, steering, topology, up, webhook
 from solstice_cli.local import local_broker_url
 
 RUN = "Run it"
@@ -49,6 +49,7 @@ def _solstice(
     """Solstice CI: a push becomes a message, a job, a log and a result."""
 
 
+app.command("up", rich_help_panel=RUN)(up.up)
 app.command("enqueue", rich_help_panel=RUN)(enqueue_command(LocalEnqueueSettings))
 app.command("runs", rich_help_panel=LOOK)(reading.runs)
 app.command("jobs", rich_help_panel=LOOK)(reading.jobs)

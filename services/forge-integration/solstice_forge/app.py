@@ -152,7 +152,7 @@ class Webhooks:
             LogEvent.WEBHOOK_KEPT,
             source=source.name,
             delivery_id=kept.delivery_id,
-            event=understood.event_name,
+            event_name=understood.event_name,
             decision=kept.decision.value,
             reason=kept.reason,
             request_ids=kept.request_ids,

@@ -1,0 +1,159 @@
+"""`solstice up`: forge-integration and orchestrator in one process, on the embedded default, ready to be tried."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from pydantic import Field, SecretStr
+from rich.console import Console
+from rich.markup import escape
+from solstice_common.commandline import with_settings
+from solstice_common.errors import ConfigurationError
+from solstice_common.logs import configure_logs
+from solstice_common.messages import Source
+from solstice_common.process import run_until_signalled
+from solstice_common.settings import state_directory
+from solstice_forge import service
+from solstice_forge.settings import ForgeSettings
+from solstice_orchestrator import daemon
+from solstice_orchestrator.settings import OrchestratorSettings
+
+from solstice_cli.local import local_broker_url, secrets_file
+from solstice_cli.secrets import FORGES, kept_secrets
+
+
+class UpSettings(ForgeSettings, OrchestratorSettings):
+    """The settings of both services, with the embedded broker, and repositories of this machine allowed."""
+
+    amqp_url: str = Field(
+        default_factory=local_broker_url,
+        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
+    )
+    git_protocols: str = Field(
+        default="https,http,ssh,file",
+        description="Protocols that repositories may be fetched by; file is allowed here: only this machine asks.",
+    )
+    job_path: str = Field(
+        default_factory=lambda: os.environ.get("PATH", os.defpath),
+        description="PATH of jobs (executor process); by default that of whoever starts this.",
+    )
+
+
+@with_settings(UpSettings)
+def up(
+    settings: UpSettings,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON once it is ready, instead of words.")
+    ] = False,
+) -> None:
+    """Start everything on this machine and stay up: webhooks, orchestrator, page. Ctrl-C ends it in order.
+
+    A second Ctrl-C does not wait for running jobs. Webhook secrets are made the first time, and kept.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    with _alone(state_directory()):
+        secrets = kept_secrets()
+        complete, hurry = _with_secrets(settings, secrets), asyncio.Event()
+        run_until_signalled(lambda stop: _serve(complete, stop, hurry, as_json=as_json), hurry=hurry)
+
+
+async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event, *, as_json: bool) -> None:
+    """Both services until `stop`; when one ends early, so does the other."""
+    loop = asyncio.get_running_loop()
+    webhooks: asyncio.Future[str] = loop.create_future()
+    page: asyncio.Future[str] = loop.create_future()
+
+    def listening(host: str, port: int) -> None:
+        webhooks.set_result(f"http://{f'[{host}]' if ':' in host else host}:{port}/webhooks")
+
+    async def welcome() -> None:
+        words = _ready_line if as_json else _ready_words
+        words(settings, await page, await webhooks)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(service.serve(settings, stop=stop, listening=listening), name="forge-integration")
+        tasks.create_task(
+            daemon.run(settings, stop, hurry=hurry, on_ready=page.set_result), name="orchestrator"
+        )
+        welcoming = tasks.create_task(welcome(), name="welcome")
+        await stop.wait()
+        welcoming.cancel()
+
+
+@contextlib.contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Only one `up` per state directory; ConfigurationError names the one that is there."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        file = (state / "up.lock").open("a+")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the state directory {state} cannot be used ({error.strerror}): name another with SOLSTICE_HOME"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ConfigurationError(
+                f"'solstice up' is running already with the state directory {state}"
+                f" (process {file.read().strip() or 'unknown'}): use that one, or name another directory and other"
+                " ports: SOLSTICE_HOME=DIRECTORY solstice up --forge-port 0 --orchestrator-port 0"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _with_secrets(settings: UpSettings, secrets: dict[Source, str]) -> UpSettings:
+    """The settings with a secret for every forge that has none."""
+    fields = {f"{forge.value}_webhook_secret": forge for forge in FORGES}
+    missing = {
+        field: SecretStr(secrets[forge])
+        for field, forge in fields.items()
+        if not getattr(settings, field).get_secret_value()
+    }
+    return settings.model_copy(update=missing)
+
+
+def _ready_line(settings: UpSettings, page: str, webhooks: str) -> None:
+    line = orjson.dumps(
+        {
+            "page": page,
+            "webhooks": webhooks,
+            "broker": settings.amqp_url if settings.amqp_url.startswith("sqlite:") else None,
+            "secrets": str(secrets_file()),
+            "pid": os.getpid(),
+        }
+    )
+    typer.echo(line.decode())
+
+
+def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
+    embedded = settings.amqp_url.startswith("sqlite:")
+    elsewhere = "" if page == "http://127.0.0.1:8081" else f"SOLSTICE_URL={page} "
+    broker = "" if settings.amqp_url == local_broker_url() else "AMQP_URL=... "
+    Console(highlight=False, soft_wrap=True).print(
+        f"""
+[bold green]Solstice CI is up.[/bold green] Ctrl-C ends it.
+
+  page        [link={page}]{page}[/link]
+  webhooks    {escape(webhooks)}/{"|".join(forge.value for forge in FORGES)}
+  secrets     {escape(str(secrets_file()))}
+  broker      {escape("embedded, " if embedded else "RabbitMQ, ")}{escape(str(state_directory()) if embedded else "AMQP_URL")}
+
+In another terminal, inside a git repository:
+
+  {elsewhere}{broker}solstice enqueue --repo-url . --commit-sha "$(git rev-parse HEAD)" --follow
+  {elsewhere}solstice webhook send --repo-url . {webhooks.removesuffix("/webhooks")}
+  {elsewhere}solstice runs
+"""
+    )

@@ -1,0 +1,343 @@
+"""The `solstice` command as people use it: one process stays up, the others talk to it from another terminal."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.solstice_up import Repository, SolsticeUp, clean_environment, repository, solstice_up
+
+FORGES = ("forgejo", "gitea", "github", "gitlab")
+WORKFLOW = """
+job "lint" {
+    step "say" run="echo linted $SOLSTICE_COMMIT_SHA"
+}
+job "test" {
+    needs "lint"
+    step "say" run="echo tested; echo done"
+}
+"""
+FAILING = 'job "test" { step "fail" run="echo about to fail; exit 7"; }'
+LONG = 'job "long" { step "wait" run="echo started; sleep 300"; }'
+JOB_FIELDS = {"job_id", "run_id", "name", "state", "reason", "attempt", "runs_on", "needs"}
+RUN_FIELDS = {"run_id", "request_id", "state", "repo_url", "commit_sha", "created_at"}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SolsticeUp]:
+    with solstice_up(tmp_path_factory.mktemp("up") / "state") as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Repository:
+    """A repository whose newest commit builds."""
+    return repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
+
+
+def enqueue(up: SolsticeUp, project: Repository, *arguments: str, check: int | None = 0) -> Any:
+    return up.solstice(
+        "enqueue", "--repo-url", project.folder, "--commit-sha", project.head, *arguments, check=check
+    )
+
+
+def built(up: SolsticeUp, project: Repository, check: int = 0) -> dict[str, Any]:
+    """The run of the newest commit, when it has ended."""
+    run: dict[str, Any] = json.loads(enqueue(up, project, "--wait", "--json", check=check).stdout)["run"]
+    return run
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Look until it is so: another process does it."""
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def running_job(up: SolsticeUp, run_id: str) -> dict[str, Any]:
+    jobs: list[dict[str, Any]] = []
+
+    def is_running() -> bool:
+        jobs[:] = up.json("jobs", run_id)["jobs"]
+        return bool(jobs) and jobs[0]["state"] == "running"
+
+    wait_for(is_running)
+    return jobs[0]
+
+
+class TestEnqueue:
+    def test_waiting_ends_with_the_run_s_success(self, up: SolsticeUp, project: Repository) -> None:
+        done = enqueue(up, project, "--wait")
+        assert re.fullmatch(r"run [0-9a-f-]{36} succeeded\n", done.stdout)
+
+    def test_waiting_ends_with_the_run_s_failure(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": FAILING})
+        done = enqueue(up, project, "--wait", check=1)
+        assert done.stdout.endswith(" failed\n")
+        assert "test: failed (exit code 7)" in done.stderr
+
+    def test_following_shows_the_logs_by_job(self, up: SolsticeUp, project: Repository) -> None:
+        lines = enqueue(up, project, "--follow").stdout.splitlines()
+        assert f"lint | linted {project.head}" in lines
+        assert lines.index("test | tested") + 1 == lines.index("test | done")
+
+    def test_json_holds_the_run_and_its_jobs(self, up: SolsticeUp, project: Repository) -> None:
+        answer = json.loads(enqueue(up, project, "--wait", "--json").stdout)
+        assert answer["published"] == "confirmed"
+        assert answer["run"]["request_id"] == answer["request_id"]
+        assert [(job["name"], job["state"]) for job in answer["run"]["jobs"]] == [
+            ("lint", "succeeded"),
+            ("test", "succeeded"),
+        ]
+
+    def test_same_key_is_one_run(self, up: SolsticeUp, project: Repository) -> None:
+        first, second = (
+            json.loads(enqueue(up, project, "--wait", "--json", "--idempotency-key", "once").stdout)
+            for _ in range(2)
+        )
+        assert first["run"]["run_id"] == second["run"]["run_id"]
+
+    def test_one_job_can_be_picked(self, up: SolsticeUp, project: Repository) -> None:
+        answer = json.loads(enqueue(up, project, "--wait", "--json", "--workflow-job-id", "lint").stdout)
+        assert [job["name"] for job in answer["run"]["jobs"]] == ["lint"]
+
+    def test_a_wrong_workflow_is_told_with_its_place(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": 'job "test" {\n    stop "x"\n}\n'})
+        done = enqueue(up, project, "--wait", check=1)
+        assert "errored" in done.stdout
+        assert "2:5" in done.stdout or "line 2" in done.stdout
+
+    def test_interrupting_leaves_the_run_alone(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": LONG})
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "solstice_cli", "enqueue", "--follow"),
+                *("--repo-url", str(project.folder), "--commit-sha", project.head),
+            ],
+            env=up.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=30)
+        assert process.returncode == 130
+        (run_id,) = re.findall(r"solstice show ([0-9a-f-]{36})", told)
+        assert up.json("show", run_id)["state"] == "running"
+        up.solstice("cancel", run_id)
+
+    def test_waiting_can_be_limited(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": LONG})
+        done = enqueue(up, project, "--wait", "--timeout", "1", check=3)
+        (run_id,) = re.findall(r"solstice cancel ([0-9a-f-]{36})", done.stderr) or [None]
+        if run_id:
+            up.solstice("cancel", run_id)
+        assert "not ended after 1 s" in done.stderr
+
+
+class TestReading:
+    def test_runs_are_listed_newest_first(self, up: SolsticeUp, project: Repository) -> None:
+        older, newer = built(up, project), built(up, project)
+        runs: Any = up.json("runs", "--limit", "2")["runs"]
+        assert [run["run_id"] for run in runs] == [newer["run_id"], older["run_id"]]
+        assert runs[0].keys() >= RUN_FIELDS
+
+    def test_a_pipe_gets_one_run_per_line(self, up: SolsticeUp, project: Repository) -> None:
+        run = built(up, project)
+        first = up.solstice("runs", "--limit", "1").stdout.rstrip("\n").split("\t")
+        assert first[:2] == [run["run_id"], "succeeded"]
+
+    def test_all_pages_are_read(self, up: SolsticeUp, project: Repository) -> None:
+        for _ in range(2):
+            built(up, project)
+        everything: Any = up.json("runs", "--all")["runs"]
+        assert len({run["run_id"] for run in everything}) == len(everything) >= 2
+
+    def test_jobs_of_a_run_are_in_workflow_order(self, up: SolsticeUp, project: Repository) -> None:
+        jobs: Any = up.json("jobs", built(up, project)["run_id"])["jobs"]
+        assert [job["name"] for job in jobs] == ["lint", "test"]
+        assert jobs[1]["needs"] == ["lint"]
+        assert jobs[0].keys() >= JOB_FIELDS
+
+    def test_the_beginning_of_an_id_is_enough(self, up: SolsticeUp, project: Repository) -> None:
+        run = built(up, project)
+        # Ids begin with the time, so those of one moment share their first letters.
+        assert up.json("show", run["run_id"][:-3])["run_id"] == run["run_id"]
+        job = run["jobs"][0]
+        assert up.json("show", job["job_id"])["job_id"] == job["job_id"]
+
+    def test_a_run_is_shown_with_its_page(self, up: SolsticeUp, project: Repository) -> None:
+        run = built(up, project)
+        shown = up.solstice("show", run["run_id"]).stdout
+        assert f"{up.page}/runs/{run['run_id']}" in shown
+        assert project.head in shown
+
+    def test_a_job_is_shown_with_its_attempts(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": FAILING})
+        job_id = built(up, project, check=1)["jobs"][0]["job_id"]
+        assert "attempt 1  failed (step_failed)" in up.solstice("show", job_id).stdout
+        attempts: Any = up.json("show", job_id)["attempts"]
+        assert [attempt["exit_code"] for attempt in attempts] == [7]
+
+    def test_unknown_id_is_an_answer_not_a_crash(self, up: SolsticeUp) -> None:
+        done = up.solstice("show", "dead0000-0000-7000-8000-000000000001", check=1)
+        assert done.stderr.startswith("error: there is no run or job dead0000")
+
+
+class TestLogs:
+    def test_a_job_s_log_is_printed_as_it_was(self, up: SolsticeUp, project: Repository) -> None:
+        run = built(up, project)
+        assert "tested\ndone\n" in up.solstice("logs", run["jobs"][1]["job_id"]).stdout
+
+    def test_a_run_s_logs_carry_the_job_s_name(self, up: SolsticeUp, project: Repository) -> None:
+        lines = up.solstice("logs", built(up, project)["run_id"]).stdout.splitlines()
+        assert "test | done" in lines
+
+    def test_json_is_one_object_per_chunk(self, up: SolsticeUp, project: Repository) -> None:
+        job_id = built(up, project)["jobs"][1]["job_id"]
+        chunks = [json.loads(line) for line in up.solstice("logs", job_id, "--json").stdout.splitlines()]
+        assert [chunk["sequence"] for chunk in chunks] == list(range(1, len(chunks) + 1))
+        assert "tested\ndone\n" in "".join(chunk["text"] for chunk in chunks)
+
+    def test_following_goes_on_to_the_end_and_tells_it(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": FAILING})
+        run = built(up, project, check=1)
+        done = up.solstice("logs", "-f", run["jobs"][0]["job_id"], check=1)
+        assert "about to fail\n" in done.stdout
+        assert done.stderr == "test failed\n"
+
+
+class TestSteering:
+    def test_cancelling_ends_what_runs(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": LONG})
+        answer = json.loads(enqueue(up, project, "--json").stdout)
+        wait_for(lambda: any(r["request_id"] == answer["request_id"] for r in _runs(up)))
+        (run,) = [r for r in _runs(up) if r["request_id"] == answer["request_id"]]
+        job = running_job(up, run["run_id"])
+        assert up.solstice("cancel", job["job_id"]).stdout.endswith("is being stopped\n")
+        wait_for(lambda: up.json("show", run["run_id"])["state"] == "cancelled")
+        assert "had ended already: cancelled" in up.solstice("cancel", run["run_id"]).stdout
+
+    def test_a_rerun_is_a_new_run_of_the_same_commit(self, up: SolsticeUp, project: Repository) -> None:
+        run = built(up, project)
+        again = up.json("rerun", run["run_id"])
+        assert again["rerun_of"] == run["run_id"]
+        assert again["commit_sha"] == run["commit_sha"]
+        assert up.solstice("logs", "-f", str(again["run_id"])).stderr.endswith(" succeeded\n")
+
+
+class TestWebhookSend:
+    @pytest.mark.parametrize("source", FORGES)
+    @pytest.mark.parametrize("event", ["push", "pull_request"])
+    def test_delivery_becomes_a_run(
+        self, up: SolsticeUp, project: Repository, source: str, event: str
+    ) -> None:
+        answer: Any = up.json(
+            *("webhook", "send", "--source", source, "--event", event, "--repo-url", project.folder),
+            up.webhooks.removesuffix("/webhooks"),
+        )
+        assert (answer["status"], answer["answer"]["decision"]) == (202, "accepted")
+        (request_id,) = answer["answer"]["request_ids"]
+        wait_for(lambda: any(run["request_id"] == request_id for run in _runs(up)))
+        (run,) = [run for run in _runs(up) if run["request_id"] == request_id]
+        assert (run["source"], run["commit_sha"]) == (source, project.head)
+
+    def test_wrong_secret_is_refused(self, up: SolsticeUp, project: Repository) -> None:
+        done = up.solstice(
+            *("webhook", "send", "--secret", "wrong", "--repo-url", project.folder),
+            up.webhooks.removesuffix("/webhooks"),
+            check=1,
+        )
+        assert done.stdout.startswith("401 ")
+
+    def test_same_push_twice_is_one_request(self, up: SolsticeUp, project: Repository) -> None:
+        answers: list[Any] = [
+            up.json("webhook", "send", "--repo-url", project.folder, f"{up.webhooks}/forgejo")["answer"]
+            for _ in range(2)
+        ]
+        assert [answer["decision"] for answer in answers] == ["accepted", "duplicate"]
+        assert answers[0]["request_ids"] == answers[1]["request_ids"]
+
+
+def _runs(up: SolsticeUp) -> list[dict[str, Any]]:
+    runs: Any = up.json("runs", "--limit", "50")["runs"]
+    return list(runs)
+
+
+class TestUp:
+    def test_a_second_one_in_the_same_place_is_refused(self, up: SolsticeUp) -> None:
+        done = up.solstice("up", "--forge-port", "0", "--orchestrator-port", "0", check=2)
+        assert f"running already with the state directory {up.home} (process {up.process.pid})" in done.stderr
+
+    def test_a_taken_port_is_named(self, up: SolsticeUp, tmp_path: Path) -> None:
+        port = up.webhooks.split(":")[-1].partition("/")[0]
+        done = subprocess.run(
+            [sys.executable, "-m", "solstice_cli", "up", "--forge-port", port, "--orchestrator-port", "0"],
+            env=clean_environment(tmp_path / "other"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert f"FORGE_PORT {port}" in done.stderr
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+    def test_a_signal_ends_it_in_order(self, tmp_path: Path, number: signal.Signals) -> None:
+        with solstice_up(tmp_path / "state") as running:
+            running.process.send_signal(number)
+            assert running.process.wait(30) == 0
+
+    def test_words_say_what_to_type_next(self, tmp_path: Path) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "solstice_cli", "up", "--forge-port", "0", "--orchestrator-port", "0"],
+            env=clean_environment(tmp_path / "state"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            words = ""
+            while "solstice runs" not in words:
+                line = process.stdout.readline()
+                assert line, words
+                words += line
+            process.terminate()
+            assert process.wait(30) == 0
+        assert "Solstice CI is up" in words
+        assert "/webhooks/forgejo" in words
+        assert "webhook-secrets.json" in words
+        assert "solstice enqueue --repo-url ." in words
+
+
+class TestWithoutAnOrchestrator:
+    @pytest.mark.parametrize(
+        "arguments",
+        [["runs"], ["jobs"], ["show", "abcd"], ["logs", "abcd"], ["cancel", "abcd"], ["rerun", "abcd"]],
+        ids=lambda arguments: arguments[0],
+    )
+    def test_it_is_said_what_to_start(self, tmp_path: Path, arguments: list[str]) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "solstice_cli", *arguments],
+            env={**clean_environment(tmp_path), "SOLSTICE_URL": "http://127.0.0.1:1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 3
+        assert done.stderr.startswith("error: no orchestrator answers at http://127.0.0.1:1: start one with")
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,138 @@
+"""`solstice up` as a real process on free ports and a state directory of its own, and git repositories to build."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from tests.servers.ports import free_ports
+
+READY_SECONDS = 60
+END_SECONDS = 60
+SETTINGS = (
+    "AMQP_",
+    "FORGE",
+    "GITHUB_",
+    "GITEA_",
+    "GITLAB_",
+    "SOLSTICE_",
+    "ORCHESTRATOR_",
+    "GIT_",
+    "NO_COLOR",
+)
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """The environment of a person who has set nothing, with this state directory."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    return {**kept, "SOLSTICE_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "200"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolsticeUp:
+    """A running `solstice up`."""
+
+    process: "Popen[str]"
+    page: str
+    webhooks: str
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For commands in another terminal."""
+        return {**clean_environment(self.home), "SOLSTICE_URL": self.page}
+
+    def solstice(self, *arguments: str | Path, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run `solstice` in another process; `check` is the exit code that it must end with."""
+        done = subprocess.run(
+            [sys.executable, "-m", "solstice_cli", *map(str, arguments)],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
+        return done
+
+    def json(self, *arguments: str | Path, check: int | None = 0) -> dict[str, Any]:
+        """What `solstice ... --json` answers."""
+        answer: dict[str, Any] = json.loads(self.solstice(*arguments, "--json", check=check).stdout)
+        return answer
+
+
+@contextmanager
+def solstice_up(home: Path, *arguments: str) -> Iterator[SolsticeUp]:
+    """Start it and wait until it is ready; leaving asks it to end, and insists that it does so well."""
+    home.mkdir(parents=True, exist_ok=True)
+    forge_port, orchestrator_port = free_ports(2)
+    ports = ("--forge-port", str(forge_port), "--orchestrator-port", str(orchestrator_port))
+    with (home / "up.log").open("w") as log:
+        process = Popen(
+            [sys.executable, "-m", "solstice_cli", "up", "--json", *ports, *arguments],
+            env=clean_environment(home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    with process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, (home / "up.log").read_text()
+            told = json.loads(line)
+            yield SolsticeUp(process=process, page=told["page"], webhooks=told["webhooks"], home=home)
+            if process.poll() is None:
+                process.terminate()
+            assert process.wait(END_SECONDS) == 0, (home / "up.log").read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A git repository of this machine."""
+
+    folder: Path
+
+    def git(self, *arguments: str) -> str:
+        identity = ("-c", "user.name=Ada Example", "-c", "user.email=ada@forge.example")
+        done = subprocess.run(
+            ["git", *identity, "-C", str(self.folder), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        return done.stdout.strip()
+
+    @property
+    def head(self) -> str:
+        return self.git("rev-parse", "HEAD")
+
+    def commit(self, files: dict[str, str]) -> str:
+        """Write these files and commit them; returns the commit."""
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "A change")
+        return self.head
+
+
+def repository(folder: Path, files: dict[str, str]) -> Repository:
+    """A new repository with one commit on `main`."""
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True, timeout=60)
+    made = Repository(folder=folder)
+    made.commit(files)
+    return made
