@@ -1,0 +1,44 @@
+"""Valid values with telling names, of which a test changes only what it is about."""
+
+import uuid
+from typing import Any
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.executors.protocol import Execution
+from solstice_orchestrator.jobs import JobSpec, StepSpec
+
+SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
+
+
+def job_request(**changes: Any) -> JobRequestV1:
+    """A trusted push to a repository that does not exist, under a new request id."""
+    return JobRequestV1.model_validate(
+        {
+            "schema_version": "jobrequest.v1",
+            "request_id": str(uuid.uuid4()),
+            "source": "forgejo",
+            "repo_url": "https://forge.example/lantern/harbour.git",
+            "commit_sha": SHA,
+            "submitted_at": "2026-03-01T12:00:00Z",
+            "ref": "refs/heads/main",
+            "event": "push",
+            "repo_full_name": "lantern/harbour",
+            "trusted": True,
+            **changes,
+        },
+        strict=False,
+    )
+
+
+def job(*runs: str | StepSpec, name: str = "test", **changes: Any) -> JobSpec:
+    """A job whose steps run these commands."""
+    steps = tuple(
+        run if isinstance(run, StepSpec) else StepSpec(name=f"step {number}", run=run)
+        for number, run in enumerate(runs, start=1)
+    )
+    return JobSpec(**{"name": name, "runs_on": "linux", "steps": steps, "timeout_seconds": 60.0, **changes})
+
+
+def execution(spec: JobSpec, request: JobRequestV1 | None = None, *, attempt: int = 1) -> Execution:
+    """The first attempt at a job."""
+    return Execution(job_id=str(uuid.uuid4()), attempt=attempt, spec=spec, request=request or job_request())

@@ -1,0 +1,51 @@
+"""Real git repositories for tests, made with the machine's git and nobody's configuration."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+GIT_ENVIRONMENT: Mapping[str, str] = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "Mika Holm",
+    "GIT_AUTHOR_EMAIL": "mika@harbour.example",
+    "GIT_COMMITTER_NAME": "Mika Holm",
+    "GIT_COMMITTER_EMAIL": "mika@harbour.example",
+    "LC_ALL": "C",
+}
+
+
+class Repository:
+    """A repository in `path`, on its branch main."""
+
+    def __init__(self, path: Path, *, object_format: str = "sha1") -> None:
+        self.path = path
+        path.mkdir(parents=True)
+        self.git("init", "--quiet", "--initial-branch=main", f"--object-format={object_format}")
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.path}"
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=self.path,
+            env=GIT_ENVIRONMENT,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    def commit(self, files: Mapping[str, str | bytes], message: str = "Change files") -> str:
+        """Write the files, commit everything, and return the commit's id."""
+        for name, content in files.items():
+            file = self.path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", message)
+        return self.git("rev-parse", "HEAD")

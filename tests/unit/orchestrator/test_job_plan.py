@@ -1,0 +1,109 @@
+"""Which files count, whose code runs, and what a request adds to a workflow."""
+
+import pytest
+from solstice_common.messages import JobRequestV1, Priority
+from solstice_orchestrator.job_plan import (
+    RUN_SCRIPT,
+    Planned,
+    PlanningRules,
+    Refused,
+    is_trusted,
+    plan_jobs,
+    untrusted,
+    wanted_paths,
+)
+from solstice_orchestrator.jobs import JobSpec, Reason
+
+from tests.builders import job_request
+
+RULES = PlanningRules(default_runs_on="linux")
+WORKFLOW = (
+    b"job lint { step run=a }\njob test runs-on=illumos { needs lint; step run=b }\njob docs { step run=c }"
+)
+BOTH = {".solstice/workflow.kdl": WORKFLOW, ".solstice/job.sh": b"#!/bin/sh\n"}
+
+
+def planned(request: JobRequestV1, files: dict[str, bytes]) -> dict[str, JobSpec]:
+    decision = plan_jobs(request, files, RULES)
+    assert isinstance(decision, Planned)
+    return {job.name: job for job in decision.jobs}
+
+
+def refused(request: JobRequestV1, files: dict[str, bytes]) -> Refused:
+    decision = plan_jobs(request, files, RULES)
+    assert isinstance(decision, Refused)
+    return decision
+
+
+def test_the_workflow_wins_over_the_script() -> None:
+    assert list(planned(job_request(), BOTH)) == ["lint", "test", "docs"]
+
+
+def test_a_script_alone_is_one_job_of_one_step() -> None:
+    (job,) = planned(job_request(), {".solstice/job.sh": b""}).values()
+    assert (job.name, job.runs_on, [step.run for step in job.steps]) == ("job", "linux", [RUN_SCRIPT])
+
+
+def test_a_named_workflow_path_is_the_only_one_looked_at() -> None:
+    request = job_request(workflow_path="ci/other.kdl")
+    assert wanted_paths(request) == ("ci/other.kdl",)
+    assert list(planned(request, {"ci/other.kdl": b"job x { step run=y }"})) == ["x"]
+    assert "ci/other.kdl" in refused(request, {}).detail
+
+
+def test_a_commit_without_either_file_is_told_which_to_add() -> None:
+    decision = refused(job_request(), {})
+    assert decision.reason is Reason.INVALID_WORKFLOW
+    assert ".solstice/workflow.kdl" in decision.detail
+    assert ".solstice/job.sh" in decision.detail
+
+
+def test_a_bad_workflow_is_refused_with_file_line_and_column() -> None:
+    decision = refused(job_request(), {".solstice/workflow.kdl": b"job a {\n stop run=x\n}"})
+    assert decision.reason is Reason.INVALID_WORKFLOW
+    assert decision.detail.startswith(".solstice/workflow.kdl: line 2, column 2: 'stop' is not known")
+
+
+def test_the_label_of_the_request_holds_for_jobs_that_name_none() -> None:
+    jobs = planned(job_request(runs_on="freebsd"), BOTH)
+    assert [job.runs_on for job in jobs.values()] == ["freebsd", "illumos", "freebsd"]
+
+
+def test_the_label_of_the_request_holds_for_a_script() -> None:
+    assert planned(job_request(runs_on="freebsd"), {".solstice/job.sh": b""})["job"].runs_on == "freebsd"
+
+
+def test_a_picked_job_comes_with_what_it_needs() -> None:
+    assert list(planned(job_request(workflow_job_id="test"), BOTH)) == ["lint", "test"]
+
+
+def test_a_picked_job_that_is_not_there_is_refused() -> None:
+    assert "'deploy'" in refused(job_request(workflow_job_id="deploy"), BOTH).detail
+    assert "'deploy'" in refused(job_request(workflow_job_id="deploy"), {".solstice/job.sh": b""}).detail
+
+
+def test_the_priority_is_the_requests() -> None:
+    jobs = planned(job_request(priority="high"), BOTH)
+    assert {job.priority for job in jobs.values()} == {Priority.HIGH}
+    assert {job.priority for job in planned(job_request(), BOTH).values()} == {Priority.DEFAULT}
+
+
+@pytest.mark.parametrize(
+    ("source", "trusted", "expected"),
+    [
+        ("github", True, True),
+        ("github", False, False),
+        ("github", None, False),
+        ("manual", None, True),
+        ("manual", False, False),
+    ],
+)
+def test_code_is_trusted_only_when_it_is_known_to_be(
+    source: str, trusted: bool | None, expected: bool
+) -> None:
+    request = job_request(source=source, trusted=trusted)
+    assert is_trusted(request) is expected
+    refusal = untrusted(request, RULES)
+    assert (refusal is None) is expected
+    assert refusal is None or refusal.reason is Reason.NOT_TRUSTED
+    assert untrusted(request, PlanningRules(run_untrusted=True)) is None
