@@ -50,10 +50,10 @@ _SIXTEEN: Final = (
 )
 """The first sixteen, chosen to be legible on the dark panel of the log ..."""
 _BEHIND: Final = (
-    *("#0b0d11", "#b3443c", "#2f8a3f", "#94700f", "#3a72c4", "#8d5bb5", "#23828c", "#aeb6c2"),
-    *("#5c6370", "#d9615a", "#46a857", "#b98f22", "#5a93e6", "#ab7bd3", "#38a3ae", "#ffffff"),
+    *("#0b0d11", "#a3362f", "#216c2d", "#7a5c08", "#2d5ea6", "#7a49a3", "#1b6a73", "#565e6b"),
+    *("#3f4650", "#a33a34", "#266c30", "#775b0d", "#315fa2", "#774a9d", "#206770", "#575f6b"),
 )
-"""... and behind text, where both black and the panel's ink must stand out."""
+"""... and behind its ink. Behind black the bright ones above are taken, or it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,8 +293,9 @@ def rgb(index: int) -> tuple[int, int, int]:
 def palette_css() -> str:
     """The style sheet of the classes `f0` ... `f255` and `b0` ... `b255`."""
     others = ["#{:02x}{:02x}{:02x}".format(*rgb(index)) for index in range(16, 256)]
-    pairs = zip([*_SIXTEEN, *others], [*_BEHIND, *others], strict=True)
-    return "".join(
-        f".f{index}{{color:{front}}}.b{index}{{background-color:{back}}}\n"
-        for index, (front, back) in enumerate(pairs)
-    )
+    pairs = list(zip([*_SIXTEEN, *others], [*_BEHIND, *others], strict=True))
+    rules = [
+        *(f".f{i}{{color:{front}}}.b{i}{{background-color:{back}}}" for i, (front, back) in enumerate(pairs)),
+        *(f".f-panel.b{i}{{background-color:{front}}}" for i, (front, _) in enumerate(pairs[:16])),
+    ]
+    return "\n".join(rules) + "\n"

@@ -69,7 +69,9 @@ def create_app(
 
     def on_bug(request: Request, error: Exception) -> Response:
         log.error("web.request_failed", path=request.url.path, method=request.method, exc_info=error)
-        response = refused(request, 500, "internal", "Something broke here; the orchestrator's log says what.")
+        response = refused(
+            request, 500, "internal", "Something broke here; the orchestrator's log says what."
+        )
         # Starlette answers for bugs outside of every middleware, the guard too.
         response.headers.update(SECURITY_HEADERS)
         return response

@@ -1,0 +1,454 @@
+"""The pages as a person's browser shows them: Chromium, a real server, a real store."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.web.rows import MAX_ROWS
+
+from tests.servers.chromium import FLAGS, chromium
+from tests.servers.orchestrator_web import Stage, spec, stage
+
+DESK: ViewportSize = {"width": 1200, "height": 800}
+PHONE: ViewportSize = {"width": 375, "height": 700}
+LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+ALARM = "<script>window.hacked=1;alert(1)</script><img src=x onerror='window.hacked=1;alert(1)'>"
+
+WATCH = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));
+"""
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path, retry_base_seconds=0.0) as served:
+        yield served
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def tab(
+    browser: Browser, line: Stage, *, viewport: ViewportSize = DESK, errors: int = 0, **context: Any
+) -> AsyncGenerator[Page, None]:
+    """A page of a new profile; leaving asserts that nothing went wrong in it and that it only asked our server.
+
+    `errors` is how many errors the console may show, which is where Chromium also reports a plain 404.
+    """
+    async with await browser.new_context(viewport=viewport, base_url=line.url, **context) as profile:
+        page = await profile.new_page()
+        wrong: list[str] = []
+        console: list[str] = []
+        page.on("console", lambda told: console.append(told.text) if told.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda asked: None if asked.url.startswith(line.url) else wrong.append(f"asked {asked.url}"),
+        )
+        await page.add_init_script(WATCH)
+        yield page
+        if context.get("java_script_enabled", True):
+            wrong += await page.evaluate("window.violations")
+        assert wrong == []
+        assert len(console) <= errors, console
+
+
+async def job_page(line: Stage, *, pieces: tuple[str, ...] = (), **fields: object) -> tuple[AttemptKey, str]:
+    """A running job that printed these, and where its page is."""
+    key = await line.running(spec("test"), **fields)
+    if pieces:
+        await line.prints(key, *pieces)
+    return key, f"/jobs/{key.job_id}"
+
+
+# -- live ------------------------------------------------------------------------------------------------------------
+
+
+async def test_log_of_a_running_job_appears_as_it_is_written(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line)
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        await expect(page.locator("#no-log")).to_have_text("Nothing printed yet.")
+        await expect(page.locator("#live")).to_have_text("Live")
+        await line.prints(key, "\x1b[32mgreen\x1b[0m\n", "10%")
+        await expect(page.locator("#L1 .f2")).to_have_text("green")
+        await expect(page.locator("#L2 .t")).to_have_text("10%")
+        await line.prints(key, "\r99%\n", b"caf\xc3", b"\xa9\n")
+        await expect(page.locator("#L2 .t")).to_have_text("99%")
+        await expect(page.locator("#L3 .t")).to_have_text("café")
+        await expect(page.locator(".pill").first).to_have_text("Running")
+        await line.finish(key)
+        await expect(page.locator(".pill").first).to_have_text("Succeeded")
+        await expect(page.locator("#live")).to_be_hidden()
+        await expect(page.get_by_role("button", name="Cancel job")).to_have_count(0)
+        await expect(page.locator(".row")).to_have_count(3)
+
+
+async def test_page_goes_on_after_the_connection_was_lost(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line, pieces=("\x1b[31mone\n", "tw"))
+    async with tab(browser, line, errors=100) as page:
+        await page.goto(path)
+        await expect(page.locator("#live")).to_have_text("Live")
+        # A server that goes away and comes again on the same address ends its streams, as this does.
+        line.streams.close()
+        await expect(page.locator("#live")).to_have_text("Reconnecting …")
+        await line.prints(key, "o\n", "three\n")
+        line.streams.closed = False
+        await expect(page.locator("#L3 .f1")).to_have_text("three")
+        await expect(page.locator("#live")).to_have_text("Live")
+        assert await page.locator(".t").all_text_contents() == ["one", "two", "three"]
+
+
+async def test_next_attempt_replaces_the_log(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line, pieces=("first try\n",))
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        await expect(page.locator("#L1 .t")).to_have_text("first try")
+        await expect(page.locator("#live")).to_have_text("Live")
+        await line.finish(key, LOST)
+        await line.store.rescue()
+        again = await line.claim(key.job_id)
+        await line.prints(again, "second try\n")
+        await expect(page.locator("#L1 .t")).to_have_text("second try")
+        await expect(page.locator(".attempts a[aria-current]")).to_have_text("Attempt 2")
+        await page.get_by_role("link", name="Attempt 1").click()
+        await expect(page.locator("#L1 .t")).to_have_text("first try")
+        await expect(page.locator("#live")).to_be_hidden()
+
+
+async def test_gap_in_the_log_is_shown(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line, pieces=("before\n",))
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        await expect(page.locator("#live")).to_have_text("Live")
+        await line.prints(key, "after\n", skip=2)
+        await expect(page.locator(".remark")).to_have_text(
+            "Output is missing here: pieces 2 to 3 were never stored."
+        )
+        await expect(page.locator("#L2 .t")).to_have_text("after")
+
+
+async def test_log_follows_its_end_until_the_reader_scrolls_up(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line)
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        follow = page.get_by_label("Follow")
+        await expect(follow).to_be_checked()
+        await line.prints(key, *(f"line {number}\n" for number in range(1, 201)))
+        await expect(page.locator("#L200")).to_be_in_viewport()
+        await page.mouse.move(400, 400)
+        await page.mouse.wheel(0, -2000)
+        await expect(follow).not_to_be_checked()
+        await line.prints(key, *(f"line {number}\n" for number in range(201, 301)))
+        await expect(page.locator("#L300")).to_be_attached()
+        await expect(page.locator("#L300")).not_to_be_in_viewport()
+        await follow.check()
+        await expect(page.locator("#L300")).to_be_in_viewport()
+
+
+async def test_huge_log_shows_its_end_and_leads_to_the_rest(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line, pieces=tuple("x\n" * 1000 for _ in range(30)))
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        await expect(page.locator(".row")).to_have_count(MAX_ROWS)
+        await expect(page.locator("#hidden-lines")).to_contain_text(f"The first {30_000 - MAX_ROWS} lines")
+        await expect(page.locator("#live")).to_have_text("Live")
+        await line.prints(key, "the newest\n")
+        await expect(page.locator("#L30001 .t")).to_have_text("the newest")
+        await line.prints(key, *("y\n" * 1000 for _ in range(10)))
+        await expect(page.locator("#L40001")).to_be_attached()
+        await expect(page.locator(".row")).to_have_count(10_000)
+        await expect(page.locator("#hidden-lines")).to_contain_text("The first 30001 lines")
+
+
+async def test_runs_appear_by_themselves(line: Stage, browser: Browser) -> None:
+    async with tab(browser, line) as page:
+        await page.goto("/")
+        await expect(page.get_by_text("solstice enqueue")).to_be_visible()
+        await expect(page.locator("#live")).to_have_text("Live")
+        run, ids = await line.plan(spec())
+        row = page.locator(".run")
+        await expect(row).to_have_count(1)
+        await expect(row).to_contain_text("harbour/lighthouse")
+        key = await line.claim(ids["build"])
+        await line.finish(key)
+        await expect(row.locator(".pill")).to_have_text("Succeeded")
+        await row.get_by_role("link", name="harbour/lighthouse").click()
+        await page.wait_for_url(f"**/runs/{run.run_id}")
+
+
+async def test_jobs_of_a_run_change_by_themselves(line: Stage, browser: Browser) -> None:
+    run, ids = await line.plan(spec("lint"), spec("test", needs=["lint"]))
+    async with tab(browser, line) as page:
+        await page.goto(f"/runs/{run.run_id}")
+        pills = page.locator(".job .pill")
+        await expect(pills).to_have_text(["Waiting", "Blocked"])
+        await line.finish(await line.claim(ids["lint"]))
+        await expect(pills).to_have_text(["Succeeded", "Waiting"])
+        key = await line.claim(ids["test"])
+        await expect(pills).to_have_text(["Succeeded", "Running"])
+        await line.finish(
+            key, Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=2, step="test")
+        )
+        await expect(page.locator(".heading .pill")).to_have_text("Failed")
+        await expect(page.get_by_text("Step “test” ended with exit code 2.")).to_be_visible()
+
+
+# -- steering --------------------------------------------------------------------------------------------------------
+
+
+async def test_cancel_button_ends_a_waiting_job(line: Stage, browser: Browser) -> None:
+    _, ids = await line.plan(spec())
+    async with tab(browser, line) as page:
+        await page.goto(f"/jobs/{ids['build']}")
+        await page.get_by_role("button", name="Cancel job").click()
+        await expect(page.locator(".pill").first).to_have_text("Cancelled")
+        await expect(page.get_by_text("Somebody cancelled it.")).to_be_visible()
+
+
+async def test_cancel_of_a_running_run_says_that_it_was_asked_for(line: Stage, browser: Browser) -> None:
+    key = await line.running()
+    job = await line.store.job(key.job_id)
+    assert job is not None
+    async with tab(browser, line) as page:
+        await page.goto(f"/runs/{job.run_id}")
+        await page.get_by_role("button", name="Cancel run").click()
+        await expect(page.get_by_role("status")).to_contain_text("Asked for the end of this run")
+        await line.finish(key, Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED))
+        await expect(page.locator(".heading .pill")).to_have_text("Cancelled")
+        await expect(page.get_by_role("status")).to_have_count(0)
+
+
+async def test_run_again_leads_to_the_new_run(line: Stage, browser: Browser) -> None:
+    run, ids = await line.plan(spec())
+    await line.store.cancel_job(ids["build"])
+    async with tab(browser, line) as page:
+        await page.goto(f"/runs/{run.run_id}")
+        await page.get_by_role("button", name="Run again").click()
+        await expect(page.locator(".heading .pill")).to_have_text("Planning")
+        await page.get_by_role("link", name="of an earlier run").click()
+        await page.wait_for_url(f"**/runs/{run.run_id}")
+
+
+async def test_filter_shows_what_was_asked_for(line: Stage, browser: Browser) -> None:
+    await line.admit(repo_full_name="harbour/keeper")
+    await line.admit()
+    async with tab(browser, line) as page:
+        await page.goto("/")
+        await expect(page.locator(".run")).to_have_count(2)
+        await page.get_by_label("Repository").fill("harbour/keeper")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".run")).to_have_count(1)
+        await page.get_by_label("State").select_option("failed")
+        await page.get_by_role("button", name="Filter").click()
+        await expect(page.get_by_role("heading", name="No run matches")).to_be_visible()
+        await page.get_by_role("link", name="Show all runs").click()
+        await expect(page.locator(".run")).to_have_count(2)
+
+
+async def test_everything_is_reached_by_keyboard(line: Stage, browser: Browser) -> None:
+    run = await line.admit()
+    async with tab(browser, line) as page:
+        await page.goto("/")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to content")).to_be_in_viewport()
+        link = page.locator(".run-name")
+        for _ in range(10):
+            await page.keyboard.press("Tab")
+            if await link.evaluate("(link) => link === document.activeElement"):
+                break
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/runs/{run.run_id}")
+
+
+# -- hostile ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
+async def test_what_strangers_write_is_only_text(line: Stage, browser: Browser, script: bool) -> None:
+    quotes = "\"'`--><svg/onload=alert(1)>"
+    key, path = await job_page(
+        line,
+        pieces=(
+            ALARM,
+            "\n\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07\n",
+            quotes,
+            "</span></div></html>\n",
+        ),
+        ref=f"refs/heads/{ALARM}"[:255],
+        sender=quotes,
+        repo_full_name=f"harbour/{ALARM}"[:255],
+        repo_url="ssh://git@forge.example/x'onclick=alert(1)",
+        event='<b onmouseover="alert(1)">push',
+    )
+    job = await line.store.job(key.job_id)
+    assert job is not None
+    async with tab(browser, line, errors=1, java_script_enabled=script) as page:
+        for where in (path, f"/runs/{job.run_id}", "/", f"/?repository={quotes}", f"/runs/{quotes}"[:60]):
+            answer = await page.goto(where.replace("#", "%23"))
+            assert answer is not None
+            if not script:
+                continue
+            assert await page.evaluate("window.hacked") is None
+            assert await page.locator("script:not([src='/static/app.js'])").count() == 0
+            assert await page.locator("svg:not(.icon), [onerror], [onclick], [onload]").count() == 0
+            assert await page.locator("a[href^='javascript']").count() == 0
+        if script:
+            await page.goto(path)
+            await expect(page.locator("#live")).to_have_text("Live")
+            await line.prints(key, ALARM, "\n", quotes, "\x1b[31m<b>", "</b>\x1b[0m\n")
+            await expect(page.locator(".row").last).to_contain_text(f"{quotes}<b></b>")
+            assert await page.evaluate("window.hacked") is None
+            assert await page.locator(".t img, .t script, .t b, .t svg").count() == 0
+
+
+# -- looks -----------------------------------------------------------------------------------------------------------
+
+LONG = "feature/" + "rework-everything-" * 12
+
+
+async def stations(line: Stage) -> list[str]:
+    """Every kind of page, with content that is hard to fit."""
+    key, job_path = await job_page(
+        line,
+        pieces=("x" * 3000 + "\n", "\x1b[41m" + "word " * 400 + "\n"),
+        ref=f"refs/heads/{LONG}"[:255],
+        sender="s" * 200,
+        repo_full_name=f"{'owner' * 20}/{'name' * 20}",
+    )
+    job = await line.store.job(key.job_id)
+    assert job is not None
+    bad = await line.admit()
+    (task,) = await line.store.claim_planning("worker-1", 10)
+    assert task.run_id == bad.run_id
+    await line.store.not_planned(task, Reason.INVALID_WORKFLOW, "workflow.kdl:1:1: " + "unbroken" * 60)
+    return ["/", f"/runs/{job.run_id}", job_path, f"/runs/{bad.run_id}", "/?repository=none", "/nowhere"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nothing_is_wider_than_a_phone(line: Stage, browser: Browser, scheme: str) -> None:
+    paths = await stations(line)
+    async with tab(browser, line, viewport=PHONE, color_scheme=scheme, errors=1) as page:
+        for path in paths:
+            await page.goto(path)
+            width = await page.evaluate("document.documentElement.scrollWidth")
+            assert (path, width) == (path, PHONE["width"])
+
+
+CONTRASTS = """
+() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+      const value = part / 255;
+      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = getComputedStyle(one).backgroundColor;
+      if (!/^rgba\\(.*, 0(\\.\\d+)?\\)$/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("main *, header *, footer *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility()) continue;
+    const [one, other] = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (other + 0.05);
+    if (ratio < 4.5) poor.push(`${element.className || element.tagName}: ${ratio.toFixed(2)}`);
+  }
+  return [...new Set(poor)];
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_stands_out_from_what_is_behind(line: Stage, browser: Browser, scheme: str) -> None:
+    """WCAG 2.2, 1.4.3: 4.5 to 1."""
+    paths = await stations(line)
+    await line.admit()
+    _, ids = await line.plan(spec("waits", runs_on="other"))
+    await line.store.cancel_job(ids["waits"])
+    done = await line.running(spec("done", runs_on="third"))
+    codes = [
+        *range(31, 38),
+        *range(91, 98),
+        *range(40, 48),
+        *range(100, 108),
+        *(f"30;{n}" for n in range(41, 48)),
+    ]
+    colours = "".join(f"\x1b[{code}mcolour {code}\x1b[0m\n" for code in (*codes, "7", "7;31", 2))
+    await line.prints(done, colours)
+    await line.finish(done)
+    async with tab(browser, line, color_scheme=scheme, errors=1) as page:
+        for path in (*paths, f"/jobs/{done.job_id}"):
+            await page.goto(path)
+            assert (path, await page.evaluate(CONTRASTS)) == (path, [])
+
+
+async def test_dark_is_dark_and_light_is_light(line: Stage, browser: Browser) -> None:
+    shown = {}
+    for scheme in ("light", "dark"):
+        async with tab(browser, line, color_scheme=scheme) as page:
+            await page.goto("/")
+            shown[scheme] = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light, dark = (sum(map(int, re.findall(r"\d+", shown[scheme])[:3])) for scheme in ("light", "dark"))
+    assert light > 600
+    assert dark < 150
+
+
+async def test_line_can_be_linked_to(line: Stage, browser: Browser) -> None:
+    _, path = await job_page(line, pieces=tuple(f"line {number}\n" for number in range(1, 301)))
+    async with tab(browser, line) as page:
+        await page.goto(f"{path}#L150")
+        await expect(page.locator("#L150")).to_be_in_viewport()
+        await expect(page.get_by_label("Follow")).not_to_be_checked()
+        await page.get_by_label("Line 151", exact=True).click()
+        await page.wait_for_url("**#L151")
+
+
+async def test_pages_can_be_read_without_script(line: Stage, browser: Browser) -> None:
+    key, _ = await job_page(line, pieces=("\x1b[1mhello\x1b[0m\n",))
+    async with tab(browser, line, java_script_enabled=False) as page:
+        await page.goto("/")
+        await page.get_by_role("link", name="harbour/lighthouse").click()
+        await page.get_by_role("link", name="test").click()
+        await expect(page.locator("#L1 .bold")).to_have_text("hello")
+        await expect(page.get_by_label("Follow")).to_be_hidden()
+        await page.get_by_role("button", name="Cancel job").click()
+        await expect(page.get_by_role("status")).to_contain_text("Asked the job to stop")
+    assert (await line.store.renew("worker-1", [key])).cancelled == {key}
+
+
+async def test_hidden_tab_holds_no_connection(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line, pieces=("one\n",))
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        await expect(page.locator("#live")).to_have_text("Live")
+        hide = "(hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); }"
+        await page.evaluate(hide, True)
+        async with asyncio.timeout(20):
+            while len(line.streams):  # noqa: ASYNC110  what is waited for belongs to the server and rings no bell
+                await asyncio.sleep(0.01)
+        await line.prints(key, "two\n")
+        await page.evaluate(hide, False)
+        await expect(page.locator("#L2 .t")).to_have_text("two")
+        assert await page.locator(".t").all_text_contents() == ["one", "two"]
