@@ -89,6 +89,8 @@ class RabbitMQConsumer:
             tag = delivery.tag
             if not isinstance(tag, Tag):
                 raise TypeError(f"this delivery is not one of RabbitMQ's: {delivery!r}")
+            if not tag.claim():
+                continue
             match verdict:
                 case Ack():
                     decisions.setdefault(tag.subscription, {})[tag.number] = Settlement.ACK

@@ -155,13 +155,19 @@ class Subscription:
         self._written.set()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Tag:
     """What `Delivery.tag` is on RabbitMQ."""
 
     subscription: Subscription
     number: int
     properties: spec.Basic.Properties
+    _claimed: bool = False
+
+    def claim(self) -> bool:
+        """Whether this is the first verdict on the delivery: only that one counts."""
+        first, self._claimed = not self._claimed, True
+        return first
 
 
 async def _never_called(message: DeliveredMessage) -> None:

@@ -34,22 +34,26 @@ class LinkLost(Exception):
 
 @contextmanager
 def link_errors() -> Iterator[None]:
-    """Whatever aiormq raises when a link dies becomes LinkLost.
+    """Around every call to aiormq: whatever it raises when a link dies becomes LinkLost, and cancellation holds.
 
     A heartbeat that fails is told to waiting callers as CancelledError, though nobody cancelled them: passed on, it
-    would end a task, or a whole TaskGroup, without a word.
+    would end a task, or a whole TaskGroup, without a word. And where an answer and a cancellation come in the same
+    turn of the event loop, `asyncio.wait_for` below aiormq keeps the answer and forgets the cancellation.
     """
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
     try:
         yield
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if task is not None and task.cancelling() > before:
             raise
         raise LinkLost(describe(error)) from error
     except TimeoutError as error:
         raise LinkLost("the broker did not answer in time") from error
     except (AMQPError, OSError, RuntimeError) as error:
         raise LinkLost(describe(error)) from error
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def describe(error: BaseException) -> str:
