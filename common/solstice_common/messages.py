@@ -5,12 +5,15 @@ version does not know are kept, so decoding and encoding a canonical message giv
 service never strips what a newer one added. The pydantic models are the source; `schemas/*.json` renders them.
 """
 
+import json
+import math
 import re
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -23,14 +26,27 @@ MAX_MESSAGE_BYTES: Final = 256 * 1024
 REPO_URL_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
 """What may stand in `repo_url`; which of them are fetched is for each orchestrator to say (`GIT_PROTOCOLS`)."""
 
-_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]00:00)", re.ASCII)
-_CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
+MAX_INTEGER: Final = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
+
+_TIMESTAMP_PATTERN: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-]00:00)$"
+)
+_TIMESTAMP: Final = re.compile(_TIMESTAMP_PATTERN[1:-1])
+_ENCODED_CONTROL: Final = re.compile(r"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
+_REPO_URL_PATTERN: Final = (
+    r"^(?:https?://[^\s@/?#\\\-][^\s@/?#\\]*(?:[/?#][^\s\\]*)?"
+    r"|(?:ssh|git)://(?:[^\s:@/?#\\\-][^\s:@/?#\\]*@)?[^\s@/?#\\\-][^\s@/?#\\]*(?:[/?#][^\s\\]*)?"
+    r"|file://(?:localhost)?/[^\s\\]*)$"
+)
+"""The rules of `_repo_url` as far as a pattern can say them, for readers of the JSON Schema."""
+_WORKFLOW_PATH_PATTERN: Final = r"^(?![/\-])(?!(?:.*/)?\.\.(?:/|$))[^\s\\]+$"
 
 
 def _timestamp(text: str) -> str:
     if not _TIMESTAMP.fullmatch(text):
         raise ValueError("must be an RFC 3339 time in UTC, like 2026-01-31T12:00:00Z")
-    parse_timestamp(text)
+    datetime.fromisoformat(text[:19].upper())  # ValueError: there is no such moment
     return text
 
 
@@ -38,8 +54,10 @@ def _repo_url(url: str) -> str:
     """Refuse what git would take for an option, a helper program or a place to leak a password."""
     if url.startswith("-"):
         raise ValueError("must not start with '-': git would take it for an option")
-    if _CONTROL.search(url):
+    if not url.isprintable() or " " in url or _ENCODED_CONTROL.search(url):
         raise ValueError("must not hold white space or control characters")
+    if "\\" in url:
+        raise ValueError("must not hold a backslash: programs disagree about what it means in a URL")
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ValueError(
@@ -48,35 +66,65 @@ def _repo_url(url: str) -> str:
         )
     if scheme not in REPO_URL_SCHEMES:
         raise ValueError(f"has the scheme {scheme!r}; allowed are {', '.join(sorted(REPO_URL_SCHEMES))}")
-    parts = urlsplit(url)
-    if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
-        raise ValueError("must not hold credentials: they would stand in messages and logs")
-    if scheme == "file":
-        if parts.netloc not in {"", "localhost"}:
-            raise ValueError("must name a file on this machine: file:///path")
-    elif not parts.hostname or parts.hostname.startswith("-"):
-        raise ValueError("must name a host")
+    _authority(scheme, urlsplit(url))
     return url
 
 
+def _authority(scheme: str, parts: SplitResult) -> None:
+    if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
+        raise ValueError("must not hold credentials: they would stand in messages and logs")
+    if scheme == "file":
+        if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
+            raise ValueError("must name a file on this machine: file:///path")
+    elif not parts.hostname or parts.hostname.startswith("-") or parts.netloc.startswith("-"):
+        raise ValueError("must name a host")
+    elif parts.netloc.count("@") > 1 or parts.port == 0:  # `port` raises ValueError for what is no number
+        raise ValueError("must name one host and a port from 1 to 65535")
+
+
 def _workflow_path(path: str) -> str:
-    if path.startswith(("/", "-")) or "\\" in path or _CONTROL.search(path) or ".." in path.split("/"):
+    if (
+        path.startswith(("/", "-"))
+        or "\\" in path
+        or " " in path
+        or not path.isprintable()
+        or ".." in path.split("/")
+    ):
         raise ValueError("must be a plain relative path inside the repository")
     return path
 
 
-Timestamp = Annotated[str, AfterValidator(_timestamp)]
+Timestamp = Annotated[
+    str,
+    AfterValidator(_timestamp),
+    Field(json_schema_extra={"format": "date-time", "pattern": _TIMESTAMP_PATTERN}),
+]
 """RFC 3339 in UTC, kept as the sender wrote it."""
-RepoUrl = Annotated[str, Field(min_length=1, max_length=2048), AfterValidator(_repo_url)]
+RepoUrl = Annotated[
+    str,
+    AfterValidator(_repo_url),
+    Field(min_length=1, max_length=2048, json_schema_extra={"format": "uri", "pattern": _REPO_URL_PATTERN}),
+]
 CommitSha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 """A full commit id: 40 hexadecimal digits, or 64 in a SHA-256 repository."""
-WorkflowPath = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_workflow_path)]
+WorkflowPath = Annotated[
+    str,
+    AfterValidator(_workflow_path),
+    Field(min_length=1, max_length=512, json_schema_extra={"pattern": _WORKFLOW_PATH_PATTERN}),
+]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 """What `runs_on` names."""
 Identifier = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 """A UUID in its lower-case text form (RFC 9562)."""
-Name = Annotated[str, Field(min_length=1, max_length=255)]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=255, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$"),
+]
+"""A short text without control characters: it stands in logs, on terminals and in HTTP headers."""
 Text = Annotated[str, Field(max_length=4096)]
+Count = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
+Traceparent = Annotated[str, Field(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+"""W3C Trace Context."""
 
 
 class Source(StrEnum):
@@ -101,7 +149,7 @@ class Priority(StrEnum):
 class _Wire(BaseModel):
     """A message on the wire: strict in what we use, silent about what we do not know."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, use_attribute_docstrings=True)
 
     VERSION: ClassVar[str]
 
@@ -115,15 +163,24 @@ class _Wire(BaseModel):
         if len(body) > MAX_MESSAGE_BYTES:
             raise InvalidMessage("oversize", f"{len(body)} bytes, at most {MAX_MESSAGE_BYTES} are allowed")
         try:
-            return cls.model_validate_json(body)
+            message = cls.model_validate_json(body)
         except ValidationError as error:
             raise _diagnose(cls.VERSION, body, error) from None
+        _refuse_infinite(message.model_extra)
+        return message
 
     def encode(self) -> bytes:
         """The canonical bytes; raises InvalidMessage when an unknown field holds what JSON cannot carry."""
+        _refuse_infinite(self.model_extra)
         try:
-            return orjson.dumps(self.model_dump(mode="json", exclude_unset=True), option=orjson.OPT_SORT_KEYS)
-        except orjson.JSONEncodeError as error:
+            document = self.model_dump(mode="json", exclude_unset=True)
+            try:
+                return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+            except orjson.JSONEncodeError:
+                # An integer of more than 64 bits in a field we do not know: the slow way keeps it.
+                text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+                return text.encode()
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidMessage("invalid_field", str(error)) from None
 
 
@@ -133,27 +190,45 @@ class JobRequestV1(_Wire):
     VERSION: ClassVar[str] = "jobrequest.v1"
 
     schema_version: Literal["jobrequest.v1"]
+    """Equals the routing key."""
     request_id: Identifier
+    """UUID of the request. Forge requests derive it (UUIDv5), so that the same delivery is the same request."""
     source: Annotated[Source, Field(strict=False)]
     repo_url: RepoUrl
+    """What git fetches from. No credentials, no helper programs; `git@host:path` is written `ssh://git@host/path`."""
     commit_sha: CommitSha
+    """Full commit id: 40 hexadecimal digits, or 64 in a SHA-256 repository."""
     submitted_at: Timestamp
+    """When the request was made: RFC 3339, UTC."""
     workflow_path: WorkflowPath | None = None
+    """Workflow file inside the repository, instead of `.solstice/workflow.kdl`."""
     workflow_job_id: Name | None = None
+    """Only this job of the workflow, and what it needs."""
     runs_on: Label | None = None
+    """Label for jobs whose workflow names none."""
     ref: Name | None = None
+    """The full ref that was pushed, or the change request's head: `refs/heads/main`."""
     event: Name | None = None
+    """What happened at the forge: `push`, `pull_request`, ..."""
     repo_full_name: Name | None = None
-    change_number: Annotated[int, Field(ge=1)] | None = None
+    """What the forge calls the repository: `owner/name`."""
+    change_number: Count | None = None
+    """Number of the pull or merge request."""
     head_repo_url: RepoUrl | None = None
+    """Where a change request's commits come from, when it is another repository (a fork)."""
     trusted: bool | None = None
     """False for code from somebody who may not push here (a fork); absent counts as not trusted for forges."""
     sender: Name | None = None
+    """Login of who caused the event."""
     source_name: Name | None = None
+    """Which configured hook received it."""
     delivery_id: Name | None = None
+    """The forge's id of the delivery."""
     priority: Annotated[Priority, Field(strict=False)] | None = None
+    """Priority class; chosen by policy, never by a change request."""
     idempotency_key: Name | None = None
-    traceparent: Annotated[str, Field(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
+    """Two requests with one key are one run."""
+    traceparent: Traceparent | None = None
     """W3C Trace Context."""
 
 
@@ -163,11 +238,13 @@ class JobStatusV1(_Wire):
     VERSION: ClassVar[str] = "jobstatus.v1"
 
     schema_version: Literal["jobstatus.v1"]
+    """Equals the routing key."""
     status_id: Identifier
     """Stable for one transition: a repeated publish carries the same."""
     request_id: Identifier
+    """The request that the run came from."""
     run_id: Identifier
-    sequence: Annotated[int, Field(ge=1)]
+    sequence: Count
     """Grows with every status of the run: a reader keeps the highest per context and ignores older ones."""
     source: Annotated[Source, Field(strict=False)]
     repo_url: RepoUrl
@@ -175,21 +252,28 @@ class JobStatusV1(_Wire):
     context: Name
     """What the commit status is called: `solstice/JOB`, or `solstice` for the whole run."""
     state: Name
-    """A job state of DESIGN section 7 (`waiting`, `running`, `succeeded`, `failed`, ...)."""
+    """A job's state: `waiting`, `running`, `succeeded`, `failed`, `errored`, `cancelled`, `timed_out`, `skipped`, ..."""
     occurred_at: Timestamp
+    """When the state was entered: RFC 3339, UTC."""
     reason: Name | None = None
+    """Why, as one word of a closed list: `exit_code`, `lease_expired`, ..."""
     description: Text | None = None
+    """A sentence for people."""
     job_id: Identifier | None = None
     job_name: Name | None = None
-    attempt: Annotated[int, Field(ge=1)] | None = None
-    exit_code: int | None = None
+    """The job's name in the workflow."""
+    attempt: Count | None = None
+    """Which try at the job, from 1."""
+    exit_code: Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)] | None = None
+    """Of the step that ended the job."""
     target_url: Text | None = None
+    """Where a person can look."""
     source_name: Name | None = None
     repo_full_name: Name | None = None
     ref: Name | None = None
-    change_number: Annotated[int, Field(ge=1)] | None = None
+    change_number: Count | None = None
     delivery_id: Name | None = None
-    traceparent: Annotated[str, Field(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
+    traceparent: Traceparent | None = None
 
 
 MESSAGES: Final[tuple[type[_Wire], ...]] = (JobRequestV1, JobStatusV1)
@@ -198,10 +282,9 @@ MESSAGES: Final[tuple[type[_Wire], ...]] = (JobRequestV1, JobStatusV1)
 
 def parse_timestamp(text: str) -> datetime:
     """The moment an RFC 3339 time in UTC names, to the microsecond; ValueError when there is no such moment."""
-    whole, dot, rest = text.upper().partition(".")
-    digits = rest.rstrip("Z").partition("+")[0].partition("-")[0]
-    moment = datetime.strptime(whole.removesuffix("Z")[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
-    return moment.replace(microsecond=int(digits[:6].ljust(6, "0"))) if dot else moment
+    moment = datetime.fromisoformat(text[:19].upper()).replace(tzinfo=UTC)
+    fraction = re.match(r"\.([0-9]+)", text[19:])
+    return moment.replace(microsecond=int(fraction[1][:6].ljust(6, "0"))) if fraction else moment
 
 
 def format_timestamp(moment: datetime) -> str:
@@ -220,13 +303,13 @@ def derive_request_id(*parts: str) -> str:
 def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMessage:
     """Why `body` is no `expected`, in the words of whoever has to mend it."""
     try:
-        text = body.decode("utf-8")
+        body.decode("utf-8")
     except UnicodeDecodeError as undecodable:
         return InvalidMessage("not_utf8", f"byte {undecodable.start} is not UTF-8")
-    try:
-        document: Any = orjson.loads(text)
-    except orjson.JSONDecodeError as unreadable:
-        return InvalidMessage("not_json", str(unreadable))
+    problems = error.errors(include_url=False, include_input=False)
+    if problems[0]["type"] == "json_invalid":
+        return InvalidMessage("not_json", problems[0]["msg"].removeprefix("Invalid JSON: "))
+    document: Any = json.loads(body)
     if not isinstance(document, dict):
         return InvalidMessage(
             "not_an_object", f"a JSON object is needed, this is a {type(document).__name__}"
@@ -234,10 +317,31 @@ def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMess
     version = document.get("schema_version")
     if version is not None and version != expected:
         return InvalidMessage(
-            "unknown_version", f"schema_version is {version!r}, this service reads {expected!r}"
+            "unknown_version", f"schema_version is {str(version)[:80]!r}, this service reads {expected!r}"
         )
-    problems = [
-        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_input=False)
-    ]
-    return InvalidMessage("invalid_field", "; ".join(problems))
+    return InvalidMessage(
+        "invalid_field",
+        "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg'].removeprefix('Value error, ')}"
+            for problem in problems
+        ),
+    )
+
+
+def _refuse_infinite(extra: Mapping[str, Any] | None) -> None:
+    """Refuse `NaN`, `Infinity` and 1e999 in fields we do not know: they would come out as null."""
+    for name, value in (extra or {}).items():
+        if not _finite(value):
+            raise InvalidMessage("invalid_field", f"{name}: holds a number that JSON cannot carry")
+
+
+def _finite(value: Any) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case dict():
+            return all(_finite(part) for part in value.values())
+        case list() | tuple():
+            return all(_finite(part) for part in value)
+        case _:
+            return True
