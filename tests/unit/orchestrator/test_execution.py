@@ -1,0 +1,274 @@
+"""An attempt from claim to stored end: its log, its outcome, and every way to be interrupted."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator import log_buffer
+from solstice_orchestrator.execution import execute
+from solstice_orchestrator.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.executors.scripted import ScriptedExecutor
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LogChunk
+
+from tests.builders import job, job_request
+
+KEY = AttemptKey(job_id="0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e", number=2)
+DOWN = StoreUnavailable("test", "it is down")
+
+
+@dataclass
+class Ledger:
+    """The two methods of a store that an execution uses, with what went through them."""
+
+    chunks: list[LogChunk] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    failures: int = 0
+    """How many of the next calls find the store down."""
+    fenced: bool = False
+    asked: int = 0
+    """How often the store was asked, answered or not."""
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set: the store answers."""
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+        await self._answer(key)
+        if not self.fenced:
+            known = {chunk.sequence for chunk in self.chunks}
+            self.chunks.extend(chunk for chunk in chunks if chunk.sequence not in known)
+        return not self.fenced
+
+    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+        await self._answer(key)
+        if not self.fenced:
+            self.outcomes.append(outcome)
+        return not self.fenced
+
+    async def _answer(self, key: AttemptKey) -> None:
+        assert key == KEY
+        self.asked += 1
+        await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise DOWN
+
+    @property
+    def text(self) -> bytes:
+        assert [chunk.sequence for chunk in self.chunks] == list(range(1, len(self.chunks) + 1))
+        return b"".join(chunk.data for chunk in self.chunks)
+
+
+@dataclass
+class Calls:
+    """An executor that does what the test says."""
+
+    body: Callable[[LogWriter, asyncio.Event], Awaitable[Outcome]]
+    isolates: bool = True
+    ended: list[str] = field(default_factory=list)
+
+    async def run(self, _execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+        try:
+            return await self.body(log, stop)
+        except asyncio.CancelledError:
+            self.ended.append("killed")
+            raise
+
+
+def claim(spec: JobSpec) -> Claim:
+    return Claim(
+        key=KEY,
+        run_id="7d1b0a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e",
+        spec=spec,
+        request=job_request(),
+        lease_until=0.0,
+        waiting_since=0.0,
+    )
+
+
+def running(
+    ledger: Ledger, *runs: str, stop: asyncio.Event | None = None, executor: Calls | None = None
+) -> Coroutine[Any, Any, None]:
+    return execute(
+        claim(job(*runs or ("say hello",))),
+        store=cast("JobStore", ledger),
+        executor=executor or ScriptedExecutor(),
+        stop=stop or asyncio.Event(),
+        clock=lambda: 12.5,
+    )
+
+
+SUCCESS = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  the code under test has no bell for tests
+            await asyncio.sleep(0.005)
+
+
+async def test_log_and_outcome_are_stored() -> None:
+    ledger = Ledger()
+    await running(ledger, "say hello", "exit 3")
+    assert ledger.text == b"$ step 1\nhello\n$ step 2\n"
+    assert {chunk.at for chunk in ledger.chunks} == {12.5}
+    (outcome,) = ledger.outcomes
+    assert (outcome.state, outcome.reason, outcome.exit_code, outcome.step) == (
+        JobState.FAILED,
+        Reason.STEP_FAILED,
+        3,
+        "step 2",
+    )
+
+
+async def test_the_whole_log_is_stored_before_the_outcome() -> None:
+    ledger = Ledger(failures=2)
+    await running(ledger, "repeat 20000 a line of the log")
+    assert ledger.text.count(b"\n") == 20001
+    assert len(ledger.outcomes) == 1
+
+
+async def test_output_reaches_the_store_while_the_job_runs() -> None:
+    ledger, stop = Ledger(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(running(ledger, "say early\nhang", stop=stop))
+        await until(lambda: b"early" in ledger.text)
+        assert not ledger.outcomes
+        stop.set()
+    assert ledger.outcomes[0].reason is Reason.CANCEL_REQUESTED
+
+
+async def test_output_of_one_moment_travels_together() -> None:
+    ledger = Ledger()
+    await running(ledger, *(f"say {number}" for number in range(50)))
+    assert len(ledger.chunks) == 1
+
+
+async def test_no_chunk_is_larger_than_64_kib() -> None:
+    async def flood(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        await log(bytes(300_000))
+        return SUCCESS
+
+    ledger = Ledger()
+    await running(ledger, executor=Calls(flood))
+    assert max(len(chunk.data) for chunk in ledger.chunks) == 64 * 1024
+    assert len(ledger.text) == 300_000
+
+
+async def test_a_slow_store_slows_the_job_down() -> None:
+    written = 0
+
+    async def flood(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        nonlocal written
+        for _ in range(100):
+            await log(bytes(100_000))
+            written += 100_000
+        return SUCCESS
+
+    ledger = Ledger()
+    ledger.gate.clear()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(running(ledger, executor=Calls(flood)))
+        await until(lambda: written >= log_buffer.PENDING_BYTES)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert written <= 2 * log_buffer.PENDING_BYTES + 200_000
+        ledger.gate.set()
+    assert len(ledger.text) == 10_000_000
+
+
+async def test_a_store_that_was_away_gets_everything_later() -> None:
+    ledger = Ledger(failures=4)
+    await running(ledger, "say hello")
+    assert ledger.text == b"$ step 1\nhello\n"
+    assert ledger.outcomes == [SUCCESS]
+
+
+async def test_a_store_that_stays_away_ends_the_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_buffer, "PATIENCE_SECONDS", 0.05)
+    ledger, executor = Ledger(failures=1000), Calls(lambda log, _: _talk_and_hang(log))
+    await running(ledger, executor=executor)
+    assert executor.ended == ["killed"]
+    assert not ledger.outcomes
+
+
+async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:
+    ledger, executor = Ledger(fenced=True), Calls(lambda log, _: _talk_and_hang(log))
+    await running(ledger, executor=executor)
+    assert executor.ended == ["killed"]
+    assert (ledger.chunks, ledger.outcomes) == ([], [])
+
+
+async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
+    ledger, executor = Ledger(), Calls(lambda log, _: _talk_and_hang(log))
+    task = asyncio.ensure_future(running(ledger, executor=executor))
+    await until(lambda: ledger.chunks)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert executor.ended == ["killed"]
+    assert [(outcome.state, outcome.reason) for outcome in ledger.outcomes] == [
+        (JobState.WAITING, Reason.RELEASED)
+    ]
+
+
+async def test_output_not_yet_sent_is_kept_when_the_job_is_released() -> None:
+    written = asyncio.Event()
+
+    async def talk(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        await log(b"talk\n")
+        written.set()
+        await asyncio.Event().wait()
+        return SUCCESS
+
+    ledger = Ledger()
+    task = asyncio.ensure_future(running(ledger, executor=Calls(talk)))
+    await written.wait()
+    assert not ledger.chunks
+    task.cancel()
+    await asyncio.wait([task])
+    assert ledger.text == b"talk\n"
+
+
+async def test_a_job_that_had_ended_is_never_released() -> None:
+    async def quick(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        await log(b"done\n")
+        return SUCCESS
+
+    ledger = Ledger()
+    ledger.gate.clear()
+    task = asyncio.ensure_future(running(ledger, executor=Calls(quick)))
+    await until(lambda: ledger.asked == 1)
+    task.cancel()
+    await until(lambda: ledger.asked == 2)
+    ledger.gate.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ledger.text == b"done\n"
+    assert ledger.outcomes == [SUCCESS]
+
+
+async def test_an_executor_that_breaks_is_an_infrastructure_failure() -> None:
+    ledger = Ledger()
+    await running(ledger, "crash the glass is broken")
+    (outcome,) = ledger.outcomes
+    assert outcome.reason is Reason.EXECUTOR_FAILED
+    assert "the glass is broken" in outcome.detail
+
+
+async def test_stop_ends_the_job_as_cancelled() -> None:
+    ledger, stop = Ledger(), asyncio.Event()
+    stop.set()
+    await running(ledger, "hang", stop=stop)
+    assert ledger.outcomes[0].state is JobState.CANCELLED
+
+
+async def _talk_and_hang(log: LogWriter) -> Outcome:
+    await log(b"talk\n")
+    await asyncio.Event().wait()
+    return SUCCESS
