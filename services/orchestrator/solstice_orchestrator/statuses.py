@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 
 RUN_CONTEXT: Final = "solstice"
 _NAME_LIMIT: Final = 255
@@ -73,7 +73,7 @@ def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, 
             words = "Succeeded"
         case JobState.BACKOFF:
             words = f"{_BY_REASON[reason]}; it will be tried again"
-        case JobState.ERRORED if reason in _BY_REASON:
+        case JobState.ERRORED if reason in INFRASTRUCTURE:
             words = f"{_BY_REASON[reason]} (after {MAX_ATTEMPTS} attempts)"
         case _:
             words = _BY_REASON.get(reason, state.value.replace("_", " ").capitalize())

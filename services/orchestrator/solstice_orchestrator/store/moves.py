@@ -91,7 +91,10 @@ def add_job(transaction: Transaction, values: dict[str, Any]) -> None:
 def settle_run(transaction: Transaction, run_id: str) -> None:
     """Let blocked jobs go on (or skip them) as far as their needs have ended, and bring the run to what its jobs amount to."""
     connection = transaction.connection
-    jobs = connection.execute("SELECT * FROM jobs WHERE run_id = ? ORDER BY position", (run_id,)).fetchall()
+    jobs = connection.execute(
+        "SELECT job_id, run_id, name, runs_on, needs, state, attempt FROM jobs WHERE run_id = ? ORDER BY position",
+        (run_id,),
+    ).fetchall()
     states = {job["name"]: JobState(job["state"]) for job in jobs}
     if JobState.BLOCKED in states.values():
         by_name = {job["name"]: job for job in jobs}
@@ -195,9 +198,9 @@ def _bury(transaction: Transaction, run: sqlite3.Row, reason: Reason | None, det
         for row in attempts
         if row["finished_at"] is not None
     ]
-    if reason is None and attempts:
-        reason = Reason(attempts[-1]["reason"])
-        detail = attempts[-1]["detail"]
+    if reason is None:
+        spoiled = [row for row in attempts if Reason(row["reason"]) in INFRASTRUCTURE]
+        reason, detail = (Reason(spoiled[-1]["reason"]), spoiled[-1]["detail"]) if spoiled else (None, detail)
     if reason not in INFRASTRUCTURE:
         return
     headers = {

@@ -269,7 +269,7 @@ class JobStore(Protocol):
         """Messages that wait to be published, oldest first.
 
         Nothing while another opened store publishes them, so that their order is kept: whoever was given rows is
-        the publisher until it has confirmed all there are, or has not asked again for the length of a lease.
+        the publisher until it has confirmed all there are, or has not asked again for a third of a lease.
         """
         ...
 

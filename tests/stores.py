@@ -1,0 +1,76 @@
+"""Job stores for tests: a clock that is moved by hand, and the first steps of a job's life."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
+
+from tests.builders import job, job_request
+
+WORKER = "worker-a"
+SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="step 1")
+CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
+RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
+WORLD_WRONG = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+
+
+@dataclass
+class Clock:
+    """Seconds since the epoch, as the test wants them."""
+
+    now: float = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def forward(self, seconds: float) -> None:
+        self.now += seconds
+
+
+async def admitted(store: JobStore, request: JobRequestV1 | None = None) -> str:
+    """The id of a new run."""
+    (admission,) = await store.admit([request or job_request()])
+    return admission.run_id
+
+
+async def planning_task(store: JobStore, worker: str = WORKER) -> PlanningTask:
+    (task,) = await store.claim_planning(worker, 1)
+    return task
+
+
+async def planned(store: JobStore, *specs: JobSpec, request: JobRequestV1 | None = None) -> str:
+    """The id of a new run with these jobs (or one)."""
+    run_id = await admitted(store, request)
+    assert await store.planned(await planning_task(store), specs or (job("true"),))
+    return run_id
+
+
+async def claimed(
+    store: JobStore,
+    *,
+    worker: str = WORKER,
+    free: Mapping[str, int] | None = None,
+    limit: int = 100,
+) -> Sequence[Claim]:
+    return await store.claim(worker, {"linux": 100} if free is None else free, limit)
+
+
+async def running(store: JobStore, *specs: JobSpec) -> Claim:
+    """The first claimed job of a new run."""
+    await planned(store, *specs)
+    return (await claimed(store))[0]
+
+
+async def state_of(store: JobStore, job_id: str) -> tuple[JobState, Reason]:
+    view = await store.job(job_id)
+    assert view is not None
+    return view.state, view.reason
+
+
+async def told(store: JobStore) -> list[JobStatusV1]:
+    """The statuses that wait in the outbox, in order."""
+    rows = await store.outbox(10_000)
+    return [JobStatusV1.decode(row.body) for row in rows if row.kind is OutboxKind.STATUS]
