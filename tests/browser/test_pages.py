@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.web import words
 from solstice_orchestrator.web.rows import MAX_ROWS
 
 from tests.servers.chromium import FLAGS, chromium
@@ -19,6 +20,8 @@ from tests.servers.orchestrator_web import Stage, spec, stage
 DESK: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+expect.set_options(timeout=20_000)  # a machine that is shared may be slow
+
 ALARM = "<script>window.hacked=1;alert(1)</script><img src=x onerror='window.hacked=1;alert(1)'>"
 
 WATCH = """
@@ -413,6 +416,18 @@ async def test_dark_is_dark_and_light_is_light(line: Stage, browser: Browser) ->
     light, dark = (sum(map(int, re.findall(r"\d+", shown[scheme])[:3])) for scheme in ("light", "dark"))
     assert light > 600
     assert dark < 150
+
+
+async def test_script_says_times_as_the_server_does(line: Stage, browser: Browser) -> None:
+    seconds = [-1, 0, 0.44, 9.94, 9.96, 44, 45, 59.9, 60, 119, 3599, 3600, 86399, 86400, 200_000]
+    async with tab(browser, line) as page:
+        await page.goto("/")
+        said = await page.evaluate(
+            "async (all) => { const { ago, duration } = await import('/static/times.js');"
+            " return all.map((one) => [ago(one), duration(one)]); }",
+            seconds,
+        )
+    assert said == [[words.ago(each), words.duration(each)] for each in seconds]
 
 
 async def test_line_can_be_linked_to(line: Stage, browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from time import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -81,7 +82,7 @@ def create_app(
             *Health(store, broker_health, metrics, version).routes(),
             Mount("/api/v1", routes=Api(store, streams).routes()),
             *pages.routes(),
-            Mount("/static", StaticFiles(packages=[("solstice_orchestrator.web", "static")])),
+            Mount("/static", _Static(packages=[("solstice_orchestrator.web", "static")])),
         ],
         middleware=[Middleware(Guard, allowed_hosts=hosts)],
         exception_handlers={
@@ -90,3 +91,12 @@ def create_app(
             Exception: on_bug,
         },
     )
+
+
+class _Static(StaticFiles):
+    """Files a browser keeps but asks about each time, so that script and page are always of one version."""
+
+    def file_response(self, *args: Any, **named: Any) -> Response:
+        response = super().file_response(*args, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response

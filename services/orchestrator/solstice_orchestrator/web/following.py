@@ -13,6 +13,7 @@ from solstice_orchestrator.web.views import run_document
 BATCH: Final = 64
 """Chunks read at once: small enough that one busy log leaves the others their turn."""
 MAX_JOBS: Final = 1000
+RUN_SETTLE_SECONDS: Final = 0.25
 LIST_SETTLE_SECONDS: Final = 1.0
 _POSITION: Final = re.compile(r"(\d{1,15})\.(\d{1,15})", re.ASCII)
 
@@ -101,7 +102,7 @@ async def follow_run(store: JobStore, streams: Streams, run_id: str) -> Events:
     """`run` events with the run and its jobs: how it is now, then every change, up to its end."""
     told = None
     async with streams.changes(store) as changes:
-        while await changes.look():
+        while await changes.look(RUN_SETTLE_SECONDS):
             run = await store.run(run_id)
             if run is None:
                 return

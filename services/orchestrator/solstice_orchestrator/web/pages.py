@@ -152,7 +152,7 @@ class Pages:
 
     async def palette(self, _: Request) -> Response:
         """The colours of the log."""
-        return Response(self._palette, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
+        return Response(self._palette, media_type="text/css", headers={"Cache-Control": "no-cache"})
 
     def error(self, status: int, message: str) -> Response:
         """A page that says what is wrong and where to go."""

@@ -102,10 +102,10 @@ def more(job: JobView) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 14 min`, `3 d 4 h`; as in `static/app.js`."""
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 14 min`, `3 d 4 h`; as in `static/times.js`."""
     whole = int(max(0.0, seconds))
     if whole < 60:  # noqa: PLR2004  a minute
-        return f"{seconds:.1f} s" if 0 < seconds < 9.95 else f"{whole} s"  # noqa: PLR2004  a digit more says nothing
+        return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole} s"  # noqa: PLR2004  a digit more says nothing
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if minutes < 60:  # noqa: PLR2004  an hour
         return f"{minutes} min {whole % 60} s"
@@ -113,7 +113,7 @@ def duration(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`; as in `static/app.js`."""
+    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`; as in `static/times.js`."""
     if seconds < 45:  # noqa: PLR2004  nobody counts these
         return "just now"
     for size, unit in ((86400, "d"), (3600, "h")):
