@@ -11,6 +11,7 @@ from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobState, O
 RUN_CONTEXT: Final = "solstice"
 _NAME_LIMIT: Final = 255
 _DESCRIPTION_LIMIT: Final = 1000
+_DETAIL_LIMIT: Final = 4000
 
 _SUBJECT: Final = (
     "source",
@@ -72,7 +73,7 @@ def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, 
         case JobState.SUCCEEDED:
             words = "Succeeded"
         case JobState.BACKOFF:
-            words = f"{_BY_REASON[reason]}; it will be tried again"
+            words = f"{_BY_REASON.get(reason, 'It could not be run')}; it will be tried again"
         case JobState.ERRORED if reason in INFRASTRUCTURE:
             words = f"{_BY_REASON[reason]} (after {MAX_ATTEMPTS} attempts)"
         case _:
@@ -83,12 +84,17 @@ def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, 
 def detail_of(outcome: Outcome) -> str:
     """What an outcome has to say beside its state and reason."""
     if outcome.detail:
-        return outcome.detail
+        return storable(outcome.detail)
     if outcome.reason is Reason.STEP_FAILED and outcome.step:
         return f"step {outcome.step!r} ended with exit code {outcome.exit_code}"
     if outcome.reason is Reason.STEP_TIMEOUT and outcome.step:
         return f"step {outcome.step!r} took longer than it may"
     return ""
+
+
+def storable(text: str) -> str:
+    """`text` as every database and message can carry it: no halves of characters, no NUL, not endless."""
+    return text[:_DETAIL_LIMIT].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> str:

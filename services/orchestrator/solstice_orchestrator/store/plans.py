@@ -13,6 +13,7 @@ from solstice_orchestrator.jobs import (
 )
 from solstice_orchestrator.retries import next_retry
 from solstice_orchestrator.scheduling import rank
+from solstice_orchestrator.statuses import storable
 from solstice_orchestrator.store.leases import beat
 from solstice_orchestrator.store.moves import add_job, move_run, settle_run
 from solstice_orchestrator.store.protocol import PlanningTask
@@ -79,6 +80,7 @@ def not_planned(transaction: Transaction, task: PlanningTask, reason: Reason, de
     """The run goes back, waits for another try, or ends."""
     if not _current(transaction, task):
         return False
+    detail = storable(detail)
     if reason is Reason.RELEASED:
         transaction.connection.execute(
             "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE run_id = ?", (task.run_id,)

@@ -1,0 +1,47 @@
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from solstice_common.delivery import Refuse
+from solstice_common.messages import MAX_MESSAGE_BYTES, JobRequestV1
+from solstice_orchestrator.admission import examine
+
+from tests.builders import job_request
+
+GOOD = orjson.loads(job_request().encode())
+
+
+def test_a_request_is_taken_as_it_is() -> None:
+    request = job_request(later=1)
+    assert examine(request.encode()) == request
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"\xff\xfe", "not_utf8"),
+        (b"{", "not_json"),
+        (b"[]", "not_an_object"),
+        (b"", "not_json"),
+        (orjson.dumps({**GOOD, "schema_version": "jobrequest.v2"}), "unknown_version"),
+        (orjson.dumps({**GOOD, "repo_url": "ext::sh -c true"}), "invalid_field"),
+        (orjson.dumps({**GOOD, "commit_sha": 5}), "invalid_field"),
+        (b" " * (MAX_MESSAGE_BYTES + 1), "oversize"),
+    ],
+    ids=["bytes", "broken", "list", "empty", "version", "url", "type", "size"],
+)
+def test_poison_is_refused_with_its_reason(body: bytes, reason: str) -> None:
+    examined = examine(body)
+    assert isinstance(examined, Refuse)
+    assert examined.reason == reason
+    assert examined.detail
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
+        orjson.dumps
+    )
+)
+def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
+    assert isinstance(examine(body), Refuse | JobRequestV1)

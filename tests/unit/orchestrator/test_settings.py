@@ -1,0 +1,38 @@
+import pytest
+from solstice_common.commandline import load_settings
+from solstice_common.errors import ConfigurationError
+from solstice_orchestrator.settings import OrchestratorSettings
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"capacity_map": "linux"}, "CAPACITY_MAP: 'linux' is not LABEL=SLOTS"),
+        ({"git_protocols": "https,ext"}, "GIT_PROTOCOLS: must list some of"),
+        ({"git_protocols": " "}, "GIT_PROTOCOLS: must list some of"),
+        ({"public_url": "ci.example"}, "PUBLIC_URL: must be empty, or start with http"),
+        ({"renew_seconds": 40}, "RENEW_SECONDS must be at most half of LEASE_SECONDS"),
+        ({"executor": "magic"}, "EXECUTOR: "),
+        ({"orchestrator_port": 70000}, "ORCHESTRATOR_PORT: "),
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_named_before_anything_starts(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError) as wrong:
+        load_settings(OrchestratorSettings, **given)
+    assert said in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({}, "http://127.0.0.1:8081"),
+        ({"orchestrator_host": "::1"}, "http://[::1]:8081"),
+        ({"public_url": "https://ci.example/"}, "https://ci.example"),
+        ({"orchestrator_port": 0}, None),
+        ({"orchestrator_host": "::"}, None),
+    ],
+    ids=str,
+)
+def test_statuses_link_to_where_people_reach_the_pages(given: dict[str, object], url: str | None) -> None:
+    assert load_settings(OrchestratorSettings, **given).pages_url == url

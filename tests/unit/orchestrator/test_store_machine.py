@@ -1,0 +1,288 @@
+"""Random lives of requests and jobs: whatever happens in whatever order, the promises of the store hold."""
+
+import asyncio
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
+from solstice_orchestrator.jobs import (
+    MAX_ATTEMPTS,
+    JobState,
+    Outcome,
+    Reason,
+    RunState,
+    may_move,
+    run_state,
+)
+from solstice_orchestrator.store import open_store
+from solstice_orchestrator.store.protocol import (
+    Admitted,
+    AttemptKey,
+    Claim,
+    JobStore,
+    JobView,
+    LogChunk,
+    OutboxKind,
+    PlanningTask,
+)
+
+from tests.builders import job, job_request
+from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock
+
+T = TypeVar("T")
+
+LEASE = 60.0
+LABELS = ("linux", "illumos")
+WORKERS = ("worker-a", "worker-b")
+TIMED_OUT = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
+GRAPHS = (
+    [()],
+    [(), ("0",)],
+    [(), (), ("0", "1")],
+    [(), ("0",), ("1",), ("0",)],
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """A store, a moved clock, two workers, and what they believe they hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = Clock()
+        self.stack = AsyncExitStack()
+        url = f"sqlite:///{Path(self.folder.name) / 'store.db'}"
+        self.store: JobStore = self.do(
+            lambda: self.stack.enter_async_context(
+                open_store(url, clock=self.clock, rng=random.Random(1), lease_seconds=LEASE)
+            )
+        )
+        self.requests: list[JobRequestV1] = []
+        self.tasks: list[PlanningTask] = []
+        self.claims: list[tuple[str, Claim]] = []
+        self.statuses: list[JobStatusV1] = []
+        self.letters = 0
+
+    def teardown(self) -> None:
+        self.do(self.stack.aclose)
+        self.runner.close()
+        self.folder.cleanup()
+
+    def do(self, work: Callable[[], Awaitable[T]]) -> T:
+        async def awaited() -> T:
+            return await work()
+
+        return self.runner.run(awaited())
+
+    # -- what may happen ----------------------------------------------------------------------------------------
+
+    @rule(keys=st.lists(st.sampled_from([None, "x", "y"]), min_size=1, max_size=4), again=st.booleans())
+    def admit(self, keys: list[str | None], again: bool) -> None:
+        batch = [job_request(idempotency_key=key) for key in keys]
+        if again and self.requests:
+            batch.append(self.requests[0])
+        before = {run.request_id for run in self.runs()}
+        admissions = self.do(lambda: self.store.admit(batch))
+        after = {run.request_id for run in self.runs()}
+        new = [
+            request
+            for request, admission in zip(batch, admissions, strict=True)
+            if isinstance(admission, Admitted)
+        ]
+        assert after - before == {request.request_id for request in new}
+        self.requests += new
+        for request, admission in zip(batch, admissions, strict=True):
+            found = self.do(lambda request=request: self.store.run_of_request(request.request_id))  # type: ignore[misc]  # mypy does not infer a lambda with a default
+            assert found is not None
+            assert found.run_id == admission.run_id
+
+    @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 3))
+    def claim_planning(self, worker: str, limit: int) -> None:
+        self.tasks += self.do(lambda: self.store.claim_planning(worker, limit))
+
+    @precondition(lambda self: self.tasks)
+    @rule(data=st.data(), graph=st.sampled_from(GRAPHS), keep=st.booleans())
+    def plan(self, data: st.DataObject, graph: list[tuple[str, ...]], keep: bool) -> None:
+        task = self.take(data, self.tasks, keep=keep)
+        specs = [
+            job(
+                "true",
+                name=str(number),
+                needs=needs,
+                runs_on=data.draw(st.sampled_from(LABELS)),
+                priority=data.draw(st.sampled_from(Priority)),
+            )
+            for number, needs in enumerate(graph)
+        ]
+        self.do(lambda: self.store.planned(task, specs))
+
+    @precondition(lambda self: self.tasks)
+    @rule(
+        data=st.data(),
+        reason=st.sampled_from([Reason.INVALID_WORKFLOW, Reason.CHECKOUT_FAILED, Reason.RELEASED]),
+        keep=st.booleans(),
+    )
+    def fail_to_plan(self, data: st.DataObject, reason: Reason, keep: bool) -> None:
+        task = self.take(data, self.tasks, keep=keep)
+        self.do(lambda: self.store.not_planned(task, reason, "so it goes"))
+
+    @rule(
+        worker=st.sampled_from(WORKERS),
+        free=st.dictionaries(st.sampled_from(LABELS), st.integers(0, 3)),
+        limit=st.integers(0, 4),
+    )
+    def claim(self, worker: str, free: dict[str, int], limit: int) -> None:
+        waiting = {view.job_id for view in self.jobs() if view.state in {JobState.WAITING, JobState.BACKOFF}}
+        claims = self.do(lambda: self.store.claim(worker, free, limit))
+        assert len(claims) <= limit
+        for label in LABELS:
+            assert sum(claim.spec.runs_on == label for claim in claims) <= free.get(label, 0)
+        assert {claim.key.job_id for claim in claims} <= waiting
+        self.claims += [(worker, claim) for claim in claims]
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from([SUCCEEDED, FAILED, CANCELLED, TIMED_OUT, RELEASED, WORLD_WRONG]),
+        keep=st.booleans(),
+    )
+    def finish(self, data: st.DataObject, outcome: Outcome, keep: bool) -> None:
+        _, claim = self.take(data, self.claims, keep=keep)
+        before = self.everything()
+        current = self.is_current(claim.key)
+        said = self.do(lambda: self.store.finish(claim.key, outcome))
+        if current:
+            assert said
+        else:
+            assert self.everything() == before
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def write_log(self, data: st.DataObject) -> None:
+        _, claim = self.take(data, self.claims, keep=True)
+        line = LogChunk(sequence=1, at=0.0, data=b"x")
+        assert self.do(lambda: self.store.append_log(claim.key, [line])) is self.is_current(claim.key)
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def renew(self, worker: str) -> None:
+        held = [claim.key for holder, claim in self.claims if holder == worker]
+        renewal = self.do(lambda: self.store.renew(worker, held))
+        assert not any(self.is_current(key) for key in renewal.lost)
+        assert all(self.is_current(key) for key in renewal.cancelled)
+
+    @rule()
+    def rescue(self) -> None:
+        running = {view.job_id for view in self.jobs() if view.state is JobState.RUNNING}
+        rescued = self.do(self.store.rescue)
+        assert {key.job_id for key in rescued} <= running
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def cancel_a_run(self, data: st.DataObject) -> None:
+        run = data.draw(st.sampled_from(self.runs()))
+        self.do(lambda: self.store.cancel_run(run.run_id))
+
+    @precondition(lambda self: self.jobs())
+    @rule(data=st.data())
+    def cancel_a_job(self, data: st.DataObject) -> None:
+        view = data.draw(st.sampled_from(self.jobs()))
+        self.do(lambda: self.store.cancel_job(view.job_id))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def run_again(self, data: st.DataObject) -> None:
+        run = data.draw(st.sampled_from(self.runs()))
+        again = self.do(lambda: self.store.rerun(run.run_id))
+        assert again is not None
+        assert again.rerun_of == run.run_id
+
+    @rule(seconds=st.sampled_from([1.0, LEASE / 2, LEASE, 400.0]))
+    def time_goes_by(self, seconds: float) -> None:
+        self.clock.forward(seconds)
+
+    # -- what must hold -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def every_transition_is_told_in_order_and_follows_the_table(self) -> None:
+        rows = self.do(lambda: self.store.outbox(10_000))
+        self.do(lambda: self.store.published([row.row_id for row in rows]))
+        self.letters += sum(row.kind is OutboxKind.DEAD_LETTER for row in rows)
+        self.statuses += [JobStatusV1.decode(row.body) for row in rows if row.kind is OutboxKind.STATUS]
+        sequences: dict[str, int] = defaultdict(int)
+        jobs: dict[str, JobState] = {}
+        runs: dict[str, RunState] = {}
+        for status in self.statuses:
+            sequences[status.run_id] += 1
+            assert status.sequence == sequences[status.run_id]
+            if status.job_id is None:
+                assert not (status.run_id in runs and runs[status.run_id].final)
+                runs[status.run_id] = RunState(status.state)
+            else:
+                new, old = JobState(status.state), jobs.get(status.job_id)
+                assert (old is None and new in {JobState.WAITING, JobState.BLOCKED}) or (
+                    old is not None and may_move(old, new)
+                )
+                jobs[status.job_id] = new
+        assert jobs == {view.job_id: view.state for view in self.jobs()}
+        assert runs == {run.run_id: run.state for run in self.runs()}
+
+    @invariant()
+    def a_run_is_what_its_jobs_amount_to(self) -> None:
+        by_run: dict[str, list[JobView]] = defaultdict(list)
+        for view in self.jobs():
+            by_run[view.run_id].append(view)
+        for run in self.runs():
+            if run.run_id in by_run:
+                assert run.state is run_state([view.state for view in by_run[run.run_id]])
+            assert (run.finished_at is not None) == run.state.final
+
+    @invariant()
+    def a_job_has_at_most_one_open_attempt_and_only_while_it_runs(self) -> None:
+        for view in self.jobs():
+            attempts = self.do(lambda view=view: self.store.attempts(view.job_id))  # type: ignore[misc]  # as above
+            still_open = [attempt.number for attempt in attempts if attempt.finished_at is None]
+            assert still_open == ([view.attempt] if view.state is JobState.RUNNING else [])
+            assert [attempt.number for attempt in attempts] == list(range(1, view.attempt + 1))
+            spoiled = [
+                attempt
+                for attempt in attempts
+                if attempt.reason in {Reason.CHECKOUT_FAILED, Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
+            ]
+            assert len(spoiled) <= MAX_ATTEMPTS
+
+    @invariant()
+    def dead_letters_are_runs_that_the_world_spoiled(self) -> None:
+        assert self.letters <= sum(run.state is RunState.ERRORED for run in self.runs())
+
+    # -- how it is looked at ------------------------------------------------------------------------------------
+
+    def runs(self) -> list[Any]:
+        return list(self.do(lambda: self.store.runs(limit=10_000)).runs)
+
+    def jobs(self) -> list[JobView]:
+        return list(self.do(lambda: self.store.jobs(limit=10_000)))
+
+    def everything(self) -> list[Any]:
+        return [self.runs(), self.jobs()]
+
+    def is_current(self, key: AttemptKey) -> bool:
+        view = self.do(lambda: self.store.job(key.job_id))
+        return view is not None and view.state is JobState.RUNNING and view.attempt == key.number
+
+    def take(self, data: st.DataObject, held: list[T], *, keep: bool) -> T:
+        """One of what somebody believes to hold; kept, it is used again, too late."""
+        index = data.draw(st.integers(0, len(held) - 1))
+        return held[index] if keep else held.pop(index)
+
+
+TestStore = StoreMachine.TestCase
+TestStore.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

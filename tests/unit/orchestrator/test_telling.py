@@ -1,0 +1,151 @@
+"""Words and bytes of statuses, and what the outbox makes of a group's outcomes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from solstice_common.broker.protocol import Published, PublishStatus
+from solstice_common.messages import JobStatusV1
+from solstice_common.topology import STATUSES, Route
+from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
+from solstice_orchestrator.outbox import message_of, told
+from solstice_orchestrator.statuses import (
+    context_of,
+    describe_job,
+    describe_run,
+    detail_of,
+    encode_status,
+    subject,
+)
+from solstice_orchestrator.store.protocol import OutboxKind, OutboxRow
+
+from tests.builders import job_request
+
+JOBS = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")
+CONFIRMED, UNKNOWN = Published(PublishStatus.CONFIRMED), Published(PublishStatus.UNKNOWN)
+
+
+def row(row_id: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS) -> OutboxRow:
+    return OutboxRow(
+        row_id=row_id,
+        request_id=request_id,
+        body=b"{}",
+        kind=kind,
+        headers={"x-solstice-reason": "agent_lost"},
+    )
+
+
+def test_the_short_way_gives_the_canonical_bytes() -> None:
+    request = job_request(change_number=3, source_name="main", delivery_id="d", later={"unknown": True})
+    body = encode_status(
+        subject(request.model_dump()),
+        status_id=request.request_id,
+        request_id=request.request_id,
+        run_id=request.request_id,
+        sequence=1,
+        context="solstice",
+        state="planning",
+        description='Ünïcode "quoted"',
+        occurred_at="2026-03-01T12:00:00.000Z",
+        target_url=None,
+    )
+    assert JobStatusV1.decode(body).encode() == body
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "detail", "words"),
+    [
+        (JobState.WAITING, Reason.PLANNED, "", "Waits for a free slot on linux"),
+        (JobState.WAITING, Reason.NEEDS_MET, "", "Waits for a free slot on linux"),
+        (
+            JobState.WAITING,
+            Reason.RELEASED,
+            "",
+            "Handed back by an orchestrator that shut down; waits for a free slot again",
+        ),
+        (JobState.BLOCKED, Reason.PLANNED, "", "Waits for the jobs that it needs"),
+        (JobState.RUNNING, Reason.CLAIMED, "", "Runs, attempt 2"),
+        (JobState.SUCCEEDED, Reason.COMPLETED, "", "Succeeded"),
+        (
+            JobState.FAILED,
+            Reason.STEP_FAILED,
+            "step 'make' ended with exit code 2",
+            "Failed: step 'make' ended with exit code 2",
+        ),
+        (
+            JobState.BACKOFF,
+            Reason.AGENT_LOST,
+            "",
+            "The orchestrator that ran it is gone; it will be tried again",
+        ),
+        (
+            JobState.ERRORED,
+            Reason.CHECKOUT_FAILED,
+            "no route",
+            "The commit could not be fetched (after 3 attempts): no route",
+        ),
+        (JobState.ERRORED, Reason.COMMIT_NOT_FOUND, "", "The commit cannot be found"),
+        (JobState.TIMED_OUT, Reason.JOB_TIMEOUT, "", "The job took longer than it may"),
+        (JobState.CANCELLED, Reason.CANCEL_REQUESTED, "", "Cancelled"),
+        (JobState.SKIPPED, Reason.NEEDS_FAILED, "", "Skipped: a job that it needs did not succeed"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_job_says_in_words_where_it_stands(
+    state: JobState, reason: Reason, detail: str, words: str
+) -> None:
+    assert describe_job(state, reason, detail=detail, runs_on="linux", attempt=2) == words
+
+
+@given(st.sampled_from(JobState), st.sampled_from(Reason), st.text(max_size=5000))
+def test_every_transition_has_words_that_fit(state: JobState, reason: Reason, detail: str) -> None:
+    assert 0 < len(describe_job(state, reason, detail=detail, runs_on="linux", attempt=1)) <= 4096
+
+
+def test_a_run_says_what_its_jobs_are_at() -> None:
+    jobs = [JobState.SUCCEEDED, JobState.FAILED, JobState.SUCCEEDED]
+    assert describe_run(RunState.FAILED, "", jobs) == "3 jobs: 2 succeeded, 1 failed"
+    assert describe_run(RunState.ERRORED, "line 2: what?", ()) == "Errored: line 2: what?"
+
+
+def test_an_outcome_without_a_detail_tells_its_step() -> None:
+    outcome = Outcome(state=JobState.TIMED_OUT, reason=Reason.STEP_TIMEOUT, step="make")
+    assert detail_of(outcome) == "step 'make' took longer than it may"
+
+
+def test_no_detail_breaks_a_database_or_a_message() -> None:
+    outcome = Outcome(state=JobState.ERRORED, reason=Reason.EXECUTOR_FAILED, detail="\udc80a\0b" + "x" * 9999)
+    detail = detail_of(outcome)
+    assert detail.startswith("?a\ufffdb")
+    assert len(detail.encode()) < 5000
+
+
+def test_a_long_job_name_still_is_a_context() -> None:
+    assert len(context_of("x" * 400)) == 255
+
+
+def test_statuses_and_dead_letters_take_their_own_ways() -> None:
+    status, letter = message_of(row(1), JOBS), message_of(row(2, kind=OutboxKind.DEAD_LETTER), JOBS)
+    assert (status.exchange, status.routing_key, status.type) == (
+        STATUSES.exchange,
+        "jobstatus.v1",
+        "jobstatus.v1",
+    )
+    assert (letter.exchange, letter.routing_key, letter.type) == ("dead", "jobrequest.v1", "jobrequest.v1")
+    assert letter.headers["x-solstice-reason"] == "agent_lost"
+
+
+def test_what_was_confirmed_behind_a_gap_is_told_again() -> None:
+    rows = [row(1, "a"), row(2, "b"), row(3, "a"), row(4, "b"), row(5, "c")]
+    assert told(rows, [CONFIRMED, UNKNOWN, CONFIRMED, CONFIRMED, CONFIRMED]) == [1, 3, 5]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12))
+def test_nothing_is_done_with_before_what_came_before_it(told_so: list[tuple[str, bool]]) -> None:
+    rows = [row(number, request) for number, (request, _) in enumerate(told_so)]
+    done = set(told(rows, [CONFIRMED if confirmed else UNKNOWN for _, confirmed in told_so]))
+    for each in rows:
+        if each.row_id in done:
+            before = [
+                other for other in rows if other.request_id == each.request_id and other.row_id <= each.row_id
+            ]
+            assert all(told_so[other.row_id][1] and other.row_id in done for other in before)
