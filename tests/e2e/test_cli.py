@@ -42,6 +42,21 @@ def project(tmp_path: Path) -> Repository:
     return repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
 
 
+@pytest.fixture(scope="module")
+def good(up: SolsticeUp, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run that succeeded, with its jobs `lint` and `test`."""
+    return built(
+        up, repository(tmp_path_factory.mktemp("good") / "anvil", {".solstice/workflow.kdl": WORKFLOW})
+    )
+
+
+@pytest.fixture(scope="module")
+def bad(up: SolsticeUp, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run whose job `test` failed with exit code 7."""
+    folder = tmp_path_factory.mktemp("bad") / "anvil"
+    return built(up, repository(folder, {".solstice/workflow.kdl": FAILING}), check=1)
+
+
 def enqueue(up: SolsticeUp, project: Repository, *arguments: str, check: int | None = 0) -> Any:
     return up.solstice(
         "enqueue", "--repo-url", project.folder, "--commit-sha", project.head, *arguments, check=check
@@ -99,11 +114,12 @@ class TestEnqueue:
         ]
 
     def test_same_key_is_one_run(self, up: SolsticeUp, project: Repository) -> None:
-        first, second = (
-            json.loads(enqueue(up, project, "--wait", "--json", "--idempotency-key", "once").stdout)
-            for _ in range(2)
-        )
-        assert first["run"]["run_id"] == second["run"]["run_id"]
+        keyed = ("--json", "--idempotency-key", "once")
+        first = json.loads(enqueue(up, project, *keyed).stdout)
+        second = json.loads(enqueue(up, project, "--wait", *keyed).stdout)
+        assert first["request_id"] == second["request_id"]
+        of_it = [run for run in _runs(up) if run["request_id"] == first["request_id"]]
+        assert [run["run_id"] for run in of_it] == [second["run"]["run_id"]]
 
     def test_one_job_can_be_picked(self, up: SolsticeUp, project: Repository) -> None:
         answer = json.loads(enqueue(up, project, "--wait", "--json", "--workflow-job-id", "lint").stdout)
@@ -129,7 +145,8 @@ class TestEnqueue:
         )
         with process:
             assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
+            while (line := process.stdout.readline()) != "started\n":
+                assert line, "it ended before its job began"
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=30)
         assert process.returncode == 130
@@ -147,48 +164,46 @@ class TestEnqueue:
 
 
 class TestReading:
-    def test_runs_are_listed_newest_first(self, up: SolsticeUp, project: Repository) -> None:
-        older, newer = built(up, project), built(up, project)
-        runs: Any = up.json("runs", "--limit", "2")["runs"]
-        assert [run["run_id"] for run in runs] == [newer["run_id"], older["run_id"]]
+    def test_runs_are_listed_newest_first(
+        self, up: SolsticeUp, good: dict[str, Any], bad: dict[str, Any]
+    ) -> None:
+        runs = up.json("runs", "--limit", "200")["runs"]
+        assert [run["created_at"] for run in runs] == sorted(
+            (run["created_at"] for run in runs), reverse=True
+        )
+        assert {good["run_id"], bad["run_id"]} <= {run["run_id"] for run in runs}
         assert runs[0].keys() >= RUN_FIELDS
 
-    def test_a_pipe_gets_one_run_per_line(self, up: SolsticeUp, project: Repository) -> None:
-        run = built(up, project)
-        first = up.solstice("runs", "--limit", "1").stdout.rstrip("\n").split("\t")
-        assert first[:2] == [run["run_id"], "succeeded"]
+    def test_runs_can_be_chosen_by_state(
+        self, up: SolsticeUp, good: dict[str, Any], bad: dict[str, Any]
+    ) -> None:
+        runs = up.json("runs", "--state", "failed", "--all")["runs"]
+        assert bad["run_id"] in {run["run_id"] for run in runs}
+        assert {run["state"] for run in runs} == {"failed"}
 
-    def test_all_pages_are_read(self, up: SolsticeUp, project: Repository) -> None:
-        for _ in range(2):
-            built(up, project)
-        everything: Any = up.json("runs", "--all")["runs"]
-        assert len({run["run_id"] for run in everything}) == len(everything) >= 2
+    def test_a_pipe_gets_one_run_per_line(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        rows = [line.split("\t") for line in up.solstice("runs", "--all").stdout.splitlines()]
+        assert [good["run_id"], "succeeded"] in [row[:2] for row in rows]
 
-    def test_jobs_of_a_run_are_in_workflow_order(self, up: SolsticeUp, project: Repository) -> None:
-        jobs: Any = up.json("jobs", built(up, project)["run_id"])["jobs"]
+    def test_jobs_of_a_run_are_in_workflow_order(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        jobs = up.json("jobs", good["run_id"])["jobs"]
         assert [job["name"] for job in jobs] == ["lint", "test"]
         assert jobs[1]["needs"] == ["lint"]
         assert jobs[0].keys() >= JOB_FIELDS
 
-    def test_the_beginning_of_an_id_is_enough(self, up: SolsticeUp, project: Repository) -> None:
-        run = built(up, project)
+    def test_the_beginning_of_an_id_is_enough(self, up: SolsticeUp, good: dict[str, Any]) -> None:
         # Ids begin with the time, so those of one moment share their first letters.
-        assert up.json("show", run["run_id"][:-3])["run_id"] == run["run_id"]
-        job = run["jobs"][0]
-        assert up.json("show", job["job_id"])["job_id"] == job["job_id"]
+        assert up.json("show", good["run_id"][:-3])["run_id"] == good["run_id"]
 
-    def test_a_run_is_shown_with_its_page(self, up: SolsticeUp, project: Repository) -> None:
-        run = built(up, project)
-        shown = up.solstice("show", run["run_id"]).stdout
-        assert f"{up.page}/runs/{run['run_id']}" in shown
-        assert project.head in shown
+    def test_a_run_is_shown_with_its_page(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        shown = up.solstice("show", good["run_id"]).stdout
+        assert f"{up.page}/runs/{good['run_id']}" in shown
+        assert good["commit_sha"] in shown
 
-    def test_a_job_is_shown_with_its_attempts(self, up: SolsticeUp, project: Repository) -> None:
-        project.commit({".solstice/workflow.kdl": FAILING})
-        job_id = built(up, project, check=1)["jobs"][0]["job_id"]
+    def test_a_job_is_shown_with_its_attempts(self, up: SolsticeUp, bad: dict[str, Any]) -> None:
+        job_id = bad["jobs"][0]["job_id"]
         assert "attempt 1  failed (step_failed)" in up.solstice("show", job_id).stdout
-        attempts: Any = up.json("show", job_id)["attempts"]
-        assert [attempt["exit_code"] for attempt in attempts] == [7]
+        assert [attempt["exit_code"] for attempt in up.json("show", job_id)["attempts"]] == [7]
 
     def test_unknown_id_is_an_answer_not_a_crash(self, up: SolsticeUp) -> None:
         done = up.solstice("show", "dead0000-0000-7000-8000-000000000001", check=1)
@@ -196,24 +211,21 @@ class TestReading:
 
 
 class TestLogs:
-    def test_a_job_s_log_is_printed_as_it_was(self, up: SolsticeUp, project: Repository) -> None:
-        run = built(up, project)
-        assert "tested\ndone\n" in up.solstice("logs", run["jobs"][1]["job_id"]).stdout
+    def test_a_job_s_log_is_printed_as_it_was(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        assert "tested\ndone\n" in up.solstice("logs", good["jobs"][1]["job_id"]).stdout
 
-    def test_a_run_s_logs_carry_the_job_s_name(self, up: SolsticeUp, project: Repository) -> None:
-        lines = up.solstice("logs", built(up, project)["run_id"]).stdout.splitlines()
+    def test_a_run_s_logs_carry_the_job_s_name(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        lines = up.solstice("logs", good["run_id"]).stdout.splitlines()
         assert "test | done" in lines
 
-    def test_json_is_one_object_per_chunk(self, up: SolsticeUp, project: Repository) -> None:
-        job_id = built(up, project)["jobs"][1]["job_id"]
-        chunks = [json.loads(line) for line in up.solstice("logs", job_id, "--json").stdout.splitlines()]
+    def test_json_is_one_object_per_chunk(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        lines = up.solstice("logs", good["jobs"][1]["job_id"], "--json").stdout.splitlines()
+        chunks = [json.loads(line) for line in lines]
         assert [chunk["sequence"] for chunk in chunks] == list(range(1, len(chunks) + 1))
         assert "tested\ndone\n" in "".join(chunk["text"] for chunk in chunks)
 
-    def test_following_goes_on_to_the_end_and_tells_it(self, up: SolsticeUp, project: Repository) -> None:
-        project.commit({".solstice/workflow.kdl": FAILING})
-        run = built(up, project, check=1)
-        done = up.solstice("logs", "-f", run["jobs"][0]["job_id"], check=1)
+    def test_following_goes_on_to_the_end_and_tells_it(self, up: SolsticeUp, bad: dict[str, Any]) -> None:
+        done = up.solstice("logs", "-f", bad["jobs"][0]["job_id"], check=1)
         assert "about to fail\n" in done.stdout
         assert done.stderr == "test failed\n"
 
@@ -229,11 +241,10 @@ class TestSteering:
         wait_for(lambda: up.json("show", run["run_id"])["state"] == "cancelled")
         assert "had ended already: cancelled" in up.solstice("cancel", run["run_id"]).stdout
 
-    def test_a_rerun_is_a_new_run_of_the_same_commit(self, up: SolsticeUp, project: Repository) -> None:
-        run = built(up, project)
-        again = up.json("rerun", run["run_id"])
-        assert again["rerun_of"] == run["run_id"]
-        assert again["commit_sha"] == run["commit_sha"]
+    def test_a_rerun_is_a_new_run_of_the_same_commit(self, up: SolsticeUp, good: dict[str, Any]) -> None:
+        again = up.json("rerun", good["run_id"])
+        assert again["rerun_of"] == good["run_id"]
+        assert again["commit_sha"] == good["commit_sha"]
         assert up.solstice("logs", "-f", str(again["run_id"])).stderr.endswith(" succeeded\n")
 
 

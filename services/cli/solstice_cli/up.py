@@ -19,9 +19,7 @@ from solstice_common.logs import configure_logs
 from solstice_common.messages import Source
 from solstice_common.process import run_until_signalled
 from solstice_common.settings import state_directory
-from solstice_forge import service
 from solstice_forge.settings import ForgeSettings
-from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
 
 from solstice_cli.local import local_broker_url, secrets_file
@@ -66,6 +64,10 @@ def up(
 
 async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event, *, as_json: bool) -> None:
     """Both services until `stop`; when one ends early, so does the other."""
+    # Imported late: a command that only asks does not pay for the servers.
+    from solstice_forge import service  # noqa: PLC0415
+    from solstice_orchestrator import daemon  # noqa: PLC0415
+
     loop = asyncio.get_running_loop()
     webhooks: asyncio.Future[str] = loop.create_future()
     page: asyncio.Future[str] = loop.create_future()
