@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 SECRET = "a-secret-of-the-bench"
 BODY_BYTES = 10_000
+ACCEPTED = 202
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +85,22 @@ async def flood(port: int, requests: Sequence[bytes], *, connections: int) -> li
     return answers
 
 
-async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) -> list[Answer]:
-    """Send each request at its own moment, whatever became of the ones before (open loop)."""
+async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) -> list[float]:
+    """Send each request at its own moment, whatever became of the ones before (open loop).
+
+    Returns those moments, in seconds since the epoch; RuntimeError when one is not accepted.
+    """
     free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-    answers: list[Answer] = []
-    began = time.perf_counter()
+    began, began_at = time.perf_counter(), time.time()
 
     async def send(number: int, request: bytes) -> None:
         due = began + number / per_second
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         reader, writer = free.pop() if free else await asyncio.open_connection("127.0.0.1", port)
-        answers.append(await _exchange(reader, writer, request, due=due))
+        answer = await _exchange(reader, writer, request, due=due)
         free.append((reader, writer))
+        if answer.status != ACCEPTED:
+            raise RuntimeError(f"a webhook was answered {answer.status}")
 
     async with asyncio.TaskGroup() as group:
         for number, request in enumerate(requests):
@@ -103,7 +108,7 @@ async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) ->
     for _, writer in free:
         writer.close()
         await writer.wait_closed()
-    return answers
+    return [began_at + number / per_second for number in range(len(requests))]
 
 
 async def _exchange(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 
 from solstice_common.broker import Broker, Message, open_broker
@@ -68,19 +69,19 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
     with server.vhost() as vhost:
         bodies = requests(count, "publishing")
 
-        async def ours(number: int) -> int:
+        async def ours(number: int) -> float:
             route = route_named(f"ours.{number}")
             async with open_broker(vhost.url, name="bench") as broker:
                 await broker.ready(10)
                 await broker.declare(route.topology(QueueType.QUORUM))
+                began = time.perf_counter()
                 await publish_ours(broker, [message(route, body) for body in bodies], IN_FLIGHT)
-            return count
+                return count / (time.perf_counter() - began)
 
-        async def plain(number: int) -> int:
+        async def plain(number: int) -> float:
             name = f"plain.{number}"
             await yardsticks.declare(vhost.url, name, name, "jobrequest.v1")
-            await yardsticks.publish(vhost.url, name, "jobrequest.v1", bodies, IN_FLIGHT)
-            return count
+            return count / await yardsticks.publish(vhost.url, name, "jobrequest.v1", bodies, IN_FLIGHT)
 
         return await compare(
             f"publish with confirms, {IN_FLIGHT} in flight, 1 message a call",

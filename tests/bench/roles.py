@@ -5,19 +5,24 @@ system-wide monotonic clock, so that the lines of several processes can be compa
 """
 
 import asyncio
-import contextlib
 import json
+import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 import uvloop
+from pydantic import SecretStr
 from solstice_common.broker import open_broker
+from solstice_common.logs import configure_logs
 from solstice_common.topology import QueueType
-from solstice_orchestrator.intake import run_intake
+from solstice_forge.service import serve
+from solstice_forge.settings import ForgeSettings
+from solstice_orchestrator.intake import Intake
+from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
 
 from tests.bench import load, yardsticks
@@ -34,8 +39,12 @@ def say(**facts: Any) -> None:
 async def naive_app(url: str, name: str, port: int) -> None:
     """The yardstick's webhook receiver; ends with its parent."""
     app = yardsticks.naive_app(url, name, "jobrequest.v1", load.SECRET.encode())
-    config = uvicorn.Config(app, port=port, log_level="warning", access_log=False)
-    await uvicorn.Server(config).serve()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False))
+    serving = asyncio.create_task(server.serve(), name="naive-app")
+    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    say(ready=True)
+    await serving
 
 
 async def naive_consumer(url: str, name: str, database: str, count: int) -> None:
@@ -53,25 +62,39 @@ async def plain_consumer(url: str, name: str, count: int) -> None:
     say(began_at=began, done_at=time.monotonic())
 
 
+async def receiver(url: str, name: str, database: str, port: int) -> None:
+    """forge-integration as it is; ends with its parent."""
+    route = route_named(name)
+    settings = ForgeSettings(
+        amqp_url=url,
+        amqp_exchange=route.exchange,
+        amqp_queue=route.queue,
+        amqp_dlx=route.dlx,
+        amqp_dlq=route.dlq,
+        forge_port=port,
+        forge_inbox_url=f"sqlite:///{database}",
+        forgejo_webhook_secret=SecretStr(load.SECRET),
+    )
+    await serve(settings, stop=asyncio.Event(), listening=lambda _host, _port: say(ready=True))
+
+
 async def consumer(url: str, name: str, database: str, count: int) -> None:
     """Our intake on a SQLite store, until `count` runs have been handed to the next stop of the line."""
-    route = route_named(name)
+    route, topology = route_named(name), route_named(name).topology(QueueType.QUORUM)
     async with (
         open_store(f"sqlite:///{database}") as store,
         open_broker(url, name="bench-intake") as broker,
         asyncio.TaskGroup() as tasks,
     ):
         await broker.ready(10)
-        await broker.declare(route.topology(QueueType.QUORUM))
+        await broker.declare(topology)
         say(ready=True)
         began = time.monotonic()
-        async with broker.consume(route.queue, prefetch=PREFETCH) as deliveries:
-            intake = tasks.create_task(run_intake(deliveries, store), name="bench-intake")
-            await handed_over(store, count)
-            say(began_at=began, done_at=time.monotonic())
-            intake.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await intake
+        intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(0))
+        taking = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
+        await handed_over(store, count)
+        say(began_at=began, done_at=time.monotonic())
+        taking.cancel()
 
 
 async def handed_over(store: JobStore, count: int) -> None:
@@ -96,14 +119,15 @@ async def flood(port: int, count: int, connections: int) -> None:
     say(
         began_at=began,
         done_at=time.monotonic(),
-        refused=sum(answer.status != 202 for answer in answers),
+        refused=sum(answer.status != load.ACCEPTED for answer in answers),
         latencies=[answer.latency_seconds for answer in answers],
     )
 
 
-ROLES: dict[str, Callable[..., Awaitable[None]]] = {
-    role.__name__: role for role in (naive_app, naive_consumer, plain_consumer, consumer, flood)
+ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    role.__name__: role for role in (naive_app, naive_consumer, plain_consumer, receiver, consumer, flood)
 }
 
 if __name__ == "__main__":
+    configure_logs("json", "warning")
     uvloop.run(ROLES[sys.argv[1]](**json.loads(sys.argv[2])))

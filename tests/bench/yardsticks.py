@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,8 +39,10 @@ async def declare(url: str, exchange: str, queue: str, routing_key: str) -> None
         await work.bind(direct, routing_key)
 
 
-async def publish(url: str, exchange: str, routing_key: str, bodies: Sequence[bytes], in_flight: int) -> None:
-    """Publish all with confirms, mandatory and persistent, with `in_flight` publishes under way."""
+async def publish(
+    url: str, exchange: str, routing_key: str, bodies: Sequence[bytes], in_flight: int
+) -> float:
+    """Publish all with confirms, mandatory and persistent, `in_flight` at a time; the seconds that took."""
     async with channel(url) as opened:
         direct = await opened.get_exchange(exchange)
         waiting = iter(bodies)
@@ -52,9 +55,11 @@ async def publish(url: str, exchange: str, routing_key: str, bodies: Sequence[by
                     mandatory=True,
                 )
 
+        began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(in_flight):
                 group.create_task(worker())
+        return time.perf_counter() - began
 
 
 async def consume(url: str, queue: str, count: int, prefetch: int) -> None:

@@ -1,0 +1,49 @@
+"""Consume, validate, store durably, ack: ours against plain aio-pika that consumes and acks each, and keeps nothing."""
+
+import tempfile
+from pathlib import Path
+
+from solstice_common.broker import open_broker
+from solstice_common.topology import QueueType
+
+from tests.bench.pairs import Comparison, compare
+from tests.bench.processes import role
+from tests.bench.publishing import message, requests
+from tests.bench.routes import route_named
+from tests.servers.rabbitmq import RabbitMQServer
+
+
+async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Comparison:
+    """Messages settled per second, from the first delivery's way to the last ack."""
+    with server.vhost() as vhost, tempfile.TemporaryDirectory() as directory:
+
+        async def fill(name: str) -> None:
+            route = route_named(name)
+            async with open_broker(vhost.url, name="bench-fill") as broker:
+                await broker.ready(10)
+                await broker.declare(route.topology(QueueType.QUORUM))
+                await broker.publish([message(route, body) for body in requests(count, name)])
+
+        async def ours(number: int) -> float:
+            await fill(f"ours.{number}")
+            database = str(Path(directory) / f"{number}.sqlite")
+            async with role(
+                "consumer", url=vhost.url, name=f"ours.{number}", database=database, count=count
+            ) as it:
+                await it.heard()
+                return await it.rate(count)
+
+        async def plain(number: int) -> float:
+            await fill(f"plain.{number}")
+            queue = route_named(f"plain.{number}").queue
+            async with role("plain_consumer", url=vhost.url, name=queue, count=count) as it:
+                await it.heard()
+                return await it.rate(count)
+
+        return await compare(
+            "consume + validate + store + ack, against consume + ack",
+            ours=ours,
+            yardstick=plain,
+            rounds=rounds,
+            goal=1.0,
+        )

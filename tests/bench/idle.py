@@ -1,0 +1,49 @@
+"""What each service costs while nothing happens: processor time and memory, as the kernel counts them."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.services import services
+from tests.servers.rabbitmq import RabbitMQServer
+
+SETTLE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Share of one core in per cent; resident set size in MiB."""
+
+    cpu_percent: float
+    mebibytes: float
+
+
+async def measure(server: RabbitMQServer, *, seconds: float) -> Mapping[str, Idle]:
+    """Both services, connected to RabbitMQ and otherwise left alone."""
+    with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
+        async with services(vhost.url, Path(name), slots=4) as running:
+            await asyncio.sleep(SETTLE_SECONDS)
+            before = {pid: _processor_seconds(pid) for pid in running.pids.values()}
+            await asyncio.sleep(seconds)
+            return {
+                service: Idle(
+                    cpu_percent=100 * (_processor_seconds(pid) - before[pid]) / seconds,
+                    mebibytes=_memory(pid),
+                )
+                for service, pid in running.pids.items()
+            }
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(pid)

@@ -1,0 +1,94 @@
+"""From the webhook to the start of its job, at a steady 50 a second: every push a commit of its own, fetched by git."""
+
+import asyncio
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+from solstice_common.messages import parse_timestamp
+
+from tests.bench import load
+from tests.bench.services import Services, services
+from tests.servers.rabbitmq import RabbitMQServer
+
+PER_SECOND = 50.0
+SLOTS = 32
+WARM_UP = 50
+PATIENCE_SECONDS = 120.0
+WORKFLOW = b'job "build" {\n    step "nothing" run="exit 0"\n}\n'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Milliseconds."""
+
+    count: int
+    p50: float
+    p99: float
+    worst: float
+
+
+async def measure(server: RabbitMQServer, *, count: int) -> Latency:
+    """`count` webhooks after a warm-up; the figures run from the moment each was due to be sent."""
+    with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        commits = repository(directory / "otter.git", count + WARM_UP)
+        bodies = [
+            load.push_of(commit, f"file://{directory}/otter.git", ref="refs/heads/main") for commit in commits
+        ]
+        async with services(vhost.url, directory / "state", slots=SLOTS) as running:
+            sent = await load.at_rate(
+                running.forge_port, [load.request_bytes(body) for body in bodies], per_second=PER_SECOND
+            )
+            started = await starts(running, len(commits))
+    waits = sorted(
+        1000 * (started[commit] - at) for commit, at in list(zip(commits, sent, strict=True))[WARM_UP:]
+    )
+    return Latency(
+        count=count, p50=statistics.median(waits), p99=waits[round(0.99 * (len(waits) - 1))], worst=waits[-1]
+    )
+
+
+async def starts(running: Services, count: int) -> dict[str, float]:
+    """When the job of each commit started, in seconds since the epoch, once all have."""
+    async with (
+        httpx2.AsyncClient(base_url=running.orchestrator_url) as client,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        while True:
+            found, after = {}, ""
+            while after is not None:
+                answer = await client.get(
+                    "/api/v1/runs", params={"limit": 200, **({"after": after} if after else {})}
+                )
+                page = answer.raise_for_status().json()
+                after = page["next"]
+                found.update(
+                    {run["commit_sha"]: run["started_at"] for run in page["runs"] if run["started_at"]}
+                )
+            if len(found) == count:
+                return {commit: parse_timestamp(at).timestamp() for commit, at in found.items()}
+            await asyncio.sleep(1)
+
+
+def repository(directory: Path, count: int) -> Sequence[str]:
+    """A bare repository with so many commits, every one a workflow of its own; their ids, oldest first."""
+    git = ["git", "-C", str(directory)]
+    directory.mkdir(parents=True)
+    subprocess.run([*git, "init", "--quiet", "--bare", "--initial-branch=main"], check=True)
+    stream = b"".join(
+        b"commit refs/heads/main\ncommitter Marten <marten@forge.example> %d +0000\ndata 1\n.\n"
+        b"M 100644 inline .solstice/workflow.kdl\ndata %d\n%s\n"
+        % (1_700_000_000 + number, len(content), content)
+        for number in range(count)
+        for content in [WORKFLOW + b"// %d\n" % number]
+    )
+    subprocess.run([*git, "fast-import", "--quiet"], input=stream, check=True)
+    listed = subprocess.run(
+        [*git, "rev-list", "--reverse", "main"], check=True, capture_output=True, text=True
+    )
+    return listed.stdout.split()

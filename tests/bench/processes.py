@@ -1,0 +1,69 @@
+"""Start the processes of a measurement, read what they say, and end them by their own pid."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+PATIENCE_SECONDS = 300
+
+
+class Role:
+    """A process of `tests.bench.roles`."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def rate(self, count: int) -> float:
+        """Things per second between the two moments of its last line."""
+        facts = await self.heard()
+        return count / float(facts["done_at"] - facts["began_at"])
+
+    async def heard(self) -> dict[str, Any]:
+        """The next line it says; RuntimeError when it ended instead."""
+        if self._process.stdout is None:
+            raise RuntimeError("opened without a pipe")
+        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)
+        if not line:
+            raise RuntimeError("a process of the bench ended without a word")
+        facts: dict[str, Any] = json.loads(line)
+        return facts
+
+    async def go(self) -> None:
+        """Tell it to begin."""
+        if self._process.stdin is None:
+            raise RuntimeError("opened without a pipe")
+        self._process.stdin.write(b"\n")
+        await self._process.stdin.drain()
+
+
+@asynccontextmanager
+async def role(name: str, /, **arguments: Any) -> AsyncIterator[Role]:
+    """A running role; terminated on leaving, killed when it does not listen."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.bench.roles",
+        name,
+        json.dumps(arguments),
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=1 << 26,
+    )
+    try:
+        yield Role(process)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 10)
+        except TimeoutError:
+            process.kill()
+            await process.wait()

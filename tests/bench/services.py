@@ -1,0 +1,77 @@
+"""The two services as an operator runs them, each a process of its own, on one RabbitMQ."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from tests.bench.load import SECRET
+from tests.servers.ports import free_ports
+
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Where they listen, and their pids."""
+
+    forge_port: int
+    orchestrator_url: str
+    pids: Mapping[str, int]
+
+
+@asynccontextmanager
+async def services(amqp_url: str, directory: Path, *, slots: int) -> AsyncIterator[Services]:
+    """forge-integration and an orchestrator with the scripted executor, ready; ended by SIGTERM on leaving."""
+    forge_port, orchestrator_port = free_ports(2)
+    environment = {
+        **os.environ,
+        "AMQP_URL": amqp_url,
+        "SOLSTICE_HOME": str(directory),
+        "FORGE_PORT": str(forge_port),
+        "FORGEJO_WEBHOOK_SECRET": SECRET,
+        "ORCHESTRATOR_PORT": str(orchestrator_port),
+        "EXECUTOR": "scripted",
+        "CAPACITY_MAP": f"linux={slots}",
+        "GIT_PROTOCOLS": "file",
+        "LOG_LEVEL": "warning",
+    }
+    commands = {
+        "forge-integration": (forge_port, "from solstice_forge.cli import main; main()", "serve"),
+        "orchestrator": (orchestrator_port, "from solstice_orchestrator.cli import main; main()", "run"),
+    }
+    async with AsyncExitStack() as stack:
+        pids = {}
+        for name, (port, code, command) in commands.items():
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", code, command, env=environment
+            )
+            stack.push_async_callback(_end, process)
+            pids[name] = process.pid
+            await _ready(f"http://127.0.0.1:{port}/readyz", process)
+        yield Services(
+            forge_port=forge_port, orchestrator_url=f"http://127.0.0.1:{orchestrator_port}", pids=pids
+        )
+
+
+async def _ready(url: str, process: asyncio.subprocess.Process) -> None:
+    async with httpx2.AsyncClient() as client, asyncio.timeout(PATIENCE_SECONDS):
+        while process.returncode is None:
+            try:
+                if (await client.get(url)).is_success:
+                    return
+            except httpx2.TransportError:
+                pass
+            await asyncio.sleep(0.1)
+    raise RuntimeError(f"a service ended with exit code {process.returncode} before it was ready")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    await process.wait()
