@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_LINE: Final = 16_384
 """Characters after which a line is continued as the next: one endless line must not stall a browser."""
@@ -76,13 +76,23 @@ class Style:
         return " ".join(part for part in (front, back, *sorted(self.flags - {"inverse"})) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+PLAIN: Final = Style()
+
+
+class Row(NamedTuple):
     """One row of the log. `number` counts the job's own lines from 1; None for a remark of ours."""
 
     number: int | None
-    html: str
-    text: str
+    pieces: tuple[tuple[Style, str], ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(text for _, text in self.pieces)
+
+    @property
+    def html(self) -> str:
+        """Spans of escaped text; made when asked for, since most rows of a long log are never shown."""
+        return "".join(_span(style, text) for style, text in self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +109,7 @@ class Terminal:
 
     _held: str = ""
     """The beginning of a control sequence."""
-    _style: Style = field(default_factory=Style)
+    _style: Style = PLAIN
     _line: list[tuple[Style, str]] = field(default_factory=list)
     _width: int = 0
     _returned: bool = False
@@ -137,7 +147,7 @@ class Terminal:
         """Put a row of our own between the job's lines."""
         if self._line or self._shown:
             self._end_line()
-        self._done.append(Row(number=None, html=escape(text), text=text))
+        self._done.append(Row(None, ((PLAIN, text),)))
 
     @property
     def line_is_open(self) -> bool:
@@ -160,7 +170,7 @@ class Terminal:
         while text:
             room = MAX_LINE - self._width
             piece, text = text[:room], text[room:]
-            if self._line and self._line[-1][0] == self._style:
+            if self._line and (self._line[-1][0] is self._style or self._line[-1][0] == self._style):
                 self._line[-1] = (self._style, self._line[-1][1] + piece)
             elif piece:
                 self._line.append((self._style, piece))
@@ -199,11 +209,7 @@ class Terminal:
         self._erase()
 
     def _open_row(self) -> Row:
-        return Row(
-            number=self._number,
-            html="".join(_span(style, text) for style, text in self._line),
-            text="".join(text for _, text in self._line),
-        )
+        return Row(self._number, tuple(self._line))
 
 
 def _span(style: Style, text: str) -> str:
@@ -231,7 +237,7 @@ def restyled(style: Style, parameters: str) -> Style:
 def _simple(style: Style, code: int) -> Style:
     match code:
         case 0:
-            return Style()
+            return PLAIN
         case _ if code in _ON or code in _OFF:
             flags = style.flags - _OFF.get(code, frozenset()) | _ON.get(code, frozenset())
             return Style(foreground=style.foreground, background=style.background, flags=flags)
