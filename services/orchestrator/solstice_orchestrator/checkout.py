@@ -25,6 +25,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Files are read as far as this; who wants them smaller says so when reading them."""
 REF_DEPTH: Final = 100
 
+_FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
 _SHA256_LENGTH: Final = 64
 _REF: Final = re.compile(r"refs/[A-Za-z0-9._/@-]{1,250}")
 _NOT_BY_ID: Final = re.compile(
@@ -49,11 +50,17 @@ async def fetch_files(
     `scratch` is a directory for temporary ones. Raises CheckoutFailed.
     """
     async with _bounded(policy.planning_timeout_seconds, request), _temporary(scratch) as home:
-        directory = home / "repository"
-        directory.mkdir()
-        git = Git(policy, directory, home, policy.planning_max_bytes)
-        await _fetch(git, request, policy, partial=True)
-        return {path: found for path in paths if (found := await _file(git, request, path)) is not None}
+        git = await _repository(request, home / "partial", home, policy, policy.planning_max_bytes)
+        by_id = await _fetch_by_id(git, request, "--filter=blob:none")
+        if by_id:
+            files = await _files(git, request, paths)
+            if files is not None:
+                return files
+        # A server that gives no single files, or nothing by id. Anew, since git would go on asking it for the rest.
+        git = await _repository(request, home / "whole", home, policy, policy.planning_max_bytes)
+        if not by_id or not await _fetch_by_id(git, request):
+            await _fetch_by_ref(git, request)
+        return await _files(git, request, paths) or {}
 
 
 async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy, scratch: Path) -> None:
@@ -62,8 +69,9 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
     Raises CheckoutFailed.
     """
     async with _bounded(policy.timeout_seconds, request), _temporary(scratch) as home:
-        git = Git(policy, directory, home, policy.max_bytes)
-        await _fetch(git, request, policy, partial=False)
+        git = await _repository(request, directory, home, policy, policy.max_bytes)
+        if not await _fetch_by_id(git, request):
+            await _fetch_by_ref(git, request)
         done = await git.run("checkout", "--quiet", "--force", "--detach", request.commit_sha)
         if done.returncode != 0:
             raise CheckoutFailed(
@@ -71,8 +79,10 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
             )
 
 
-async def _fetch(git: Git, request: JobRequestV1, policy: GitPolicy, *, partial: bool) -> None:
-    """Bring the commit into a new repository: by its id, else by its ref, else by every branch."""
+async def _repository(
+    request: JobRequestV1, directory: Path, home: Path, policy: GitPolicy, max_bytes: int
+) -> Git:
+    """A new repository in `directory` that knows where to fetch from, and holds nothing yet."""
     scheme = request.repo_url.partition("://")[0]
     if scheme not in policy.protocols:
         raise CheckoutFailed(
@@ -80,20 +90,25 @@ async def _fetch(git: Git, request: JobRequestV1, policy: GitPolicy, *, partial:
             f"the protocol {scheme!r} of {request.repo_url} is not allowed here; GIT_PROTOCOLS allows "
             f"{', '.join(policy.protocols)}",
         )
+    git = Git(policy, directory, home, max_bytes)
     form = "sha256" if len(request.commit_sha) == _SHA256_LENGTH else "sha1"
     await _must(git, "init", "--quiet", "--template=", f"--object-format={form}")
     await _must(git, "config", "remote.origin.url", request.repo_url)
-    options = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
-    narrow = ("--filter=blob:none",) if partial else ()
-    fetched = await git.run(
-        "fetch", *options, *narrow, "--depth=1", "--end-of-options", "origin", request.commit_sha
-    )
-    if fetched.returncode == 0:
-        return
-    if not _NOT_BY_ID.search(fetched.stderr):
+    return git
+
+
+async def _fetch_by_id(git: Git, request: JobRequestV1, *options: str) -> bool:
+    """Bring just the commit; False when the server gives nothing by its id."""
+    fetched = await git.run(*_FETCH, *options, "--depth=1", "--end-of-options", "origin", request.commit_sha)
+    if fetched.returncode != 0 and not _NOT_BY_ID.search(fetched.stderr):
         raise _failure(request, fetched)
+    return fetched.returncode == 0
+
+
+async def _fetch_by_ref(git: Git, request: JobRequestV1) -> None:
+    """Bring the commit with its ref, else with every branch."""
     for wider in _wider(request):
-        fetched = await git.run("fetch", *options, *wider)
+        fetched = await git.run(*_FETCH, *wider)
         if fetched.returncode != 0 and not _NOT_BY_ID.search(fetched.stderr):
             raise _failure(request, fetched)
         there = await git.run("cat-file", "-e", f"{request.commit_sha}^{{commit}}")
@@ -102,6 +117,7 @@ async def _fetch(git: Git, request: JobRequestV1, policy: GitPolicy, *, partial:
     raise CheckoutFailed(
         Reason.COMMIT_NOT_FOUND,
         f"the commit {request.commit_sha} is not (or no longer) in {request.repo_url}",
+        may_appear=True,
     )
 
 
@@ -116,7 +132,24 @@ def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
     return [*by_ref, ("--end-of-options", "origin", "+refs/heads/*:refs/remotes/origin/*")]
 
 
-async def _file(git: Git, request: JobRequestV1, path: str) -> bytes | None:
+async def _files(git: Git, request: JobRequestV1, paths: Sequence[str]) -> Mapping[str, bytes] | None:
+    """Those of the files that are there; None when the server does not give single files."""
+    files = {}
+    for path in paths:
+        name = await _object(git, request, path)
+        if name is None:
+            continue
+        content = await git.run("cat-file", "blob", name, max_output=MAX_FILE_BYTES)
+        if content.returncode != 0:
+            if _NOT_BY_ID.search(content.stderr):
+                return None
+            raise _failure(request, content)
+        files[path] = content.stdout
+    return files
+
+
+async def _object(git: Git, request: JobRequestV1, path: str) -> str | None:
+    """The id of a plain file's content, None when there is no such path."""
     listed = await git.run("ls-tree", "-z", "--full-tree", request.commit_sha, "--", path)
     if listed.returncode != 0:
         raise _failure(request, listed)
@@ -129,10 +162,7 @@ async def _file(git: Git, request: JobRequestV1, path: str) -> bytes | None:
         raise CheckoutFailed(
             Reason.INVALID_WORKFLOW, f"{path} is {what} in this commit; it must be a plain file"
         )
-    content = await git.run("cat-file", "blob", name, max_output=MAX_FILE_BYTES)
-    if content.returncode != 0:
-        raise _failure(request, content)
-    return content.stdout
+    return name
 
 
 async def _must(git: Git, *arguments: str) -> None:

@@ -117,6 +117,7 @@ class Git:
     """git in one directory; `home` holds its configuration and counts for nothing else."""
 
     def __init__(self, policy: GitPolicy, directory: Path, home: Path, max_bytes: int) -> None:
+        directory.mkdir(exist_ok=True)
         self._directory, self._max_bytes = directory, max_bytes
         config = home / "gitconfig"
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
