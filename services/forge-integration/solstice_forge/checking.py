@@ -36,7 +36,7 @@ def source_named(name: str, configured: Mapping[str, Source], *, verify: bool) -
         return configured[name]
     if not verify and name in set(FORGES):
         return Source(name=name, forge=FORGES[Origin(name)], secrets=())
-    hint = "" if verify else ", or leave the signature out with --no-verify"
+    hint = ", or leave the signature out with --no-verify" if verify else ""
     raise ConfigurationError(f"--source {name}: {how_to_configure(name)}{hint}")
 
 

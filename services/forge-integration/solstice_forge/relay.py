@@ -29,6 +29,8 @@ LOOK_AGAIN_SECONDS: Final = 30.0
 """In case a wake-up went astray."""
 CONNECT_SECONDS: Final = 1.0
 """How long one wait for the connection lasts, and so how soon `finish` is noticed while the broker is down."""
+LEAST_RETRY_SECONDS: Final = 0.01
+"""Jitter may draw nothing at all; a broker that refuses at once is not to be asked in a tight loop."""
 FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
 
@@ -184,9 +186,10 @@ class Relay:
 
     def _retry_seconds(self) -> float:
         before = max(self._failures - 1, 0)
-        return backoff_seconds(
+        drawn = backoff_seconds(
             before, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=LAST_RETRY_SECONDS
         )
+        return max(LEAST_RETRY_SECONDS, drawn)
 
     async def _pause(self, seconds: float) -> None:
         """Wait; new deliveries do not cut it short, `finish` does."""

@@ -1,0 +1,90 @@
+import json
+from pathlib import Path
+
+import pytest
+from solstice_common.errors import ConfigurationError
+from solstice_forge.checking import read_headers
+from solstice_forge.cli import app
+from typer.testing import CliRunner
+
+from tests.webhooks.deliveries import deliveries
+
+PUSH = deliveries()["gitea/push-branch"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    body, headers = tmp_path / "body.json", tmp_path / "headers.txt"
+    body.write_bytes(PUSH.body)
+    headers.write_text("".join(f"{name}: {value}\r\n" for name, value in PUSH.headers.items()))
+    return str(body), str(headers)
+
+
+def run(files: tuple[str, str], *more: str, secret: str | None = PUSH.secret) -> tuple[int, str]:
+    body, headers = files
+    result = CliRunner().invoke(
+        app,
+        ["check", body, "--source", "gitea", "--headers", headers, *more],
+        env={"GITEA_WEBHOOK_SECRET": secret},
+    )
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_recorded_webhook_is_explained(files: tuple[str, str]) -> None:
+    code, output = run(files, "--json")
+    result = json.loads(output)
+    assert code == 0
+    assert (result["genuine"], result["decision"], result["reason"]) == (True, "accepted", "push")
+    assert result["request"]["commit_sha"] == PUSH.expected["request"]["commit_sha"]
+    assert PUSH.secret not in output
+
+
+def test_table_names_the_request(files: tuple[str, str]) -> None:
+    code, output = run(files)
+    assert code == 0
+    assert "request.commit_sha" in output
+    assert "accepted" in output
+
+
+def test_wrong_secret_is_refused_with_exit_code_1(files: tuple[str, str]) -> None:
+    code, output = run(files, "--json", secret="another")
+    assert code == 1
+    assert json.loads(output)["reason"] == "bad_signature"
+    assert json.loads(output)["genuine"] is False
+
+
+def test_signature_can_be_left_out(files: tuple[str, str]) -> None:
+    code, output = run(files, "--no-verify", "--json", secret=None)
+    assert code == 0
+    assert json.loads(output)["genuine"] is None
+
+
+def test_source_without_a_secret_says_what_to_set(files: tuple[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"GITEA_WEBHOOK_SECRET.*--no-verify"):
+        run(files, secret=None)
+
+
+def test_signature_with_a_time_is_checked_as_of_then(tmp_path: Path) -> None:
+    one = deliveries()["gitlab/push-branch-signed"]
+    body, headers = tmp_path / "b", tmp_path / "h"
+    body.write_bytes(one.body)
+    headers.write_text(json.dumps(dict(one.headers)))
+    arguments = ["check", str(body), "--source", "gitlab", "--headers", str(headers), "--json"]
+    env = {"GITLAB_SIGNING_TOKEN": one.secret}
+    assert CliRunner().invoke(app, [*arguments, "--at", "2026-09-21T14:15:00Z"], env=env).exit_code == 0
+    late = CliRunner().invoke(app, [*arguments, "--at", "2026-09-21T15:00:00Z"], env=env)
+    assert late.exit_code == 1
+    assert "webhook-timestamp" in json.loads(late.output)["detail"]
+
+
+def test_headers_are_lines_or_a_json_object() -> None:
+    assert read_headers('{"X-One": "1"}') == {"x-one": "1"}
+    assert read_headers("X-One: 1\n\nX-Two:2\n") == {"x-one": "1", "x-two": "2"}
+
+
+@pytest.mark.parametrize("text", ["X-One", ": 1", '{"a": 1}', '{"a": '])
+def test_headers_that_are_neither_are_told(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--headers"):
+        read_headers(text)

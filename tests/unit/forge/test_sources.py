@@ -1,0 +1,77 @@
+import base64
+
+import pytest
+from solstice_common.commandline import load_settings
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import Source as Origin
+from solstice_forge.settings import ForgeSettings
+from solstice_forge.sources import FORGES, how_to_configure, sources_of
+
+TOKEN = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+def settings(**given: str) -> ForgeSettings:
+    return load_settings(ForgeSettings, **given)
+
+
+def test_source_exists_once_its_secret_is_set() -> None:
+    assert sources_of(settings()) == {}
+    sources = sources_of(settings(forgejo_webhook_secret="one"))
+    assert list(sources) == ["forgejo"]
+    assert sources["forgejo"].forge is FORGES[Origin.FORGEJO]
+    assert sources["forgejo"].secrets == ("one",)
+
+
+def test_several_live_secrets_are_separated_by_commas_or_white_space() -> None:
+    assert sources_of(settings(github_webhook_secret=" new, old\tolder,,"))["github"].secrets == (
+        "new",
+        "old",
+        "older",
+    )
+
+
+@pytest.mark.parametrize("secret", ["", " ", ", ,"])
+def test_empty_secret_makes_no_source(secret: str) -> None:
+    assert sources_of(settings(gitea_webhook_secret=secret)) == {}
+
+
+def test_gitlab_takes_tokens_and_signing_tokens_beside_each_other() -> None:
+    sources = sources_of(
+        settings(
+            gitlab_webhook_secret="plain", gitlab_signing_token=f"{TOKEN} {TOKEN.removeprefix('whsec_')}"
+        )
+    )
+    assert sources["gitlab"].secrets == ("plain", TOKEN, TOKEN)
+
+
+@pytest.mark.parametrize("token", ["whsec_", "whsec_%%%"])
+def test_signing_token_that_is_none_is_told_at_the_start(token: str) -> None:
+    with pytest.raises(ConfigurationError, match="GITLAB_SIGNING_TOKEN"):
+        sources_of(settings(gitlab_signing_token=token))
+
+
+def test_secrets_are_never_printed() -> None:
+    given = settings(github_webhook_secret="hush-hush", gitlab_signing_token=TOKEN)
+    for shown in (repr(given), str(given), repr(sources_of(given)), given.model_dump_json()):
+        assert "hush-hush" not in shown
+        assert TOKEN not in shown
+
+
+@pytest.mark.parametrize("name", FORGES)
+def test_unconfigured_source_says_which_setting_makes_it_exist(name: Origin) -> None:
+    assert f"{name.upper()}_WEBHOOK_SECRET" in how_to_configure(name)
+
+
+def test_unknown_source_says_which_are_known() -> None:
+    assert "forgejo, gitea, github, gitlab" in how_to_configure("sourcehut")
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:///", "postgres://h/d", "/var/lib/inbox"])
+def test_inbox_is_a_sqlite_file(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="FORGE_INBOX_URL"):
+        settings(forge_inbox_url=url)
+
+
+def test_inbox_is_in_the_state_directory_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOLSTICE_HOME", "/somewhere")
+    assert settings().forge_inbox_url == "sqlite:////somewhere/inbox.sqlite3"

@@ -1,0 +1,57 @@
+import pytest
+from solstice_forge.triage import Refused, Understood, triage
+
+from tests.webhooks.deliveries import deliveries
+
+PUSH = deliveries()["github/push-branch"]
+
+
+def outcome(**changed: str | None) -> Understood | Refused:
+    headers = dict(PUSH.headers)
+    for name, value in changed.items():
+        key = name.replace("_", "-")
+        if value is None:
+            del headers[key]
+        else:
+            headers[key] = value
+    return triage(PUSH.source, headers, PUSH.body, now=PUSH.now)
+
+
+@pytest.mark.parametrize("header", ["x_github_delivery", "x_github_event"])
+@pytest.mark.parametrize(
+    "value", [None, "", " ", "a\x00b", "é", "x" * 256], ids=["none", "empty", "blank", "nul", "latin", "long"]
+)
+def test_header_that_is_missing_or_unusable_is_400(header: str, value: str | None) -> None:
+    refused = outcome(**{header: value})
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.reason) == (400, "missing_header")
+
+
+def test_signature_is_checked_before_anything_else_is_looked_at() -> None:
+    refused = outcome(x_github_delivery=None, x_github_event=None, x_hub_signature_256="sha256=00")
+    assert isinstance(refused, Refused)
+    assert refused.status == 401
+
+
+def test_trace_of_the_sender_is_carried_on() -> None:
+    trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    understood = outcome(traceparent=trace)
+    assert isinstance(understood, Understood)
+    assert understood.wanted is not None
+    assert understood.wanted.request.traceparent == trace
+
+
+def test_trace_that_is_none_is_left_out() -> None:
+    understood = outcome(traceparent="00-zz")
+    assert isinstance(understood, Understood)
+    assert understood.wanted is not None
+    assert understood.wanted.request.traceparent is None
+
+
+def test_recorded_delivery_can_be_read_without_its_secret() -> None:
+    form = deliveries()["github/push-form"]
+    understood = triage(
+        form.source, {**form.headers, "x-hub-signature-256": ""}, form.body, now=0, verify=False
+    )
+    assert isinstance(understood, Understood)
+    assert understood.wanted is not None
