@@ -69,7 +69,7 @@ def built(up: SolsticeUp, project: Repository, check: int = 0) -> dict[str, Any]
     return run
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
     """Look until it is so: another process does it."""
     until = time.monotonic() + seconds
     while not what():
@@ -77,15 +77,17 @@ def wait_for(what: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def running_job(up: SolsticeUp, run_id: str) -> dict[str, Any]:
-    jobs: list[dict[str, Any]] = []
+def run_of(up: SolsticeUp, request_id: str, *states: str) -> dict[str, Any]:
+    """The run of a request, once there is one in one of these states."""
+    found: list[dict[str, Any]] = []
 
-    def is_running() -> bool:
-        jobs[:] = up.json("jobs", run_id)["jobs"]
-        return bool(jobs) and jobs[0]["state"] == "running"
+    def is_there() -> bool:
+        runs = up.api("/runs?limit=50")["runs"]
+        found[:] = [run for run in runs if run["request_id"] == request_id]
+        return bool(found) and (not states or found[0]["state"] in states)
 
-    wait_for(is_running)
-    return jobs[0]
+    wait_for(is_there)
+    return found[0]
 
 
 class TestEnqueue:
@@ -118,8 +120,7 @@ class TestEnqueue:
         first = json.loads(enqueue(up, project, *keyed).stdout)
         second = json.loads(enqueue(up, project, "--wait", *keyed).stdout)
         assert first["request_id"] == second["request_id"]
-        of_it = [run for run in _runs(up) if run["request_id"] == first["request_id"]]
-        assert [run["run_id"] for run in of_it] == [second["run"]["run_id"]]
+        assert run_of(up, first["request_id"])["run_id"] == second["run"]["run_id"]
 
     def test_one_job_can_be_picked(self, up: SolsticeUp, project: Repository) -> None:
         answer = json.loads(enqueue(up, project, "--wait", "--json", "--workflow-job-id", "lint").stdout)
@@ -233,12 +234,11 @@ class TestLogs:
 class TestSteering:
     def test_cancelling_ends_what_runs(self, up: SolsticeUp, project: Repository) -> None:
         project.commit({".solstice/workflow.kdl": LONG})
-        answer = json.loads(enqueue(up, project, "--json").stdout)
-        wait_for(lambda: any(r["request_id"] == answer["request_id"] for r in _runs(up)))
-        (run,) = [r for r in _runs(up) if r["request_id"] == answer["request_id"]]
-        job = running_job(up, run["run_id"])
+        request_id = json.loads(enqueue(up, project, "--json").stdout)["request_id"]
+        run = run_of(up, request_id, "running")
+        (job,) = up.api(f"/jobs?run_id={run['run_id']}")["jobs"]
         assert up.solstice("cancel", job["job_id"]).stdout.endswith("is being stopped\n")
-        wait_for(lambda: up.json("show", run["run_id"])["state"] == "cancelled")
+        run_of(up, request_id, "cancelled")
         assert "had ended already: cancelled" in up.solstice("cancel", run["run_id"]).stdout
 
     def test_a_rerun_is_a_new_run_of_the_same_commit(self, up: SolsticeUp, good: dict[str, Any]) -> None:
@@ -260,8 +260,7 @@ class TestWebhookSend:
         )
         assert (answer["status"], answer["answer"]["decision"]) == (202, "accepted")
         (request_id,) = answer["answer"]["request_ids"]
-        wait_for(lambda: any(run["request_id"] == request_id for run in _runs(up)))
-        (run,) = [run for run in _runs(up) if run["request_id"] == request_id]
+        run = run_of(up, request_id)
         assert (run["source"], run["commit_sha"]) == (source, project.head)
 
     def test_wrong_secret_is_refused(self, up: SolsticeUp, project: Repository) -> None:
@@ -279,11 +278,6 @@ class TestWebhookSend:
         ]
         assert [answer["decision"] for answer in answers] == ["accepted", "duplicate"]
         assert answers[0]["request_ids"] == answers[1]["request_ids"]
-
-
-def _runs(up: SolsticeUp) -> list[dict[str, Any]]:
-    runs: Any = up.json("runs", "--limit", "50")["runs"]
-    return list(runs)
 
 
 class TestUp:

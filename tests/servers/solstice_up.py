@@ -11,6 +11,8 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
+import httpx2
+
 from tests.servers.ports import free_ports
 
 READY_SECONDS = 60
@@ -61,6 +63,13 @@ class SolsticeUp:
         )
         assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
         return done
+
+    def api(self, path: str) -> dict[str, Any]:
+        """What the orchestrator's API answers, without a process of its own for the question."""
+        answer: dict[str, Any] = (
+            httpx2.get(f"{self.page}/api/v1{path}", trust_env=False).raise_for_status().json()
+        )
+        return answer
 
     def json(self, *arguments: str | Path, check: int | None = 0) -> dict[str, Any]:
         """What `solstice ... --json` answers."""

@@ -7,6 +7,7 @@ this checkout, a signed Forgejo webhook, the job's log, the status message, the 
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -73,7 +74,7 @@ def demo(
     console.print(
         f"\n[bold green]The commit {run['commit_sha'][:10]} was built[/bold green], {len(run['jobs'])} jobs, "
         f"in {time.monotonic() - began:.1f} s.\n\n"
-        f"Look at it:    SOLSTICE_HOME={folder / 'state'} ./just up\n"
+        f"Look at it:    SOLSTICE_HOME={shlex.quote(str(folder / 'state'))} ./just up\n"
         f"               http://127.0.0.1:8081/runs/{run['run_id']}\n"
         f"Do it by hand: ./just up, and what it says\n",
         soft_wrap=True,

@@ -1,0 +1,107 @@
+"""`./just demo`: it succeeds on this very checkout, and says which stop failed when one does."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from solstice_cli.demo import WORKFLOW
+
+from tests.servers.solstice_up import Repository, clean_environment, repository
+
+ROOT = Path(__file__).parents[2]
+STOPS = 8
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    folder = tmp_path / "folder for temporary files"
+    folder.mkdir()
+    return {**clean_environment(tmp_path / "state"), "TMPDIR": str(folder)}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Repository:
+    """A checkout whose workflow does next to nothing."""
+    return repository(tmp_path / "a checkout", {WORKFLOW: 'job "hello" { step "say" run="echo hello"; }'})
+
+
+def demo(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "solstice_cli.demo", *map(str, arguments)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+
+
+def processes_below(folder: str) -> list[str]:
+    """Command lines of processes that have this folder in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_newest_commit_of_this_checkout_is_built(environment: dict[str, str]) -> None:
+    done = demo(environment, "--checkout", ROOT)
+    assert done.returncode == 0, done.stdout
+    assert re.findall(r"^ (\d) ✓", done.stdout, re.MULTILINE) == [str(n + 1) for n in range(STOPS)]
+    assert "lint │" in done.stdout, "the log is shown live"
+    assert "was built" in done.stdout
+    if Path("/proc/self/environ").exists():
+        assert processes_below(environment["TMPDIR"]) == []
+
+
+def test_what_it_shows_can_be_looked_at_afterwards(environment: dict[str, str], project: Repository) -> None:
+    done = demo(environment, "--checkout", project.folder)
+    (state,) = re.findall(r"SOLSTICE_HOME='?(.+?)'? \./just up", done.stdout)
+    assert (Path(state) / "orchestrator.sqlite3").is_file()
+
+
+def test_settings_of_real_services_are_left_alone(environment: dict[str, str], project: Repository) -> None:
+    real = {"AMQP_URL": "amqp://rabbitmq.example:5672/", "FORGEJO_WEBHOOK_SECRET": "of the real one"}
+    assert demo({**environment, **real}, "--checkout", project.folder).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("workflow", "stop"),
+    [
+        (
+            'job "hello" { step "fail" run="exit 3"; }',
+            "stop 5 failed: its jobs succeeded: the run ended as failed",
+        ),
+        ("job {", "stop 5 failed: its jobs succeeded: the run ended as errored"),
+    ],
+    ids=["job fails", "workflow wrong"],
+)
+def test_stop_that_failed_is_named(
+    environment: dict[str, str], project: Repository, workflow: str, stop: str
+) -> None:
+    project.commit({WORKFLOW: workflow})
+    done = demo(environment, "--checkout", project.folder)
+    assert done.returncode == 1
+    assert stop in done.stdout
+
+
+def test_commit_without_a_workflow_is_told(environment: dict[str, str], project: Repository) -> None:
+    project.git("rm", "--quiet", WORKFLOW)
+    project.commit({})
+    done = demo(environment, "--checkout", project.folder)
+    assert done.returncode == 1
+    assert f"has no {WORKFLOW}: commit one" in done.stdout
+
+
+def test_folder_without_a_repository_is_told(environment: dict[str, str], tmp_path: Path) -> None:
+    done = demo({**environment, "GIT_CEILING_DIRECTORIES": os.fspath(tmp_path)}, "--checkout", tmp_path)
+    assert done.returncode == 1
+    assert "stop 2 failed: a repository was made from this checkout" in done.stdout
