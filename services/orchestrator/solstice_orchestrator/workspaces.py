@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from solstice_orchestrator.endings import to_its_end
-from solstice_orchestrator.executors.supervisor import process_ids, signal_all
+from solstice_orchestrator.supervisor import process_ids, signal_all
 
 LOG = structlog.get_logger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.checkout import check_out, fetch_files
-from solstice_orchestrator.executors.supervisor import descendants
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.supervisor import descendants
 
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import structlog
 
+from solstice_orchestrator import supervisor
 from solstice_orchestrator.checkout import check_out
 from solstice_orchestrator.endings import to_its_end
-from solstice_orchestrator.executors import supervisor
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.verdict import CANCELLED, Verdict, read_verdict, to_outcome
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
