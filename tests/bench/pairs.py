@@ -1,7 +1,7 @@
 """Two ways of doing the same thing, measured in turn, A B A B: the ratio holds when the machine's speed drifts."""
 
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 Round = Callable[[int], Awaitable[float]]
@@ -13,8 +13,8 @@ class Comparison:
     """Rates in things per second, round by round."""
 
     what: str
-    ours: Sequence[float]
-    yardstick: Sequence[float]
+    ours: list[float]
+    yardstick: list[float]
     goal: float
     """The ratio that the project asks of itself."""
     note: str = ""

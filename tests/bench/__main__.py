@@ -1,0 +1,128 @@
+"""`./just bench`: our figures beside a yardstick, in one run. It measures and prints; it never judges."""
+
+import asyncio
+import json
+import os
+import platform
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Annotated, Final
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.table import Table
+from solstice_common.logs import configure_logs
+
+from tests.bench import consuming, idle, latency, line, publishing
+from tests.bench.idle import Idle
+from tests.bench.latency import Latency
+from tests.bench.pairs import Comparison
+from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
+
+Figures = Comparison | Latency | Mapping[str, Idle]
+Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    "publish": lambda server, quick: publishing.measure(
+        server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
+    ),
+    "consume": lambda server, quick: consuming.measure(
+        server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
+    ),
+    "line": lambda server, quick: line.measure(
+        server, count=1_000 if quick else 10_000, rounds=1 if quick else 5
+    ),
+    "latency": lambda server, quick: latency.measure(server, count=100 if quick else 1_000),
+    "idle": lambda server, quick: idle.measure(server, seconds=5 if quick else 30),
+}
+
+app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@app.command()
+def bench(
+    what: Annotated[
+        list[str] | None, typer.Argument(help=f"Of {', '.join(MEASURES)}; all unless told.")
+    ] = None,
+    rabbitmq: Annotated[str, typer.Option(help=f"One of {', '.join(FLAVOURS)}.")] = flavours()[0][-1],
+    quick: Annotated[bool, typer.Option(help="Few messages, one round: to see that it runs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Measure; every rate is paired with its yardstick round by round, and the ratio is what counts."""
+    configure_logs("console", "error")
+    chosen = what or list(MEASURES)
+    if unknown := set(chosen) - set(MEASURES):
+        raise typer.BadParameter(f"no such measure: {', '.join(sorted(unknown))}")
+    with shared_rabbitmq(rabbitmq) as server:
+        figures = uvloop.run(measure_all(server, chosen, quick=quick))
+        version = server.version
+    if as_json:
+        print(json.dumps({name: _plain(figure) for name, figure in figures.items()}, indent=2))  # noqa: T201
+    else:
+        show(figures, version)
+
+
+async def measure_all(server: RabbitMQServer, chosen: list[str], *, quick: bool) -> dict[str, Figures]:
+    """One after the other: nothing else may run beside a measurement."""
+    console, figures = Console(stderr=True), {}
+    for name in chosen:
+        with console.status(f"measuring: {name}"):
+            figures[name] = await MEASURES[name](server, quick)
+        await asyncio.sleep(1)
+    return figures
+
+
+def show(figures: Mapping[str, Figures], version: str) -> None:
+    """The figures for people."""
+    console = Console()
+    console.print(
+        f"RabbitMQ {version}, quorum queues; Python {platform.python_version()}; {os.cpu_count()} processors\n"
+    )
+    rates = Table(
+        "per second", "ours", "yardstick", "ratio", "goal", title="Side by side, median of the rounds"
+    )
+    for figure in figures.values():
+        match figure:
+            case Comparison():
+                rates.add_row(
+                    figure.what,
+                    _spread(figure.ours),
+                    _spread(figure.yardstick),
+                    f"{figure.ratio:.2f}x",
+                    f">= {figure.goal:.1f}x",
+                )
+            case Latency():
+                console.print(
+                    f"webhook to job start at {latency.PER_SECOND:.0f}/s, {figure.count} pushes, each its own commit "
+                    f"fetched by git: p50 {figure.p50:.0f} ms, p99 {figure.p99:.0f} ms, worst {figure.worst:.0f} ms"
+                )
+            case _:
+                for service, cost in figure.items():
+                    console.print(
+                        f"{service}, idle: {cost.cpu_percent:.2f} % of a core, {cost.mebibytes:.0f} MiB resident"
+                    )
+    if rates.row_count:
+        console.print(rates)
+    for figure in figures.values():
+        if isinstance(figure, Comparison) and figure.note:
+            console.print(figure.note)
+
+
+def _spread(rates: list[float]) -> str:
+    ordered = sorted(rates)
+    return f"{ordered[len(ordered) // 2]:,.0f} ({ordered[0]:,.0f} to {ordered[-1]:,.0f})"
+
+
+def _plain(figure: Figures) -> object:
+    match figure:
+        case Comparison():
+            return {**asdict(figure), "ratio": figure.ratio}
+        case Latency():
+            return asdict(figure)
+        case _:
+            return {name: asdict(each) for name, each in figure.items()}
+
+
+if __name__ == "__main__":
+    app()
