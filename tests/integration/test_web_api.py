@@ -10,8 +10,10 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
+from solstice_common.api_client import OrchestratorClient
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.following import follow_run
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.web import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
@@ -421,6 +423,20 @@ async def test_run_is_told_at_every_change_until_its_end(line: Stage, http: http
             "succeeded",
         )
         assert [event async for event in events] == []
+
+
+async def test_our_own_client_follows_a_run_to_its_end(line: Stage) -> None:
+    run, ids = await line.plan(spec("lint"), spec("test", needs=["lint"]))
+    written: list[str] = []
+    async with OrchestratorClient.open(line.url) as api, asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follow_run(api, run.run_id, written.append))
+        await eventually(lambda: len(line.streams) == 1)
+        for name in ("lint", "test"):
+            key = await line.claim(ids[name])
+            await line.prints(key, f"{name} says hello\n")
+            await line.finish(key)
+    assert following.result()["state"] == "succeeded"
+    assert sorted(written) == ["lint | lint says hello\n", "test | test says hello\n"]
 
 
 async def test_list_is_told_that_it_changed(line: Stage, http: httpx2.AsyncClient) -> None:
