@@ -73,6 +73,8 @@ class FaultProxy:
                 await self._open.wait()
                 writer.write(data)
                 await writer.drain()
+        # A black hole swallows the end of a connection as well.
+        await self._open.wait()
         writer.transport.abort()
 
 

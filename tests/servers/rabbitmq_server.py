@@ -59,20 +59,19 @@ class RabbitMQServer(ABC):
     def major(self) -> int:
         return int(self.version.partition(".")[0])
 
-    @contextmanager
-    def alarm(self, resource: Literal["memory", "disk"]) -> Iterator[None]:
-        """Raise the memory or disk alarm of the whole server: publishers are blocked meanwhile."""
+    def raise_alarm(self, resource: Literal["memory", "disk"]) -> None:
+        """Raise the memory or disk alarm of the whole server: who publishes is blocked."""
         if resource == "memory":
             self.ctl("set_vm_memory_high_watermark", "0")
         else:
             self.ctl("set_disk_free_limit", "1000000GB")
-        try:
-            yield
-        finally:
-            if resource == "memory":
-                self.ctl("set_vm_memory_high_watermark", "0.4")
-            else:
-                self.ctl("set_disk_free_limit", "50MB")
+
+    def clear_alarm(self, resource: Literal["memory", "disk"]) -> None:
+        """All clear."""
+        if resource == "memory":
+            self.ctl("set_vm_memory_high_watermark", "0.4")
+        else:
+            self.ctl("set_disk_free_limit", "50MB")
 
     def url(self, vhost: str) -> str:
         """The AMQP URL of one vhost."""

@@ -1,0 +1,122 @@
+"""Messages to and fro for tests of a broker: numbered, and counted at both ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from solstice_common.broker import Broker, Delivery, Message, open_broker
+from solstice_common.broker.protocol import Consumer
+from solstice_common.delivery import Ack
+from solstice_common.topology import QueueType, Route, Topology
+
+ROUTE = Route(exchange="orders", queue="orders.v1", routing_key="order.v1", dlx="dead", dlq="dead.v1")
+TOPOLOGY = ROUTE.topology(QueueType.QUORUM)
+WAIT_SECONDS = 60
+
+
+def order(number: int, *, exchange: str = ROUTE.exchange, routing_key: str = ROUTE.routing_key) -> Message:
+    return Message(
+        exchange=exchange,
+        routing_key=routing_key,
+        body=str(number).encode(),
+        type="order.v1",
+        correlation_id=f"order-{number}",
+    )
+
+
+def numbers(deliveries: list[Delivery]) -> list[int]:
+    return [int(delivery.body) for delivery in deliveries]
+
+
+@asynccontextmanager
+async def connected(
+    url: str, *, topology: Topology = TOPOLOGY, confirm_timeout_seconds: float = 20.0
+) -> AsyncIterator[Broker]:
+    """A broker that is connected and has declared `topology`."""
+    async with open_broker(url, name="test", confirm_timeout_seconds=confirm_timeout_seconds) as broker:
+        await broker.ready(WAIT_SECONDS)
+        await broker.declare(topology)
+        yield broker
+
+
+async def take(consumer: Consumer, count: int) -> list[Delivery]:
+    """The next `count` deliveries, not settled; more would be a failure."""
+    taken: list[Delivery] = []
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(taken) < count:
+            taken.extend(await consumer.batch())
+    assert len(taken) == count
+    return taken
+
+
+async def drain(broker: Broker, queue: str, count: int) -> list[Delivery]:
+    """Take `count` messages off `queue`."""
+    async with broker.consume(queue, prefetch=count) as consumer:
+        taken = await take(consumer, count)
+        await consumer.settle([(delivery, Ack()) for delivery in taken])
+        return taken
+
+
+async def becomes(condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110  whatever it asks has no event to wait for
+            await asyncio.sleep(0.02)
+
+
+async def ready_becomes(broker: Broker, queue: str, expected: int) -> None:
+    """Wait until `queue` has so many messages ready."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (depth := await broker.depth(queue)) is None or depth.ready != expected:  # noqa: ASYNC110  asks a server
+            await asyncio.sleep(0.02)
+
+
+class Traffic:
+    """Publishes numbers and consumes them until told to stop; remembers what was confirmed and what was seen."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._next = 0
+        self._stop = asyncio.Event()
+        self.confirmed: set[int] = set()
+        self.seen: set[int] = set()
+        self.outcomes: dict[str, int] = {}
+
+    @asynccontextmanager
+    async def flowing(self, *, publishers: int = 8, prefetch: int = 64) -> AsyncIterator[None]:
+        """Traffic during the body; leaving waits until every confirmed message was seen."""
+        async with asyncio.TaskGroup() as group:
+            consuming = group.create_task(self._consume(prefetch), name="traffic-consume")
+            publishing = [
+                group.create_task(self._publish(), name=f"traffic-publish-{each}")
+                for each in range(publishers)
+            ]
+            yield
+            self._stop.set()
+            await asyncio.wait(publishing)
+            await becomes(lambda: self.confirmed <= self.seen)
+            consuming.cancel()
+
+    async def progress(self, count: int = 50) -> None:
+        """Wait until so many more messages were confirmed, and as many seen."""
+        confirmed, seen = len(self.confirmed) + count, len(self.seen) + count
+        await becomes(lambda: len(self.confirmed) >= confirmed and len(self.seen) >= seen)
+
+    async def _publish(self) -> None:
+        while not self._stop.is_set():
+            mine = range(self._next, self._next + 5)
+            self._next += 5
+            for number, outcome in zip(
+                mine, await self._broker.publish([order(n) for n in mine]), strict=True
+            ):
+                self.outcomes[outcome.status] = self.outcomes.get(outcome.status, 0) + 1
+                if outcome.confirmed:
+                    self.confirmed.add(number)
+            await asyncio.sleep(0.002)
+
+    async def _consume(self, prefetch: int) -> None:
+        async with self._broker.consume(ROUTE.queue, prefetch=prefetch) as consumer:
+            while True:
+                batch = await consumer.batch()
+                self.seen.update(int(delivery.body) for delivery in batch)
+                await consumer.settle([(delivery, Ack()) for delivery in batch])
