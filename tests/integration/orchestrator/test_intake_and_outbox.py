@@ -1,0 +1,256 @@
+"""From a real broker into a real store and back: poison, a store that is away, order, dead letters."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from solstice_common.broker import Broker, Delivery, Message
+from solstice_common.delivery import Ack
+from solstice_common.errors import StoreUnavailable
+from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, Route, full_topology
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.intake import Intake
+from solstice_orchestrator.jobs import MAX_ATTEMPTS
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.outbox import Outbox
+from solstice_orchestrator.store.protocol import Admission
+from solstice_orchestrator.store.sqlite import SqliteStore
+from solstice_orchestrator.store.transaction import Rules
+
+from tests.builders import job_request
+from tests.stores import FAILED, WORLD_WRONG, Clock, claimed, planned, running
+
+WAIT_SECONDS = 60
+
+
+class MoodyStore(SqliteStore):
+    """A store that is away while it is told to be, and counts who asks."""
+
+    away = False
+    asked = 0
+
+    async def admit(
+        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+    ) -> Sequence[Admission]:
+        self.asked += 1
+        if self.away:
+            raise StoreUnavailable("the test's store", "it is in a mood")
+        return await super().admit(requests, bodies)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[MoodyStore]:
+    rng = random.Random(1)
+    rules = Rules(new_id=id_source(rng), rng=rng, holder="test")
+    async with MoodyStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
+        assert isinstance(opened, MoodyStore)
+        yield opened
+
+
+@asynccontextmanager
+async def task_of(work: "asyncio.Task[None]") -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+
+
+@asynccontextmanager
+async def taking(
+    broker: Broker, store: MoodyStore, jobs: Route, settings: BrokerSettings, *, prefetch: int = 64
+) -> AsyncIterator[None]:
+    intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
+    run = intake.run(jobs.queue, full_topology(settings), prefetch=prefetch)
+    async with task_of(asyncio.create_task(run, name="intake")):
+        yield
+
+
+@asynccontextmanager
+async def telling(
+    broker: Broker, store: MoodyStore, jobs: Route, settings: BrokerSettings
+) -> AsyncIterator[Outbox]:
+    outbox = Outbox(
+        store=store,
+        broker=broker,
+        jobs=jobs,
+        topology=full_topology(settings),
+        metrics=Metrics(),
+        rng=random.Random(1),
+    )
+    async with task_of(asyncio.create_task(outbox.run(), name="outbox")):
+        yield outbox
+
+
+def message(jobs: Route, body: bytes) -> Message:
+    return Message(exchange=jobs.exchange, routing_key=jobs.routing_key, body=body, type="jobrequest.v1")
+
+
+async def publish(broker: Broker, jobs: Route, *bodies: bytes) -> None:
+    outcomes = await broker.publish([message(jobs, body) for body in bodies])
+    assert all(outcome.confirmed for outcome in outcomes)
+
+
+async def until(store: MoodyStore, condition: Callable[[], bool], *, runs: int | None = None) -> None:
+    """Wait for a condition that a change in the store, or time, makes true."""
+    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        while True:
+            changed.clear()
+            known = len((await store.runs(limit=10_000)).runs)
+            if condition() and runs in {None, known}:
+                return
+            try:
+                async with asyncio.timeout(0.1):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+
+async def received(broker: Broker, queue: str, count: int) -> list[Delivery]:
+    """The first `count` messages of a queue, taken off it."""
+    taken: list[Delivery] = []
+    async with asyncio.timeout(WAIT_SECONDS), broker.consume(queue, prefetch=500) as consumer:
+        while len(taken) < count:
+            batch = await consumer.batch()
+            await consumer.settle([(delivery, Ack()) for delivery in batch])
+            taken += batch
+    return taken
+
+
+async def emptied(broker: Broker, queue: str) -> None:
+    """Wait until nothing in the queue waits for anybody."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (depth := await broker.depth(queue)) is None or depth.ready:  # noqa: ASYNC110  the broker tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    good = [job_request() for _ in range(3)]
+    await publish(
+        broker,
+        jobs,
+        good[0].encode(),
+        b"\xff not utf-8",
+        good[1].encode(),
+        b'{"schema_version":"jobrequest.v9"}',
+        good[2].encode(),
+    )
+    async with taking(broker, store, jobs, broker_settings):
+        letters = await received(broker, jobs.dlq, 2)
+        await until(store, lambda: True, runs=3)
+    assert sorted(str(letter.headers["x-solstice-reason"]) for letter in letters) == [
+        "not_utf8",
+        "unknown_version",
+    ]
+    for request in good:
+        assert await store.run_of_request(request.request_id) is not None
+    await emptied(broker, jobs.queue)
+
+
+async def test_a_store_that_is_away_pauses_intake_and_nothing_is_lost(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    requests = [job_request() for _ in range(200)]
+    store.away = True
+    async with taking(broker, store, jobs, broker_settings, prefetch=10):
+        await publish(broker, jobs, *[request.encode() for request in requests])
+        await until(store, lambda: store.asked >= 5)
+        depth = await broker.depth(jobs.queue)
+        assert depth is not None
+        assert depth.ready == 190, "what is not unacked here stays with the broker"
+        store.away = False
+        await until(store, lambda: True, runs=200)
+        await emptied(broker, jobs.queue)
+    async with taking(broker, store, jobs, broker_settings):
+        # Whatever had not been acked would come again now, before this one.
+        await publish(broker, jobs, job_request().encode())
+        await until(store, lambda: True, runs=201)
+
+
+async def test_poison_does_not_wait_for_the_store(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    store.away = True
+    async with taking(broker, store, jobs, broker_settings):
+        await publish(broker, jobs, job_request().encode(), b"poison")
+        assert len(await received(broker, jobs.dlq, 1)) == 1
+
+
+async def test_an_intake_that_dies_before_its_ack_runs_nothing_twice(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    requests = [job_request() for _ in range(50)]
+    await store.admit(requests)
+    await publish(broker, jobs, *[request.encode() for request in requests])
+    store.away = True
+    async with taking(broker, store, jobs, broker_settings):
+        await until(store, lambda: store.asked >= 3)
+    store.away = False
+    async with taking(broker, store, jobs, broker_settings):
+        await publish(broker, jobs, job_request().encode())
+        await until(store, lambda: True, runs=51)
+        await emptied(broker, jobs.queue)
+
+
+async def test_what_happened_is_told_once_and_in_order(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    for _ in range(5):
+        claim = await running(store)
+        await store.finish(claim.key, FAILED)
+    rows = await store.outbox(1000)
+    async with telling(broker, store, jobs, broker_settings):
+        deliveries = await received(broker, STATUSES.queue, len(rows))
+    assert [delivery.body for delivery in deliveries] == [row.body for row in rows]
+    for delivery in deliveries:
+        status = JobStatusV1.decode(delivery.body)
+        assert (delivery.type, delivery.correlation_id) == ("jobstatus.v1", status.request_id)
+
+
+async def test_finishing_tells_the_rest_and_then_returns(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    await store.admit([job_request() for _ in range(600)])
+    outbox = Outbox(
+        store=store,
+        broker=broker,
+        jobs=jobs,
+        topology=full_topology(broker_settings),
+        metrics=Metrics(),
+        rng=random.Random(1),
+    )
+    outbox.finish()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await outbox.run()
+    assert await store.outbox(10) == ()
+    assert len(await received(broker, STATUSES.queue, 600)) == 600
+
+
+async def test_a_spent_budget_ends_in_the_dead_letters_with_its_history(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings, clock: Clock
+) -> None:
+    request = job_request()
+    await planned(store, request=request)
+    for _ in range(MAX_ATTEMPTS):
+        clock.forward(1000)
+        (claim,) = await claimed(store)
+        await store.finish(claim.key, WORLD_WRONG)
+    async with telling(broker, store, jobs, broker_settings):
+        (letter,) = await received(broker, jobs.dlq, 1)
+    assert letter.body == request.encode()
+    assert letter.headers["x-solstice-reason"] == "checkout_failed"
+    assert str(letter.headers["x-solstice-history"]).count("no route to host") == MAX_ATTEMPTS
