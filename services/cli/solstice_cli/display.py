@@ -12,8 +12,9 @@ from rich.table import Table
 from solstice_common.api_client import Document
 from solstice_common.messages import parse_timestamp
 
-SHORT: Final[Mapping[str, int]] = {"RUN": 8, "JOB": 8, "COMMIT": 10}
-"""Columns of ids, and how much of one is shown to people."""
+SHORT_SHA: Final = 10
+SHORT_ID: Final = 8
+"""Of the end: ids begin with the time, so those of one run all begin alike."""
 
 STATE_STYLE: Final[Mapping[str, str]] = {
     "succeeded": "green",
@@ -157,16 +158,15 @@ def _print_rows(
 
 def _cell(column: str, value: str, now: datetime) -> str:
     """A value as a person wants to read it, as rich's markup."""
-    if column in SHORT:
-        return escape(value[: SHORT[column]])
     match column:
+        case "RUN" | "JOB":
+            return escape(value[-SHORT_ID:])
+        case "COMMIT":
+            return escape(value[:SHORT_SHA])
         case "STATE":
             return styled_state(value)
         case "AGE":
             return age(parse_timestamp(value), now)
         case "TOOK":
             return duration(float(value)) if value else ""
-        case "REF":
-            return escape(value.removeprefix("refs/heads/").removeprefix("refs/"))
-        case _:
-            return escape(value)
+    return escape(value.removeprefix("refs/heads/").removeprefix("refs/") if column == "REF" else value)

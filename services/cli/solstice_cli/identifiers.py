@@ -1,4 +1,4 @@
-"""Ids as people type them: whole, or the first letters of exactly one run or job."""
+"""Ids as people type them: whole, or the beginning or the end of exactly one run or job."""
 
 import re
 from typing import Final, Literal
@@ -9,9 +9,9 @@ from solstice_common.errors import ConfigurationError, ServiceRefused
 Kind = Literal["run", "job"]
 
 WHOLE: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-PREFIX: Final = re.compile(r"[0-9a-f][0-9a-f-]{3,}")
+PART: Final = re.compile(r"[0-9a-f-]{4,}")
 LOOKED_AT: Final = 200
-"""A prefix is looked for among this many of the newest runs and jobs: as many as the API tells at once."""
+"""A part of an id is looked for among this many of the newest runs and jobs: as many as the API tells at once."""
 NOT_FOUND: Final = 404
 
 
@@ -29,12 +29,17 @@ async def find(
             if document is not None:
                 return kind, document
         raise ServiceRefused(NOT_FOUND, "not_found", f"there is no {' or '.join(kinds)} {text} at {api.url}")
-    if not PREFIX.fullmatch(text):
+    if not PART.fullmatch(text):
         raise ConfigurationError(
-            f"{typed!r} is no id: give at least its first four characters (0-9, a-f), "
+            f"{typed!r} is no id: give at least its first or last four characters (0-9, a-f), "
             "as 'solstice runs' and 'solstice jobs' show them"
         )
-    fitting = [(kind, found) for kind in kinds for found in await _ids(api, kind) if found.startswith(text)]
+    fitting = [
+        (kind, found)
+        for kind in kinds
+        for found in await _ids(api, kind)
+        if found.startswith(text) or found.endswith(text)
+    ]
     if len(fitting) > 1:
         several = ", ".join(f"{kind} {found}" for kind, found in fitting[:5])
         raise ConfigurationError(f"{typed!r} fits {len(fitting)} ids: {several}. Type more of it.")
@@ -42,7 +47,7 @@ async def find(
         raise ServiceRefused(
             NOT_FOUND,
             "not_found",
-            f"no {' or '.join(kinds)} id begins with {typed!r} among the newest {LOOKED_AT} at {api.url}: "
+            f"no {' or '.join(kinds)} id begins or ends with {typed!r} among the newest {LOOKED_AT} at {api.url}: "
             "give the whole id",
         )
     kind, found = fitting[0]

@@ -24,7 +24,7 @@ INTERRUPTED: Final = 130
 def logs(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="JOB|RUN", help="An id, or its beginning.")],
+    which: Annotated[str, typer.Argument(metavar="JOB|RUN", help="An id, or its beginning or end.")],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until it has ended; exit 1 if it did not succeed.")
     ] = False,

@@ -57,7 +57,7 @@ def runs(
 def jobs(
     settings: ClientSettings,
     *,
-    run: Annotated[str | None, typer.Argument(help="Only of this run (id, or its beginning).")] = None,
+    run: Annotated[str | None, typer.Argument(help="Only of this run (id, or its beginning or end).")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="At most so many.")] = 50,
     state: Annotated[str | None, typer.Option("--state", "-s", help="Only in this state.")] = None,
     as_json: AsJson = False,
@@ -80,7 +80,7 @@ def jobs(
 def show(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning.")],
+    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
     as_json: AsJson = False,
 ) -> None:
     """Show one run with its jobs, or one job with its attempts."""

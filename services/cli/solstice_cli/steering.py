@@ -17,7 +17,7 @@ from solstice_cli.reading import AsJson
 def cancel(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning.")],
+    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
     as_json: AsJson = False,
 ) -> None:
     """End a run or a job: at once if it waits, by stopping its processes if it runs."""
@@ -44,7 +44,7 @@ def cancel(
 def rerun(
     settings: ClientSettings,
     *,
-    run: Annotated[str, typer.Argument(help="An id, or its beginning.")],
+    run: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
     as_json: AsJson = False,
 ) -> None:
     """Build the commit of a run once more, as a new run."""

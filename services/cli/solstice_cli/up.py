@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.logs import configure_logs
 from solstice_common.messages import Source
 from solstice_common.process import run_until_signalled
-from solstice_common.settings import state_directory
+from solstice_common.settings import ClientSettings, state_directory
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
 
@@ -141,8 +142,14 @@ def _ready_line(settings: UpSettings, page: str, webhooks: str) -> None:
 
 def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
     embedded = settings.amqp_url.startswith("sqlite:")
-    elsewhere = "" if page == "http://127.0.0.1:8081" else f"SOLSTICE_URL={page} "
-    broker = "" if settings.amqp_url == local_broker_url() else "AMQP_URL=... "
+    others = {
+        "SOLSTICE_HOME": os.environ.get("SOLSTICE_HOME", ""),
+        "SOLSTICE_URL": "" if page == ClientSettings.model_fields["solstice_url"].default else page,
+        "AMQP_URL": "" if settings.amqp_url == local_broker_url() else "...",
+    }
+    solstice = " ".join(
+        [*(f"{name}={shlex.quote(value)}" for name, value in others.items() if value), "solstice"]
+    )
     Console(highlight=False, soft_wrap=True).print(
         f"""
 [bold green]Solstice CI is up.[/bold green] Ctrl-C ends it.
@@ -154,8 +161,8 @@ def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
 
 In another terminal, inside a git repository:
 
-  {elsewhere}{broker}solstice enqueue --repo-url . --commit-sha "$(git rev-parse HEAD)" --follow
-  {elsewhere}solstice webhook send --repo-url . {webhooks.removesuffix("/webhooks")}
-  {elsewhere}solstice runs
+  {escape(solstice)} enqueue --repo-url . --commit-sha "$(git rev-parse HEAD)" --follow
+  {escape(solstice)} webhook send --repo-url . {webhooks.removesuffix("/webhooks")}
+  {escape(solstice)} runs
 """
     )

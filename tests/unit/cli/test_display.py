@@ -87,7 +87,7 @@ def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str], monkeypatch
     heading, row = re.sub(r"\x1b\[[12]?m|\x1b\[0m", "", capsys.readouterr().out).splitlines()
     assert heading.split()[:3] == ["RUN", "STATE", "REPOSITORY"]
     assert row.split() == [
-        *("0193e0a0", "succeeded", "acme/anvil", "cccccccccc", "[bold]x"),
+        *("00000001", "succeeded", "acme/anvil", "cccccccccc", "[bold]x"),
         *("push", "2m", "2.5", "s"),
     ]
 

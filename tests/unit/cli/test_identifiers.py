@@ -41,15 +41,16 @@ async def api() -> AsyncIterator[OrchestratorClient]:
         ("0193bb", "run", RUNS[1]),
         ("0193CC", "job", JOBS[0]),
         (" 0193aaaa ", "run", RUNS[0]),
+        ("00000004", "job", JOBS[1]),
     ],
-    ids=["whole run", "whole job", "beginning of a run", "capitals", "spaces around"],
+    ids=["whole run", "whole job", "beginning of a run", "capitals", "spaces around", "end of a job"],
 )
 async def test_id_is_found(api: OrchestratorClient, typed: str, kind: str, found: str) -> None:
     known, document = await find(api, typed)
     assert (known, document[f"{kind}_id"]) == (kind, found)
 
 
-async def test_beginning_that_fits_several_names_them(api: OrchestratorClient) -> None:
+async def test_part_that_fits_several_names_them(api: OrchestratorClient) -> None:
     with pytest.raises(ConfigurationError, match=r"fits 2 ids: run 0193aaaa.*, job 0193aaab"):
         await find(api, "0193aaa")
 
@@ -59,7 +60,7 @@ async def test_only_the_wanted_kind_counts(api: OrchestratorClient) -> None:
     assert (kind, document["run_id"]) == ("run", RUNS[0])
 
 
-@pytest.mark.parametrize("typed", ["01", "latest", "../runs", ""])
+@pytest.mark.parametrize("typed", ["01", "latest", "../runs", "zz-zz", ""])
 async def test_what_is_no_id_is_said_to_be_none(api: OrchestratorClient, typed: str) -> None:
     with pytest.raises(ConfigurationError, match="is no id"):
         await find(api, typed)
@@ -67,5 +68,5 @@ async def test_what_is_no_id_is_said_to_be_none(api: OrchestratorClient, typed: 
 
 @pytest.mark.parametrize("typed", ["dead", "dead0000-0000-7000-8000-000000000001"], ids=["prefix", "whole"])
 async def test_unknown_id_is_said_to_be_unknown(api: OrchestratorClient, typed: str) -> None:
-    with pytest.raises(ServiceRefused, match=r"no run or job|begins with"):
+    with pytest.raises(ServiceRefused, match=r"no run or job|begins or ends with"):
         await find(api, typed)
