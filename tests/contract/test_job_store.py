@@ -341,6 +341,16 @@ class TestLeases:
         assert (page.attempt, list(page.chunks)) == (2, [])
         assert await store.finish(now.key, SUCCEEDED)
 
+    async def test_an_old_attempt_is_lost_even_when_the_new_one_is_ours_too(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        old = await running(store)
+        clock.forward(LEASE)
+        await store.rescue()
+        clock.forward(LEASE)
+        (new,) = await claimed(store)
+        assert (await store.renew(WORKER, [old.key, new.key])).lost == {old.key}
+
     async def test_what_one_ended_oneself_is_not_lost(self, store: JobStore) -> None:
         claim = await running(store)
         await store.finish(claim.key, SUCCEEDED)

@@ -1,0 +1,32 @@
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.moves import IllegalMove
+from solstice_orchestrator.store.sqlite import SqliteStore
+from solstice_orchestrator.store.transaction import Rules
+
+from tests.stores import running, state_of, told
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    rng = random.Random(1)
+    async with SqliteStore.open(tmp_path / "s.db", rules=Rules(new_id=id_source(rng), rng=rng)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("state", [JobState.SKIPPED, JobState.RUNNING, JobState.BLOCKED])
+async def test_a_move_that_the_table_does_not_have_is_refused_and_undone(
+    store: SqliteStore, state: JobState
+) -> None:
+    claim = await running(store)
+    before = await told(store)
+    with pytest.raises(IllegalMove, match=f"may not go from running to {state.value}"):
+        await store.finish(claim.key, Outcome(state=state, reason=Reason.COMPLETED))
+    assert await state_of(store, claim.key.job_id) == (JobState.RUNNING, Reason.CLAIMED)
+    assert await told(store) == before
+    assert (await store.attempts(claim.key.job_id))[0].finished_at is None
