@@ -219,17 +219,16 @@ class LimitedLog:
 
     def __init__(self, log: LogWriter, limit: int) -> None:
         self._log, self._left, self._limit = log, limit, limit
-        self._line_open = False
+        self._line_open = self._cut = False
 
     async def write(self, data: bytes) -> None:
         kept = data[: self._left]
-        over = self._left >= 0 and len(data) > self._left
         self._left -= len(kept)
         if kept:
             self._line_open = not kept.endswith(b"\n")
             await self._log(kept)
-        if over:
-            self._left = -1
+        if len(kept) < len(data) and not self._cut:
+            self._cut = True
             await self.remark(f"the log is longer than {self._limit} bytes; what follows is not kept")
 
     async def remark(self, text: str) -> None:

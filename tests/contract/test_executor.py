@@ -1,0 +1,185 @@
+"""What every executor promises (`executors/protocol.py`), each in its own language of steps."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.executors import Executor, make_executor
+from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.jobs import JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.workspaces import open_workspaces
+
+from tests.builders import execution, job, job_request
+from tests.repositories import Repository
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An executor, a request that it can run, and how to say things to it."""
+
+    executor: Executor
+    request: JobRequestV1
+    say: Callable[[str], str]
+    hang: str
+
+    async def run(
+        self, *runs: str | StepSpec, stop: asyncio.Event | None = None, seconds: float = 60.0
+    ) -> tuple[Outcome, str]:
+        output: list[bytes] = []
+
+        async def log(data: bytes) -> None:
+            output.append(data)
+
+        outcome = await self.executor.run(
+            execution(job(*runs, timeout_seconds=seconds), self.request), log, stop or asyncio.Event()
+        )
+        return outcome, b"".join(output).decode()
+
+
+@asynccontextmanager
+async def open_subject(kind: str, directory: Path) -> AsyncIterator[Subject]:
+    repository = Repository(directory / "repository")
+    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
+    policy = GitPolicy(protocols=("file",))
+    async with open_workspaces(directory / "work") as workspaces:
+        match kind:
+            case "process":
+                executor = make_executor("process", workspaces=workspaces, git=policy, grace_seconds=0.2)
+                yield Subject(
+                    executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
+                )
+            case _:
+                executor = make_executor("scripted", workspaces=workspaces, git=policy)
+                yield Subject(executor=executor, request=request, say=lambda text: f"say {text}", hang="hang")
+
+
+@pytest.fixture(params=["process", "scripted"])
+async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    async with open_subject(request.param, tmp_path) as opened:
+        yield opened
+
+
+async def test_steps_run_in_order_and_their_output_is_logged(subject: Subject) -> None:
+    outcome, output = await subject.run(subject.say("one"), subject.say("two"))
+    assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.SUCCEEDED, Reason.COMPLETED, 0)
+    assert "$ step 1\none\n$ step 2\ntwo\n" in output
+
+
+async def test_a_failed_step_ends_the_job(subject: Subject) -> None:
+    outcome, output = await subject.run(
+        subject.say("one"), StepSpec(name="breaks", run="exit 7"), subject.say("never")
+    )
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
+    assert (outcome.exit_code, outcome.step) == (7, "breaks")
+    assert "exit code 7" in outcome.detail
+    assert "never" not in output
+
+
+async def test_exit_0_ends_the_step_and_not_the_job(subject: Subject) -> None:
+    outcome, output = await subject.run(f"exit 0\n{subject.say('never')}", subject.say("next"))
+    assert outcome.state is JobState.SUCCEEDED
+    assert "never" not in output
+    assert "next" in output
+
+
+async def test_a_job_that_takes_too_long_times_out(subject: Subject) -> None:
+    outcome, _ = await subject.run(subject.say("one"), subject.hang, seconds=0.5)
+    assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.JOB_TIMEOUT)
+    assert "longer than 0.5 s" in outcome.detail
+
+
+async def test_a_step_that_takes_too_long_times_out(subject: Subject) -> None:
+    outcome, output = await subject.run(
+        StepSpec(name="slow", run=subject.hang, timeout_seconds=0.3), subject.say("never")
+    )
+    assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.STEP_TIMEOUT)
+    assert outcome.step == "slow"
+    assert "never" not in output
+
+
+async def test_stop_cancels_a_running_job(subject: Subject) -> None:
+    stop, begun = asyncio.Event(), asyncio.Event()
+
+    async def log(data: bytes) -> None:
+        if b"begun" in data:
+            begun.set()
+
+    spec = job(f"{subject.say('begun')}\n{subject.hang}")
+    task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, stop))
+    await begun.wait()
+    stop.set()
+    outcome = await task
+    assert (outcome.state, outcome.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
+
+
+async def test_stop_before_the_start_cancels_too(subject: Subject) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    outcome, _ = await subject.run(subject.hang, stop=stop)
+    assert (outcome.state, outcome.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
+
+
+async def test_a_cancelled_task_leaves_by_cancelled_error(subject: Subject) -> None:
+    begun = asyncio.Event()
+
+    async def log(data: bytes) -> None:
+        if b"begun" in data:
+            begun.set()
+
+    spec = job(f"{subject.say('begun')}\n{subject.hang}")
+    task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_a_task_that_waits_for_its_log_can_be_cancelled(subject: Subject) -> None:
+    begun = asyncio.Event()
+
+    async def log(data: bytes) -> None:
+        if b"begun" in data:
+            begun.set()
+            await asyncio.Event().wait()
+
+    spec = job(f"{subject.say('begun')}\n{subject.hang}")
+    task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_a_log_that_is_slow_loses_nothing(subject: Subject) -> None:
+    output: list[bytes] = []
+
+    async def log(data: bytes) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        output.append(data)
+
+    spec = job("\n".join(subject.say(f"line-{number}") for number in range(500)))
+    outcome = await subject.executor.run(execution(spec, subject.request), log, asyncio.Event())
+    assert outcome.state is JobState.SUCCEEDED
+    lines = b"".join(output).decode().splitlines()
+    assert [line for line in lines if line.startswith("line-")] == [f"line-{n}" for n in range(500)]
+
+
+async def test_jobs_run_beside_each_other(subject: Subject) -> None:
+    stop = asyncio.Event()
+    waiting = asyncio.ensure_future(subject.run(subject.hang, stop=stop))
+    ends = await asyncio.gather(*(subject.run(subject.say(f"number {n}"), f"exit {n}") for n in range(5)))
+    assert [outcome.exit_code for outcome, _ in ends] == [0, 1, 2, 3, 4]
+    assert all(f"number {n}\n" in output for n, (_, output) in enumerate(ends))
+    assert not waiting.done()
+    stop.set()
+    assert (await waiting)[0].state is JobState.CANCELLED
+
+
+async def test_environment_is_no_reason_to_fail(subject: Subject) -> None:
+    step = StepSpec(name="with env", run=subject.say("x"), env={"COLOUR": "blue", "EMPTY": ""})
+    assert (await subject.run(step))[0].state is JobState.SUCCEEDED

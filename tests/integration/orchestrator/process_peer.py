@@ -1,0 +1,29 @@
+"""An orchestrator's process executor in a process of its own, to be killed: `process_peer.py WORK URL SHA SCRIPT`.
+
+Copies the job's log to standard output as it comes.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from solstice_orchestrator.executors import make_executor
+from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.workspaces import open_workspaces
+
+from tests.builders import execution, job, job_request
+
+
+async def main(work: str, url: str, sha: str, script: str) -> None:
+    async def log(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    async with open_workspaces(Path(work)) as workspaces:
+        executor = make_executor("process", workspaces=workspaces, git=GitPolicy(protocols=("file",)))
+        request = job_request(repo_url=url, commit_sha=sha)
+        await executor.run(execution(job(script), request), log, asyncio.Event())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,495 @@
+"""Jobs as real processes: nothing of them escapes, lies, leaks or stays behind."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from solstice_orchestrator.executors import process
+from solstice_orchestrator.executors.process import ProcessExecutor
+from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.supervisor import descendants, process_ids
+from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
+
+from tests.builders import execution, job, job_request
+from tests.repositories import Repository
+
+PROC = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc and prctl(2): Linux")
+
+
+def naps() -> str:
+    """A number of seconds to sleep that no other process on this machine sleeps."""
+    return f"{random.randint(100_000, 999_999)}.{random.randint(100_000, 999_999)}"
+
+
+def sleeping(nap: str) -> set[int]:
+    """The processes that sleep so long."""
+    found = set()
+    for pid in process_ids():
+        try:
+            if nap.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  other processes ring no bell here
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Lab:
+    """An executor in its workspaces, and what jobs wrote."""
+
+    executor: ProcessExecutor
+    workspaces: Workspaces
+    repository: Repository
+    sha: str
+    output: list[bytes] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.output).decode(errors="replace")
+
+    async def run(self, *runs: str | StepSpec, stop: asyncio.Event | None = None, **changes: Any) -> Outcome:
+        async def log(data: bytes) -> None:
+            self.output.append(data)
+
+        request = job_request(repo_url=self.repository.url, commit_sha=self.sha)
+        try:
+            return await self.executor.run(
+                execution(job(*runs, **changes), request), log, stop or asyncio.Event()
+            )
+        finally:
+            assert self.left() == []
+            assert descendants(os.getpid()) == set()
+
+    def left(self) -> list[str]:
+        """The workspaces that are still there."""
+        return [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repository")
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, repository: Repository) -> AsyncIterator[Lab]:
+    sha = repository.commit({"hello.txt": "hello from the commit\n"})
+    async with open_workspaces(tmp_path / "work") as workspaces:
+        executor = ProcessExecutor(
+            workspaces=workspaces,
+            git=GitPolicy(protocols=("file",)),
+            grace_seconds=0.3,
+            max_log_bytes=200_000,
+        )
+        yield Lab(executor=executor, workspaces=workspaces, repository=repository, sha=sha)
+
+
+def with_limits(lab: Lab, **changes: Any) -> None:
+    lab.executor = ProcessExecutor(
+        **{
+            "workspaces": lab.workspaces,
+            "git": lab.executor.git,
+            "grace_seconds": lab.executor.grace_seconds,
+            "max_log_bytes": lab.executor.max_log_bytes,
+            **changes,
+        }
+    )
+
+
+# -- what a job finds ----------------------------------------------------------------------------------------------
+
+
+async def test_a_job_works_in_its_commit(lab: Lab) -> None:
+    outcome = await lab.run("cat hello.txt; git rev-parse HEAD; pwd; echo $SOLSTICE_WORKSPACE")
+    assert outcome.state is JobState.SUCCEEDED
+    lines = lab.text.splitlines()
+    assert lines[:2] == ["$ checkout", f"{lab.sha} of {lab.repository.url}"]
+    assert lines[3:5] == ["hello from the commit", lab.sha]
+    assert lines[5] == lines[6]
+
+
+async def test_nothing_of_our_environment_reaches_a_job(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMQP_URL", "amqp://user:password@broker.example")
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    step = StepSpec(name="look", run="env", env={"LEVEL": "step", "PATH": "/opt/own:/usr/bin:/bin"})
+    await lab.run(step, env={"LEVEL": "job", "COLOUR": "blue"})
+    found = dict(line.split("=", 1) for line in lab.text.splitlines() if "=" in line)
+    assert set(found) - {"_", "PWD", "OLDPWD", "SHLVL"} == {
+        *("CI", "COLOUR", "HOME", "LANG", "LEVEL", "LOGNAME", "PATH", "TMPDIR", "USER"),
+        *("SOLSTICE", "SOLSTICE_ATTEMPT", "SOLSTICE_COMMIT_SHA", "SOLSTICE_EVENT", "SOLSTICE_JOB_ID"),
+        *("SOLSTICE_JOB_NAME", "SOLSTICE_REF", "SOLSTICE_REPOSITORY", "SOLSTICE_REPO_URL"),
+        *("SOLSTICE_REQUEST_ID", "SOLSTICE_SOURCE", "SOLSTICE_STEP", "SOLSTICE_WORKSPACE"),
+    }
+    assert (found["LEVEL"], found["COLOUR"], found["PATH"]) == ("step", "blue", "/opt/own:/usr/bin:/bin")
+    assert (found["CI"], found["SOLSTICE_STEP"]) == ("true", "look")
+    assert found["HOME"].startswith(str(lab.workspaces.directory))
+    assert found["TMPDIR"].startswith(str(lab.workspaces.directory))
+
+
+async def test_a_job_inherits_no_file_but_its_three(lab: Lab) -> None:
+    await lab.run("ls /proc/self/fd; readlink /proc/self/fd/0")
+    # ls opens the directory itself as the fourth.
+    assert lab.text.splitlines()[-5:] == ["0", "1", "2", "3", "/dev/null"]
+
+
+async def test_the_workspace_is_private(lab: Lab) -> None:
+    await lab.run("stat -c %a . .. $HOME $TMPDIR; umask")
+    assert lab.text.splitlines()[-5:] == ["700", "700", "700", "700", "0022"]
+
+
+async def test_output_and_errors_keep_their_order(lab: Lab) -> None:
+    await lab.run("for i in $(seq 300); do echo out $i; echo err $i >&2; done")
+    lines = lab.text.splitlines()[3:]
+    assert lines == [f"{stream} {n}" for n in range(1, 301) for stream in ("out", "err")]
+
+
+async def test_a_step_ends_with_its_first_failing_command(lab: Lab) -> None:
+    outcome = await lab.run("echo before\nfalse\necho after")
+    assert (outcome.exit_code, "after" in lab.text) == (1, False)
+
+
+async def test_with_bash_a_pipe_fails_with_any_of_its_commands(lab: Lab) -> None:
+    assert (await lab.run('test -n "$BASH_VERSION"\nfalse | true')).exit_code == 1
+
+
+async def test_without_bash_steps_run_with_sh(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    with_limits(lab, path=str(tmp_path / "bin"))
+    outcome = await lab.run('echo "bash: ${BASH_VERSION:-none}"\nexit 4')
+    assert outcome.exit_code == 4
+    assert "bash: none" in lab.text
+
+
+async def test_a_script_may_be_long_and_hold_anything(lab: Lab) -> None:
+    outcome = await lab.run("cat <<'END'\n" + "ü'\"\\$x\n" * 30_000 + "END\n", "echo next")
+    assert outcome.state is JobState.SUCCEEDED
+    assert "what follows is not kept" in lab.text
+
+
+async def test_steps_share_the_workspace_and_what_runs_in_the_background(lab: Lab) -> None:
+    nap = naps()
+    await lab.run(f"sleep {nap} &\necho made > made.txt", f"cat made.txt; pgrep -f -x 'sleep {nap}' | wc -l")
+    assert lab.text.splitlines()[-2:] == ["made", "1"]
+    assert sleeping(nap) == set()
+
+
+@pytest.mark.parametrize("code", [1, 2, 126, 127, 128, 130, 137, 254, 255])
+async def test_exit_codes_are_the_jobs_own(lab: Lab, code: int) -> None:
+    outcome = await lab.run(f"exit {code}")
+    assert (outcome.state, outcome.reason, outcome.exit_code) == (
+        JobState.FAILED,
+        Reason.STEP_FAILED,
+        code,
+    )
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM", "SEGV", "INT", "HUP"])
+async def test_a_step_that_a_signal_ended_has_failed(lab: Lab, name: str) -> None:
+    outcome = await lab.run(f"kill -{name} $$; sleep 100")
+    assert outcome.exit_code == 128 + getattr(signal, f"SIG{name}")
+    assert f"was ended by SIG{name}" in outcome.detail
+
+
+async def test_a_command_that_is_not_there_fails_the_step(lab: Lab) -> None:
+    assert (await lab.run("no-such-command-anywhere")).exit_code == 127
+
+
+# -- output --------------------------------------------------------------------------------------------------------
+
+
+async def test_thousands_of_lines_and_any_bytes_arrive(lab: Lab) -> None:
+    with_limits(lab, max_log_bytes=10_000_000)
+    await lab.run("seq 1 50000", r"head -c 300000 /dev/zero; printf '\377\376\000\n'")
+    whole = b"".join(lab.output)
+    assert whole.count(b"\n") >= 50_000
+    assert b"\n50000\n$ step 2\n" in whole
+    assert whole.endswith(b"\0" * 300_000 + b"\xff\xfe\x00\n")
+
+
+async def test_beyond_its_limit_the_log_ends_and_the_job_goes_on(lab: Lab) -> None:
+    outcome = await lab.run("head -c 5000000 /dev/zero | tr '\\0' x", "echo unseen > /dev/null", "exit 9")
+    assert outcome.exit_code == 9
+    assert lab.text.count("x" * 1000) > 100
+    assert len(lab.text) < 201_000
+    assert lab.text.endswith(
+        "\n! the log is longer than 200000 bytes; what follows is not kept\n"
+        "! the step 'step 3' ended with exit code 9\n"
+    )
+
+
+async def test_a_job_that_closes_its_output_goes_on(lab: Lab) -> None:
+    outcome = await lab.run("exec >&- 2>&-; sleep 0.1; exit 6")
+    assert outcome.exit_code == 6
+
+
+async def test_a_job_that_floods_a_blocked_log_times_out_all_the_same(lab: Lab) -> None:
+    free = asyncio.Event()
+
+    async def log(data: bytes) -> None:
+        if b"y\ny\n" in data:
+            await free.wait()
+
+    request = job_request(repo_url=lab.repository.url, commit_sha=lab.sha)
+    nap = naps()
+    spec = job(f"sleep {nap} & yes", timeout_seconds=0.5)
+    task = asyncio.ensure_future(lab.executor.run(execution(spec, request), log, asyncio.Event()))
+    await until(lambda: sleeping(nap))
+    await until(lambda: not sleeping(nap))
+    free.set()
+    assert (await task).reason is Reason.JOB_TIMEOUT
+
+
+# -- nothing escapes -----------------------------------------------------------------------------------------------
+
+DAEMONS = {
+    "background": "sleep {nap} &",
+    "no hangup": "nohup sleep {nap} >/dev/null 2>&1 &",
+    "own session": "setsid sleep {nap} &",
+    "daemon": "(setsid sh -c 'sleep {nap} & exec true' >/dev/null 2>&1 </dev/null &)",
+    "without an environment": "(env -i setsid sleep {nap} </dev/null >/dev/null 2>&1 &)",
+    "deaf to signals": "(trap '' TERM INT HUP; setsid sleep {nap} >/dev/null 2>&1 &)",
+    "renamed, double-forked": """python3 -c '
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir("/")
+        os.execvpe("sleep", ["sleep", "{nap}"], {{"PATH": "/usr/bin:/bin"}})
+    os._exit(0)
+os.wait()
+'""",
+}
+
+
+@PROC
+@pytest.mark.parametrize("start", DAEMONS.values(), ids=DAEMONS.keys())
+@pytest.mark.parametrize("end", ["success", "failure", "timeout", "cancel", "kill"])
+async def test_no_process_outlives_its_job(lab: Lab, start: str, end: str) -> None:
+    with_limits(lab, path=os.environ["PATH"])
+    nap, stop = naps(), asyncio.Event()
+    last = {"success": "true", "failure": "exit 3"}.get(end, "sleep 1000")
+    begin = f"{start.format(nap=nap)}\nuntil pgrep -f -x 'sleep {nap}' >/dev/null; do sleep 0.01; done"
+    running = asyncio.ensure_future(
+        lab.run(f"{begin}\n{last}", stop=stop, timeout_seconds=1.0 if end == "timeout" else 60.0)
+    )
+    if end in {"cancel", "kill"}:
+        await until(lambda: sleeping(nap))
+        stop.set() if end == "cancel" else running.cancel()
+    await asyncio.wait([running])
+    assert sleeping(nap) == set()
+    if end != "kill":
+        assert running.result().state.value == {
+            "success": "succeeded",
+            "failure": "failed",
+            "timeout": "timed_out",
+            "cancel": "cancelled",
+        }.get(end)
+
+
+@PROC
+async def test_a_job_that_forks_all_the_time_is_ended(lab: Lab) -> None:
+    nap = naps()
+    await lab.run(
+        f"while true; do (setsid sh -c 'trap \"\" TERM; sleep {nap}' &) ; sleep 0.002; done",
+        timeout_seconds=0.7,
+    )
+    assert sleeping(nap) == set()
+
+
+async def test_processes_have_the_grace_to_end_in_order(lab: Lab) -> None:
+    with_limits(lab, grace_seconds=20.0)
+    stop = asyncio.Event()
+    script = "trap 'echo tidying up; exit 0' TERM\necho begun\nwhile true; do sleep 0.02; done"
+    running = asyncio.ensure_future(lab.run(script, stop=stop))
+    await until(lambda: "begun" in lab.text)
+    stop.set()
+    assert (await running).state is JobState.CANCELLED
+    assert "tidying up" in lab.text
+
+
+async def test_who_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None:
+    nap = naps()
+    outcome = await lab.run(f"trap '' TERM\nsleep {nap}\nsleep {nap}", timeout_seconds=0.3)
+    assert outcome.state is JobState.TIMED_OUT
+    assert sleeping(nap) == set()
+
+
+@PROC
+async def test_when_the_orchestrator_is_killed_its_jobs_die_and_are_swept_up(
+    tmp_path: Path, repository: Repository
+) -> None:
+    nap, work = naps(), tmp_path / "work"
+    sha = repository.commit({"x": "y"})
+    script = f"(env -i setsid sleep {nap} &)\necho begun\nsleep {nap}"
+    peer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
+        *(str(work), repository.url, sha, script),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert peer.stdout is not None
+    while b"begun" not in await peer.stdout.readline():
+        pass
+    await until(lambda: len(sleeping(nap)) == 2)
+    peer.kill()
+    await peer.wait()
+    await until(lambda: not sleeping(nap))
+    assert len(list(work.iterdir())) == 2
+    async with open_workspaces(work) as workspaces:
+        assert {path.name.removesuffix(".lock") for path in work.iterdir()} == {workspaces.directory.name}
+    assert list(work.iterdir()) == []
+
+
+# -- nothing lies --------------------------------------------------------------------------------------------------
+
+
+@PROC
+@pytest.mark.parametrize("number", ["KILL", "ABRT"])
+async def test_a_job_that_kills_its_supervisor_has_failed_and_is_gone(lab: Lab, number: str) -> None:
+    nap = naps()
+    outcome = await lab.run(f"setsid sleep {nap} &\nsleep {nap} &\nkill -{number} $PPID\nsleep {nap}")
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
+    assert "supervisor" in outcome.detail
+    assert sleeping(nap) == set()
+
+
+@PROC
+async def test_a_job_that_stops_its_supervisor_times_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SLACK_SECONDS", 0.3)
+    nap = naps()
+    outcome = await lab.run(f"setsid sleep {nap} &\nkill -STOP $PPID\nsleep {nap}", timeout_seconds=0.5)
+    assert outcome.state is JobState.TIMED_OUT
+    assert sleeping(nap) == set()
+
+
+@PROC
+async def test_a_job_that_stops_its_supervisor_can_be_cancelled(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SLACK_SECONDS", 0.2)
+    nap, stop = naps(), asyncio.Event()
+    running = asyncio.ensure_future(lab.run(f"kill -STOP $PPID\nsleep {nap}", stop=stop))
+    await until(lambda: sleeping(nap))
+    stop.set()
+    assert (await running).state is JobState.CANCELLED
+
+
+async def test_a_job_that_kills_its_own_group_has_failed(lab: Lab) -> None:
+    assert (await lab.run("kill -9 0")).exit_code == 137
+
+
+async def test_words_of_a_verdict_in_the_output_mean_nothing(lab: Lab) -> None:
+    forged = json.dumps({"event": "end", "how": "completed"})
+    outcome = await lab.run(f"echo '{forged}'; echo '{forged}' >&2; exit 5")
+    assert outcome.exit_code == 5
+
+
+@PROC
+async def test_a_forged_verdict_is_never_an_infrastructure_failure(lab: Lab) -> None:
+    for reason in INFRASTRUCTURE:
+        forged = json.dumps({"event": "end", "how": reason, "reason": reason})
+        outcome = await lab.run(
+            f"echo '{forged}' > /proc/$PPID/fd/1 || true\necho '{forged}' > /proc/$PPID/fd/2 || true\n"
+            "kill -9 $PPID; exit 1"
+        )
+        assert outcome.reason not in INFRASTRUCTURE
+
+
+@PROC
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into any process")
+async def test_a_job_cannot_reach_into_its_supervisor(lab: Lab) -> None:
+    await lab.run("ls /proc/$PPID/fd || echo closed")
+    assert lab.text.splitlines()[-1] == "closed"
+
+
+# -- nothing stays behind ------------------------------------------------------------------------------------------
+
+
+async def test_read_only_and_very_deep_directories_are_removed(lab: Lab) -> None:
+    with_limits(lab, path=os.environ["PATH"])
+    outcome = await lab.run(
+        "mkdir -p locked/below && touch locked/below/file && chmod -R a-w locked && chmod 000 locked/below",
+        "python3 -c \"import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\"",
+        "chmod 000 $HOME",
+    )
+    assert outcome.state is JobState.SUCCEEDED
+    assert lab.left() == []
+
+
+async def test_links_out_of_the_workspace_are_not_followed_when_it_is_removed(
+    lab: Lab, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o500)
+    (tmp_path / "file").write_text("kept")
+    await lab.run(f"ln -s {outside} link; ln -s {tmp_path} all; mkdir locked; chmod 0 locked")
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+async def test_a_commit_that_cannot_be_had_is_the_worlds_failure(lab: Lab, tmp_path: Path) -> None:
+    lab.executor = ProcessExecutor(
+        workspaces=lab.workspaces, git=GitPolicy(protocols=("file",), environment={"PATH": str(tmp_path)})
+    )
+    outcome = await lab.run("true")
+    assert (outcome.state, outcome.reason, outcome.step) == (
+        JobState.ERRORED,
+        Reason.CHECKOUT_FAILED,
+        "checkout",
+    )
+    assert "git could not be started" in lab.text
+
+
+async def test_a_commit_that_is_gone_is_not_tried_again(lab: Lab) -> None:
+    lab.sha = "0" * 39 + "1"
+    assert (await lab.run("true")).reason is Reason.COMMIT_NOT_FOUND
+
+
+async def test_without_room_for_a_workspace_the_attempt_is_provisioned_elsewhere(lab: Lab) -> None:
+    nowhere = Workspaces(directory=lab.workspaces.directory / "missing")
+    lab.executor = ProcessExecutor(workspaces=nowhere, git=lab.executor.git)
+    assert (await lab.run("true")).reason is Reason.PROVISION_FAILED
+
+
+async def test_without_a_supervisor_the_executor_has_failed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert (await lab.run("true")).reason is Reason.EXECUTOR_FAILED
+
+
+async def test_a_living_siblings_workspaces_are_left_alone(tmp_path: Path) -> None:
+    async with open_workspaces(tmp_path) as first:
+        marker = first.directory / "marker"
+        marker.touch()
+        async with open_workspaces(tmp_path) as second:
+            assert second.directory != first.directory
+            assert await sweep(tmp_path) == 0
+            assert marker.exists()
+        assert not second.directory.exists()
+
+
+async def test_removing_goes_on_to_its_end_when_cancelled(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(200):
+        (tree / str(number) / "below").mkdir(parents=True)
+    task = asyncio.ensure_future(remove_tree(tree))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert not tree.exists()
