@@ -61,23 +61,23 @@ async def test_a_full_queue_rejects(rabbitmq_vhost: Vhost) -> None:
 async def test_a_message_above_the_servers_limit_is_rejected_not_unknown_for_ever(
     own_rabbitmq_vhost: Vhost,
 ) -> None:
-    server = own_rabbitmq_vhost.server
-    server.ctl(
-        "eval",
-        "application:set_env(rabbit, max_message_size, 1000), persistent_term:erase(max_message_size).",
-    )
+    server, size = own_rabbitmq_vhost.server, 16 * 2**20 + 1
+    if server.major < 4:  # where the limit is 128 MiB
+        server.ctl(
+            "eval",
+            "application:set_env(rabbit, max_message_size, 1000), persistent_term:erase(max_message_size).",
+        )
+        size = 1001
     try:
         async with connected(own_rabbitmq_vhost.url) as broker:
-            large = replace(order(0), body=b"x" * 2000)
-            (outcome,) = await broker.publish([large])
+            (outcome,) = await broker.publish([replace(order(0), body=b"x" * size)])
             assert outcome.status is REJECTED
             assert "larger than" in outcome.detail
             assert statuses(list(await broker.publish([order(1)]))) == [CONFIRMED]
     finally:
-        server.ctl(
-            "eval",
-            "application:set_env(rabbit, max_message_size, 134217728), persistent_term:erase(max_message_size).",
-        )
+        if server.major < 4:
+            again = "application:set_env(rabbit, max_message_size, 134217728), persistent_term:erase(max_message_size)."
+            server.ctl("eval", again)
 
 
 @pytest.mark.parametrize("number", [1, 100], ids=["one", "many"])

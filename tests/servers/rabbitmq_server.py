@@ -99,14 +99,21 @@ class RabbitMQServer(ABC):
     def vhost(self) -> Iterator["Vhost"]:
         """A vhost that nobody else uses, deleted afterwards."""
         vhost = Vhost(server=self, name=f"test-{uuid.uuid4().hex[:12]}")
-        user = urlsplit(self.amqp_url).username or "guest"
-        self.api("PUT", f"vhosts/{vhost.name}", {})
+        self._create_vhost(vhost.name)
         try:
-            everything = {"configure": ".*", "write": ".*", "read": ".*"}
-            self.api("PUT", f"permissions/{vhost.name}/{user}", everything)
             yield vhost
         finally:
             self.api("DELETE", f"vhosts/{vhost.name}")
+
+    def recreate_vhost(self, name: str) -> None:
+        """Delete a vhost with everything in it, and make it again, empty."""
+        self.api("DELETE", f"vhosts/{name}")
+        self._create_vhost(name)
+
+    def _create_vhost(self, name: str) -> None:
+        self.api("PUT", f"vhosts/{name}", {})
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        self.api("PUT", f"permissions/{name}/{urlsplit(self.amqp_url).username or 'guest'}", everything)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,18 +136,19 @@ class RabbitMQBroker:
 
         An object that is now another stops nothing but its own consumer; LinkLost when the broker does not answer.
         """
-        self._mismatches.clear()
+        mismatches: dict[str, TopologyMismatch] = {}
         for topology in self._topologies:
             try:
                 await rabbitmq_declare.declare(wire, topology)
             except TopologyMismatch as mismatch:
-                self._mismatches[mismatch.name] = mismatch
+                mismatches[mismatch.name] = mismatch
                 log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
                     "broker.topology_mismatched",
                     kind=mismatch.kind,
                     name=mismatch.name,
                     detail=mismatch.theirs,
                 )
+        self._mismatches = mismatches
 
 
 def _checked(url: str) -> URL:

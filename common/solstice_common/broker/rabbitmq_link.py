@@ -16,7 +16,7 @@ from solstice_common.errors import BrokerUnavailable
 CONNECT_SECONDS: Final = 10.0
 BACKOFF_BASE_SECONDS: Final = 0.2
 BACKOFF_CAP_SECONDS: Final = 10.0
-STABLE_SECONDS: Final = 10.0
+STABLE_SECONDS: Final = 2.0
 """A connection that lived so long was a good one: the next backoff begins anew."""
 PARTING_SECONDS: Final = 6.0
 

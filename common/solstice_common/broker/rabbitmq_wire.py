@@ -11,14 +11,23 @@ import itertools
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from aiormq.abc import ChannelFrame
 from aiormq.channel import Channel
-from aiormq.connection import Connection, TCPTransportFactory, TLSTransportFactory, TransportFactory
-from aiormq.exceptions import AMQPError
+from aiormq.connection import (
+    Connection,
+    FrameReceiver,
+    ReceivedFrame,
+    TCPTransportFactory,
+    TLSTransportFactory,
+    TransportFactory,
+)
+from aiormq.exceptions import AMQPError, ConnectionClosed
 from pamqp import commands as spec
+from pamqp.base import Frame
 from pamqp.body import ContentBody
+from pamqp.frame import FrameTypes
 from pamqp.header import ContentHeader
 from yarl import URL
 
@@ -163,6 +172,19 @@ class _RememberingTransport(TransportFactory):
             self._writer.transport.abort()
 
 
+class _Outspoken:
+    """Passes on why the broker does not want us; aiormq would only say that it is not the frame it expected."""
+
+    def __init__(self, receiver: FrameReceiver) -> None:
+        self._receiver = receiver
+
+    async def get_frame(self) -> ReceivedFrame:
+        received = await self._receiver.get_frame()
+        if isinstance(received[2], spec.Connection.Close):
+            raise ConnectionClosed(received[2].reply_code, received[2].reply_text)
+        return received
+
+
 class Wire(Connection):
     """One connection; opened by `dial`, closed by `hang_up`."""
 
@@ -210,6 +232,16 @@ class Wire(Connection):
     def abort(self) -> None:
         """Drop the socket, without a word to the broker."""
         self._transport.abort()
+
+    @staticmethod
+    async def _rpc(
+        request: Frame,
+        writer: StreamWriter,
+        frame_receiver: FrameReceiver,
+        wait_response: bool = True,  # noqa: FBT001, FBT002  aiormq's signature
+    ) -> FrameTypes | None:
+        outspoken = cast("FrameReceiver", _Outspoken(frame_receiver))  # asked for get_frame only
+        return await Connection._rpc(request, writer, outspoken, wait_response)  # noqa: SLF001  see the page's top
 
     async def _Connection__handle_connection_blocked(self, frame: spec.Connection.Blocked) -> None:  # noqa: N802  aiormq's private name
         self.blocked = str(frame.reason)

@@ -42,6 +42,16 @@ class TestAiormq:
     def test_a_transport_of_ours_is_asked_for_the_socket(self) -> None:
         assert list(inspect.signature(TransportFactory.create).parameters) == ["self", "url", "kwargs"]
 
+    def test_the_handshake_asks_the_receiver_for_frames_and_nothing_else(self) -> None:
+        handshake = inspect.getsource(Connection._rpc)
+        assert list(inspect.signature(Connection._rpc).parameters) == [
+            "request",
+            "writer",
+            "frame_receiver",
+            "wait_response",
+        ]
+        assert handshake.count("frame_receiver.") == handshake.count("frame_receiver.get_frame()") == 1
+
     def test_a_channel_registers_itself_nowhere_but_in_channels(self) -> None:
         assert "self.channels[channel_number] = channel" in inspect.getsource(Connection.channel)
 
