@@ -75,11 +75,10 @@ JUST_LINES = [
 @pytest.mark.parametrize("line", PROGRAM_LINES)
 def test_command_and_its_flags_exist(line: str) -> None:
     words = shlex.split(line)
-    while "=" in words[0] and words[0].partition("=")[0].isupper():
-        setting = words.pop(0).partition("=")[0]
-        assert setting in help_of(words[0], subcommand(words[1:])) or words[0].isupper() or "=" in words[0]
-    program, arguments = words[0], words[1:]
+    settings = [word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)]
+    program, *arguments = words[len(settings) :]
     text = help_of(program, subcommand(arguments))
+    assert [setting for setting in settings if setting not in text] == []
     for flag in (argument.partition("=")[0] for argument in arguments if argument.startswith("-")):
         assert flag in text, f"{flag} is no flag of {program} {' '.join(subcommand(arguments))}"
 

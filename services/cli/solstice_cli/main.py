@@ -8,7 +8,7 @@ from solstice_common import __version__, commandline
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.enqueue_command import enqueue_command
 
-from solstice_cli import display, logs, reading, steering, topology, up, webhook
+from solstice_cli import display, logs, reading, schema, steering, topology, up, webhook
 from solstice_cli.local import local_broker_url
 
 RUN = "Run it"
@@ -58,6 +58,7 @@ app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("cancel", rich_help_panel=LOOK)(steering.cancel)
 app.command("rerun", rich_help_panel=LOOK)(steering.rerun)
 app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
+app.add_typer(schema.app, name="schema", rich_help_panel=SET_UP)
 app.add_typer(webhook.app, name="webhook", rich_help_panel=SET_UP)
 
 

@@ -1,0 +1,118 @@
+"""Every command: it explains itself, answers in JSON where it answers at all, and says no with the right code."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from solstice_cli import main
+from solstice_cli.main import app
+from solstice_common.schemas import render_schemas
+from typer.testing import CliRunner
+
+
+def commands(group: typer.Typer = app, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for command in group.registered_commands:
+        yield (*prefix, command.name or str(getattr(command.callback, "__name__", "")))
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        yield from commands(inner.typer_instance, (*prefix, str(inner.name)))
+
+
+each_command = pytest.mark.parametrize("command", list(commands()), ids=" ".join)
+
+
+def invoke(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+
+@each_command
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_command_explains_itself(command: tuple[str, ...], flag: str) -> None:
+    result = invoke(*command, flag)
+    assert result.exit_code == 0
+    assert re.search(r"Usage: .*" + " ".join(command), result.output)
+
+
+@each_command
+def test_command_answers_in_json(command: tuple[str, ...]) -> None:
+    assert "--json" in invoke(*command, "--help").output
+
+
+def test_without_a_word_the_commands_are_listed() -> None:
+    assert {command[0] for command in commands()} <= set(re.findall(r"[a-z]+", invoke().output))
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"]], ids=" ".join)
+def test_version_is_told(words: list[str]) -> None:
+    assert re.fullmatch(r"solstice \d+\.\d+\.\d+\n", invoke(*words).output)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_had(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    result = invoke("--show-completion", shell)
+    assert result.exit_code == 0
+    assert "complet" in result.output.lower()
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    assert invoke("frobnicate").exit_code == 2
+
+
+def test_known_trouble_is_one_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["solstice", "webhook", "send", "--source", "manual"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == "error: --source manual is no forge: choose github, forgejo, gitea or gitlab\n"
+
+
+class TestSchema:
+    def test_names_are_listed(self) -> None:
+        assert invoke("schema", "show").output.split() == ["jobrequest.v1", "jobstatus.v1"]
+
+    def test_schema_is_printed_as_it_is_rendered(self) -> None:
+        printed = invoke("schema", "show", "jobrequest.v1").output
+        assert printed.encode() == render_schemas()["jobrequest.v1.json"]
+
+    def test_schemas_are_written(self, tmp_path: Path) -> None:
+        folder = tmp_path / "new"
+        assert invoke("schema", "write", folder).exit_code == 0
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == render_schemas()
+
+    def test_json_holds_all(self) -> None:
+        documents = json.loads(invoke("schema", "show", "--json").output)
+        assert sorted(documents) == ["jobrequest.v1", "jobstatus.v1"]
+
+
+class TestTopology:
+    @pytest.fixture(autouse=True)
+    def _home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SOLSTICE_HOME", str(tmp_path))
+
+    def test_published_names_are_shown(self) -> None:
+        shown = json.loads(invoke("topology", "show", "--json").output)
+        assert [queue["name"] for queue in shown["queues"]] == [
+            "solstice.jobs.v1",
+            "solstice.jobs.v1.dlq",
+            "solstice.statuses.v1",
+            "solstice.statuses.v1.dlq",
+        ]
+
+    def test_classic_has_the_arguments_of_the_first_services_and_no_other(self) -> None:
+        shown = json.loads(invoke("topology", "show", "--json", "--amqp-queue-type", "classic").output)
+        assert shown["queues"][0]["arguments"] == {"x-dead-letter-exchange": "solstice.dlx"}
+
+    def test_declaring_twice_is_the_same_as_once(self) -> None:
+        for _ in range(2):
+            result = invoke("topology", "declare")
+            assert result.exit_code == 0
+            assert "declared 4 exchanges and 4 queues" in result.output
