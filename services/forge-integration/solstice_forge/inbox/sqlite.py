@@ -18,6 +18,8 @@ from solstice_common.sqlite import Database, migrations_of
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery, Pending
 
 SCHEME: Final = "sqlite:///"
+BUSY_SECONDS: Final = 3.0
+"""How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
 DUPLICATE_DELIVERY, DUPLICATE_CONTENT = "duplicate_delivery", "duplicate_content"
 _LOCK_POLL_SECONDS: Final = 1.0
 _PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id = ?"
@@ -34,13 +36,13 @@ class SqliteInbox:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str) -> AsyncIterator["SqliteInbox"]:
+    async def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> AsyncIterator["SqliteInbox"]:
         """The inbox in the file of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
         if not url.startswith(SCHEME) or url == SCHEME:
             raise ConfigurationError(f"FORGE_INBOX_URL {url!r}: must be {SCHEME}FILE")
         path = Path(url.removeprefix(SCHEME))
         migrations = migrations_of("solstice_forge.inbox.migrations")
-        async with Database.open(path, migrations) as database:
+        async with Database.open(path, migrations, busy_seconds=busy_seconds) as database:
             yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
 
     async def keep(self, delivery: NewDelivery) -> Kept:

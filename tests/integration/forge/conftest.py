@@ -1,0 +1,60 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from solstice_forge.service import serve
+from solstice_forge.settings import ForgeSettings
+
+from tests.integration.forge.pushes import SECRET
+
+Running = Callable[[ForgeSettings], AbstractAsyncContextManager[httpx2.AsyncClient]]
+MakeSettings = Callable[..., ForgeSettings]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ForgeSettings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def make_settings(tmp_path: Path) -> MakeSettings:
+    """Settings of a service of this test's own, on the embedded broker and with every forge configured."""
+
+    def make(**given: object) -> ForgeSettings:
+        fields: dict[str, object] = {
+            "forge_port": 0,
+            "forge_inbox_url": f"sqlite:///{tmp_path / 'inbox.db'}",
+            "amqp_url": f"sqlite:///{tmp_path / 'broker.db'}",
+            **{f"{name}_webhook_secret": SECRET for name in ("github", "forgejo", "gitea", "gitlab")},
+            **given,
+        }
+        return ForgeSettings.model_validate(fields)
+
+    return make
+
+
+@pytest.fixture
+def running() -> Running:
+    """Run the service in this process as `solstice up` does; the client's base URL is where it listens."""
+
+    @asynccontextmanager
+    async def run(settings: ForgeSettings) -> AsyncIterator[httpx2.AsyncClient]:
+        stop: asyncio.Event = asyncio.Event()
+        where: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(
+                serve(
+                    settings,
+                    stop=stop,
+                    listening=lambda host, port: where.set_result(f"http://{host}:{port}"),
+                )
+            )
+            async with httpx2.AsyncClient(base_url=await where, timeout=30) as client:
+                yield client
+            stop.set()
+
+    return run
