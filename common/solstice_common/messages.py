@@ -103,7 +103,7 @@ Timestamp = Annotated[
 RepoUrl = Annotated[
     str,
     AfterValidator(_repo_url),
-    Field(min_length=1, max_length=2048, json_schema_extra={"format": "uri", "pattern": _REPO_URL_PATTERN}),
+    Field(min_length=1, max_length=2048, json_schema_extra={"format": "iri", "pattern": _REPO_URL_PATTERN}),
 ]
 CommitSha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 """A full commit id: 40 hexadecimal digits, or 64 in a SHA-256 repository."""
