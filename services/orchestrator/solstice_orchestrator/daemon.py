@@ -166,6 +166,7 @@ async def _opened(settings: OrchestratorSettings) -> AsyncIterator[_Parts]:
         protocols=split(settings.git_protocols),
         timeout_seconds=settings.git_timeout_seconds,
         max_bytes=settings.git_max_mib * MIB,
+        environment=os.environ,
     )
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
@@ -185,6 +186,7 @@ async def _opened(settings: OrchestratorSettings) -> AsyncIterator[_Parts]:
             git=git,
             grace_seconds=settings.stop_grace_seconds,
             max_log_bytes=settings.max_log_mib * MIB,
+            path=settings.job_path,
         )
         app = create_app(
             store=store,

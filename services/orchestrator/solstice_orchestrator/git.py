@@ -103,7 +103,7 @@ class GitPolicy:
     planning_max_bytes: int = 256 * 1024**2
     """The same for the reading of a workflow file; without `--filter` at the server this is a whole commit."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """From the orchestrator's own, PASSED_ON and nothing else."""
+    """The orchestrator's own; PASSED_ON is all that git gets of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

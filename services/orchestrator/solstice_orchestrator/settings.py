@@ -71,6 +71,10 @@ class OrchestratorSettings(BrokerSettings):
         ge=0,
         description="Between SIGTERM and SIGKILL for a job that is cancelled or out of time.",
     )
+    job_path: str = Field(
+        default="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        description="PATH of jobs; nothing else of the orchestrator's surroundings reaches them.",
+    )
     orchestrator_host: str = Field(
         default="127.0.0.1", description="Address to listen on for pages, the API and metrics."
     )
