@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import socket
 from importlib.metadata import version
 
 import aiormq
@@ -12,7 +13,8 @@ from aiormq.connection import Connection, TransportFactory
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
-from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, _Incoming, link_errors
+from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, _Incoming, _RememberingTransport, link_errors
+from yarl import URL
 
 
 class TestAiormq:
@@ -149,3 +151,13 @@ class TestLinkErrors:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_a_socket_that_reached_itself_is_refused() -> None:
+    """Linux connects a socket to its own port when it was bound to that before: what an unlucky reconnect draws."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    transport = _RememberingTransport("amqp")
+    with pytest.raises(ConnectionRefusedError, match="connected to itself"):
+        await transport.create(URL(f"amqp://127.0.0.1:{port}"), local_addr=("127.0.0.1", port))
