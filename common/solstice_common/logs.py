@@ -45,3 +45,5 @@ def configure_logs(form: Format = "auto", level: str = "info") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # What happens to a link to RabbitMQ is told by our own events; aiormq adds a trace to every failed attempt.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
