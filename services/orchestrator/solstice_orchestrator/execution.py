@@ -12,6 +12,7 @@ from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.executors.protocol import Execution, Executor
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_buffer import LogBuffer, patiently
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 
 LOG = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ async def execute(
     chance = rng or random.Random()  # noqa: S311  jitter is no secret
     log = LogBuffer(claim.key, store, clock, chance)
     bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
-    bound.info("attempt.started", job=claim.spec.name, runs_on=claim.spec.runs_on)
+    bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
     execution = Execution(
         job_id=claim.key.job_id, attempt=claim.key.number, spec=claim.spec, request=claim.request
     )
@@ -55,7 +56,7 @@ async def execute(
             tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
             await asyncio.wait([running])
         if log.lost or running.cancelled():
-            bound.warning("attempt.lost", why=log.lost or "stopped")
+            bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
             return
         await _finish(bound, store, claim.key, running.result(), chance)
     except asyncio.CancelledError:
@@ -71,7 +72,7 @@ async def _outcome(executor: Executor, execution: Execution, log: LogBuffer, sto
     try:
         return await executor.run(execution, log.write, stop)
     except Exception as error:
-        LOG.exception("executor.broke", job_id=execution.job_id, attempt=execution.attempt)
+        LOG.exception(LogEvent.EXECUTOR_BROKE, job_id=execution.job_id, attempt=execution.attempt)
         return Outcome(
             state=JobState.ERRORED,
             reason=Reason.EXECUTOR_FAILED,
@@ -89,11 +90,11 @@ async def _finish(
     try:
         kept = await patiently(lambda: store.finish(key, outcome), rng)
     except StoreUnavailable as error:
-        bound.error("attempt.unrecorded", state=outcome.state, reason=outcome.reason, error=str(error))
+        bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error))
         return
     if kept:
         bound.info(
-            "attempt.finished",
+            LogEvent.ATTEMPT_FINISHED,
             state=outcome.state,
             reason=outcome.reason,
             exit_code=outcome.exit_code,
@@ -101,7 +102,7 @@ async def _finish(
             detail=outcome.detail or None,
         )
     else:
-        bound.warning("attempt.lost", why="it was no longer ours when it ended")
+        bound.warning(LogEvent.ATTEMPT_LOST, why="it was no longer ours when it ended")
 
 
 async def _farewell(
@@ -119,6 +120,10 @@ async def _farewell(
         async with asyncio.timeout(FAREWELL_SECONDS):
             if await log.send_rest():
                 kept = await store.finish(key, outcome)
-                bound.info("attempt.handed_back", state=outcome.state, reason=outcome.reason, kept=kept)
+                bound.info(
+                    LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, kept=kept
+                )
     except (TimeoutError, StoreUnavailable) as error:
-        bound.warning("attempt.unrecorded", state=outcome.state, reason=outcome.reason, error=str(error))
+        bound.warning(
+            LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error)
+        )

@@ -14,6 +14,7 @@ from solstice_orchestrator.checkout import fetch_files
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
 
 LOG = structlog.get_logger(__name__)
@@ -78,7 +79,7 @@ async def _claim(
     try:
         claimed = await store.claim_planning(worker_id, held)
     except StoreUnavailable as error:
-        LOG.warning("planning.store_unavailable", error=str(error))
+        LOG.warning(LogEvent.PLANNING_HELD, error=str(error))
     finally:
         for _ in range(held - len(claimed)):
             places.release()
@@ -101,14 +102,14 @@ async def _plan(
         match decision:
             case Planned(jobs=jobs):
                 kept = await store.planned(task, jobs)
-                bound.info("run.planned", jobs=[job.name for job in jobs], kept=kept)
+                bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
                 when_planned()
             case Refused(reason=reason, detail=detail):
                 kept = await store.not_planned(task, reason, detail)
-                bound.info("run.not_planned", reason=reason, detail=detail, kept=kept)
+                bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
     except StoreUnavailable as error:
         # Its planning lease runs out, and somebody plans it again.
-        bound.warning("planning.store_unavailable", error=str(error))
+        bound.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
         with contextlib.suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(5):
@@ -130,7 +131,7 @@ async def decide(
     except CheckoutFailed as error:
         return Refused(reason=error.reason, detail=error.detail[:1000])
     except Exception as error:
-        LOG.exception("planning.broke", request_id=request.request_id)
+        LOG.exception(LogEvent.PLANNING_BROKE, request_id=request.request_id)
         return Refused(reason=Reason.CHECKOUT_FAILED, detail=f"{type(error).__name__}: {error}"[:1000])
     return plan_jobs(request, files, rules)
 

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from solstice_orchestrator.endings import to_its_end
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.supervisor import process_ids, signal_all
 
 LOG = structlog.get_logger(__name__)
@@ -94,7 +95,7 @@ async def sweep(root: Path) -> int:
             _lock_file(directory).unlink(missing_ok=True)
         finally:
             os.close(lock)
-        LOG.info("workspace.swept", directory=str(directory), killed=killed)
+        LOG.info(LogEvent.WORKSPACE_SWEPT, directory=str(directory), killed=killed)
         swept += 1
     return swept
 
@@ -148,7 +149,7 @@ def kill_marked(directory: Path) -> int:
         killed |= marked
         signal_all(marked, signal.SIGKILL)
         if time.monotonic() > patience:
-            LOG.error("workspace.processes_left", directory=str(directory), count=len(marked))
+            LOG.error(LogEvent.PROCESSES_LEFT, directory=str(directory), count=len(marked))
             break
         time.sleep(0.002)
     return len(killed)
@@ -171,7 +172,7 @@ async def _remove_tree(path: Path) -> None:
         return
     await _run("chmod", "-R", "u+rwx", "--", str(path))
     if await _run("rm", "-rf", "--", str(path)) != 0:
-        LOG.error("workspace.left_behind", directory=str(path))
+        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path))
 
 
 async def _run(*argv: str) -> int:

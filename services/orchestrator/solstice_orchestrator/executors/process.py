@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from solstice_orchestrator import supervisor
 from solstice_orchestrator.checkout import check_out
 from solstice_orchestrator.endings import to_its_end
@@ -28,8 +26,6 @@ from solstice_orchestrator.executors.verdict import CANCELLED, Verdict, read_ver
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.workspaces import Workspace, Workspaces, kill_marked
-
-LOG = structlog.get_logger(__name__)
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PIECE_BYTES: Final = 64 * 1024

@@ -1,0 +1,190 @@
+"""Runs become jobs: a real store, real repositories, and planning's loop between them."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator import planning
+from solstice_orchestrator.execution import execute
+from solstice_orchestrator.executors import make_executor
+from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.job_plan import PlanningRules
+from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.planning import run_planning
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import Admitted, RunView
+from solstice_orchestrator.workspaces import open_workspaces
+
+from tests.builders import job_request
+from tests.repositories import Repository
+
+WORKFLOW = """
+job "lint" { step run="test -f hello" }
+job "test" runs-on="big" { needs "lint"; step run="cat hello" }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    store: JobStore
+    repository: Repository
+    scratch: Path
+
+    def commit(self, files: Mapping[str, str], **changes: Any) -> JobRequestV1:
+        sha = self.repository.commit(files)
+        return job_request(**{"repo_url": self.repository.url, "commit_sha": sha, **changes})
+
+    async def admit(self, request: JobRequestV1) -> str:
+        (admission,) = await self.store.admit([request])
+        assert isinstance(admission, Admitted)
+        return admission.run_id
+
+    async def planned(self, run_id: str) -> RunView:
+        """The run, once it is planned or never will be."""
+        async with asyncio.timeout(30), self.store.changes() as changed:
+            while True:
+                changed.clear()
+                run = await self.store.run(run_id)
+                assert run is not None
+                if run.state is not RunState.PLANNING:
+                    return run
+                await changed.wait()
+
+    @asynccontextmanager
+    async def planning(self, **changes: Any) -> AsyncIterator[None]:
+        """Planning's loop, running."""
+        arguments: dict[str, Any] = {
+            "store": self.store,
+            "worker_id": "here",
+            "git": GitPolicy(protocols=("file",)),
+            "scratch": self.scratch,
+            "rules": PlanningRules(),
+            **changes,
+        }
+        loop = asyncio.ensure_future(run_planning(**arguments))
+        try:
+            yield
+        finally:
+            loop.cancel()
+            await asyncio.wait([loop])
+            assert loop.cancelled()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr(planning, "LAG_SECONDS", (0.01, 0.01))
+    async with open_store(f"sqlite:///{tmp_path}/store.sqlite3", rng=random.Random(7)) as store:
+        yield Scene(store=store, repository=Repository(tmp_path / "repository"), scratch=tmp_path / "scratch")
+
+
+async def test_a_run_becomes_the_jobs_of_its_workflow(scene: Scene) -> None:
+    request = scene.commit({".solstice/workflow.kdl": WORKFLOW, "hello": "x"}, priority="high")
+    async with scene.planning():
+        run_id = await scene.admit(request)
+        assert (await scene.planned(run_id)).state is RunState.WAITING
+    jobs = await scene.store.jobs(run_id=run_id, limit=10)
+    assert [(job.name, job.state, job.runs_on, job.needs, job.priority.value) for job in jobs] == [
+        ("lint", JobState.WAITING, "linux", (), "high"),
+        ("test", JobState.BLOCKED, "big", ("lint",), "high"),
+    ]
+
+
+async def test_runs_that_waited_before_planning_began_are_planned(scene: Scene) -> None:
+    runs = [await scene.admit(scene.commit({".solstice/job.sh": f"echo {n}"})) for n in range(5)]
+    async with scene.planning(concurrency=2):
+        for run_id in runs:
+            assert (await scene.planned(run_id)).state is RunState.WAITING
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "words"),
+    [
+        (
+            {".solstice/workflow.kdl": 'job "a" {\n  step\n}'},
+            {},
+            "workflow.kdl: line 2, column 3: a step needs",
+        ),
+        ({"README": "x"}, {}, "neither .solstice/workflow.kdl nor .solstice/job.sh"),
+        ({"README": "x"}, {"workflow_path": "ci.kdl"}, "no file ci.kdl"),
+        ({"README": "x"}, {"commit_sha": "1" * 40}, "is not (or no longer) in"),
+        ({"README": "x"}, {"repo_url": "https://forge.example/x/y"}, "GIT_PROTOCOLS allows file"),
+        ({".solstice/job.sh": "x"}, {"trusted": False}, "UNTRUSTED_RUNS"),
+    ],
+    ids=["bad workflow", "no workflow", "no such path", "no such commit", "protocol", "a stranger's"],
+)
+async def test_what_never_can_be_planned_ends_its_run_with_a_reason(
+    scene: Scene, files: Mapping[str, str], changes: Mapping[str, str], words: str
+) -> None:
+    async with scene.planning():
+        run = await scene.planned(await scene.admit(scene.commit(files, **changes)))
+    assert run.state is RunState.ERRORED
+    assert words in run.detail
+
+
+async def test_a_commit_that_appears_a_little_later_is_planned(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A forge may tell of a push before its last replica has it.
+    monkeypatch.setattr(planning, "LAG_SECONDS", (0.2,) * 100)
+    request = scene.commit({".solstice/job.sh": "x"})
+    objects = scene.repository.path / ".git"
+    hidden = scene.repository.path / "hidden"
+    objects.rename(hidden)
+    scene.repository.git("init", "--quiet")
+    empty = scene.repository.path / ".git"
+    async with scene.planning():
+        run_id = await scene.admit(request)
+        looked = scene.scratch
+        async with asyncio.timeout(20):
+            while not (looked.exists() and list(looked.iterdir())):  # noqa: ASYNC110  git rings no bell
+                await asyncio.sleep(0.01)
+        empty.rename(scene.repository.path / "empty")
+        hidden.rename(objects)
+        assert (await scene.planned(run_id)).state is RunState.WAITING
+
+
+async def test_a_run_whose_planning_is_cut_short_is_handed_back(scene: Scene) -> None:
+    stranger = asyncio.Event()
+
+    async def never_answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stranger.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        request = scene.commit({}, repo_url=f"http://127.0.0.1:{port}/harbour")
+        async with scene.planning(git=GitPolicy(protocols=("http",))):
+            run_id = await scene.admit(request)
+            await stranger.wait()
+    run = await scene.store.run(run_id)
+    assert run is not None
+    assert run.state is RunState.PLANNING
+    (task,) = await scene.store.claim_planning("another", 5)
+    assert task.run_id == run_id
+
+
+async def test_a_commit_goes_from_request_to_log_and_result(scene: Scene, tmp_path: Path) -> None:
+    request = scene.commit({".solstice/workflow.kdl": WORKFLOW, "hello": "hello from the commit\n"})
+    async with scene.planning(), open_workspaces(tmp_path / "work") as workspaces:
+        executor = make_executor("process", workspaces=workspaces, git=GitPolicy(protocols=("file",)))
+        run_id = await scene.admit(request)
+        await scene.planned(run_id)
+        for _ in range(2):
+            (claim,) = await scene.store.claim("here", {"linux": 1, "big": 1}, 5)
+            await execute(claim, store=scene.store, executor=executor, stop=asyncio.Event())
+    run = await scene.store.run(run_id)
+    assert run is not None
+    assert run.state is RunState.SUCCEEDED
+    test = (await scene.store.jobs(run_id=run_id, limit=5))[1]
+    page = await scene.store.log(test.job_id)
+    assert page is not None
+    assert b"".join(chunk.data for chunk in page.chunks).endswith(b"$ step 1\nhello from the commit\n")
