@@ -32,15 +32,17 @@ def signed(body: bytes, *, delivery_id: str = "d-1") -> dict[str, str]:
     return sign(Origin.FORGEJO, SECRET, event="push", body=body, delivery_id=delivery_id, now=0)
 
 
-async def received(broker: Broker, settings: BrokerSettings, count: int) -> list[JobRequestV1]:
-    """The next `count` requests in the queue, in order, acked."""
+async def received(
+    broker: Broker, settings: BrokerSettings, count: int, *, distinct: bool = False
+) -> list[JobRequestV1]:
+    """The next `count` requests in the queue, in order, acked; copies count for nothing when `distinct`."""
     route = jobs_route(settings)
     requests: list[JobRequestV1] = []
     async with asyncio.timeout(60):
         await broker.ready(60)
         await broker.declare(route.topology(QueueType(settings.amqp_queue_type)))
         async with broker.consume(route.queue, prefetch=count) as consumer:
-            while len(requests) < count:
+            while len({one.request_id for one in requests} if distinct else requests) < count:
                 batch = await consumer.batch()
                 requests += [JobRequestV1.decode(one.body) for one in batch]
                 await consumer.settle([(one, Ack()) for one in batch])
