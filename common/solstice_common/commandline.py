@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 from pydantic import SecretStr, ValidationError
@@ -48,7 +48,7 @@ def with_settings(model: type[S]) -> Callable[[Callable[..., None]], Callable[..
     A flag that is given wins over the environment; a wrong value of either is a ConfigurationError that names it.
     A secret has no flag: everybody on the machine can read the arguments of a running command.
     """
-    flagged = {name: field for name, field in model.model_fields.items() if field.annotation is not SecretStr}
+    flagged = {name: field for name, field in model.model_fields.items() if not _is_secret(field)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -105,6 +105,10 @@ def _exit_code(error: SolsticeError) -> Exit:
             return Exit.FAILED
 
 
+def _is_secret(field: FieldInfo) -> bool:
+    return SecretStr in {field.annotation, *get_args(field.annotation)}
+
+
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     shown = field.get_default(call_default_factory=True, validated_data={})
     flag = name.replace("_", "-")
@@ -112,7 +116,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     option = typer.Option(
         f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
         help=f"{field.description} ({name.upper()})",
-        show_default=str(shown) if shown not in {None, ""} else False,
+        show_default=str(shown) if shown not in (None, "") else False,
         rich_help_panel=SETTINGS_PANEL,
         metavar=None if is_switch else "VALUE",
     )

@@ -28,13 +28,28 @@ class BrokerSettings(SolsticeSettings):
         description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
     )
     amqp_exchange: str = Field(
-        default="solstice.jobs", description="Exchange that job requests are published to."
+        default="solstice.jobs",
+        min_length=1,
+        max_length=255,
+        description="Exchange that job requests are published to.",
     )
-    amqp_queue: str = Field(default="solstice.jobs.v1", description="Queue that orchestrators consume.")
-    amqp_routing_key: str = Field(default="jobrequest.v1", description="Routing key of job requests.")
-    amqp_dlx: str = Field(default="solstice.dlx", description="Exchange for refused job requests.")
+    amqp_queue: str = Field(
+        default="solstice.jobs.v1",
+        min_length=1,
+        max_length=255,
+        description="Queue that orchestrators consume.",
+    )
+    amqp_routing_key: str = Field(
+        default="jobrequest.v1", min_length=1, max_length=255, description="Routing key of job requests."
+    )
+    amqp_dlx: str = Field(
+        default="solstice.dlx", min_length=1, max_length=255, description="Exchange for refused job requests."
+    )
     amqp_dlq: str = Field(
-        default="solstice.jobs.v1.dlq", description="Queue that keeps refused job requests."
+        default="solstice.jobs.v1.dlq",
+        min_length=1,
+        max_length=255,
+        description="Queue that keeps refused job requests.",
     )
     amqp_prefetch: int = Field(
         default=64, ge=1, le=65535, description="Unacknowledged deliveries per consumer."

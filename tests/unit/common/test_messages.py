@@ -134,6 +134,15 @@ class TestRepoUrl:
         assert error.reason == "invalid_field"
         assert error.detail.startswith(f"{field}: ")
 
+    def test_the_pattern_of_the_json_schema_agrees_as_far_as_a_pattern_can(self) -> None:
+        pattern = re.compile(JobRequestV1.model_json_schema()["properties"]["repo_url"]["pattern"])
+        beyond = {"nul", "delete", "right-to-left override", "encoded line feed", "encoded nul", "two hosts",
+                  "port of letters", "port too high", "port 0", "half an IPv6 address", "too long"}  # fmt: skip
+        assert [url for url in GOOD_URLS if not pattern.search(url)] == []
+        passed = {name for name, url in BAD_URLS.items() if pattern.search(url)}
+        # Python's `$` also stands before a last line feed; that of the JSON Schema does not.
+        assert passed - {"trailing line feed"} <= beyond
+
     @pytest.mark.parametrize(
         "url", ["https://heron:secret@forge.example/x", "ssh://git:secret@forge.example/x"]
     )

@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+from solstice_common.commandline import load_settings
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import BrokerSettings, ClientSettings, state_directory
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in (*BrokerSettings.model_fields, *ClientSettings.model_fields):
+        monkeypatch.delenv(field.upper(), raising=False)
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    assert BrokerSettings().model_dump() == {
+        "amqp_url": "amqp://127.0.0.1:5672/%2f",
+        "amqp_exchange": "solstice.jobs",
+        "amqp_queue": "solstice.jobs.v1",
+        "amqp_routing_key": "jobrequest.v1",
+        "amqp_dlx": "solstice.dlx",
+        "amqp_dlq": "solstice.jobs.v1.dlq",
+        "amqp_prefetch": 64,
+        "amqp_queue_type": "quorum",
+    }
+
+
+@pytest.mark.parametrize("model", [BrokerSettings, ClientSettings])
+def test_every_setting_has_a_description_for_help_and_docs(model: type[BrokerSettings]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("AMQP_URL", "http://127.0.0.1", "amqp://"),
+        ("AMQP_URL", "", "amqp://"),
+        ("AMQP_PREFETCH", "0", "greater than or equal to 1"),
+        ("AMQP_PREFETCH", "65536", "less than or equal to 65535"),
+        ("AMQP_PREFETCH", "many", "integer"),
+        ("AMQP_QUEUE_TYPE", "stream", "'quorum' or 'classic'"),
+        ("AMQP_QUEUE", "", "at least 1 character"),
+        ("AMQP_EXCHANGE", "", "at least 1 character"),
+        ("AMQP_DLQ", "x" * 256, "at most 255 characters"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings(BrokerSettings)
+    assert str(raised.value).startswith(f"{name}: ")
+    assert says in str(raised.value)
+
+
+def test_all_wrong_values_are_told_at_once_and_none_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMQP_URL", "http://heron:secret@127.0.0.1")
+    monkeypatch.setenv("AMQP_PREFETCH", "0")
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings(BrokerSettings)
+    assert "AMQP_URL: " in str(raised.value)
+    assert "AMQP_PREFETCH: " in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMQP_PREFETCH", "10")
+    assert load_settings(BrokerSettings).amqp_prefetch == 10
+    assert load_settings(BrokerSettings, amqp_prefetch="20").amqp_prefetch == 20
+
+
+def test_other_variables_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMQP_SOMETHING_ELSE", "x")
+    assert load_settings(BrokerSettings) == BrokerSettings()
+
+
+def test_the_client_finds_its_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOLSTICE_URL", "https://ci.example/")
+    assert load_settings(ClientSettings).solstice_url == "https://ci.example"
+    monkeypatch.setenv("SOLSTICE_URL", "ci.example")
+    with pytest.raises(ConfigurationError, match="SOLSTICE_URL: must start with http"):
+        load_settings(ClientSettings)
+
+
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({"SOLSTICE_HOME": "/srv/ci", "XDG_STATE_HOME": "/state"}, Path("/srv/ci")),
+        ({"XDG_STATE_HOME": "/state"}, Path("/state/solstice-ci")),
+        ({"HOME": "/home/heron"}, Path("/home/heron/.local/state/solstice-ci")),
+        ({"HOME": "/home/heron", "SOLSTICE_HOME": "", "XDG_STATE_HOME": ""}, Path("/home/heron/.local/state/solstice-ci")),
+    ],
+    ids=["SOLSTICE_HOME", "XDG_STATE_HOME", "home", "empty is unset"],
+)  # fmt: skip
+def test_the_state_directory(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], directory: Path
+) -> None:
+    for name in ("SOLSTICE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert state_directory() == directory
