@@ -57,13 +57,14 @@ def main(directory: str, *command: str) -> int:
         signal.signal(ignored, lambda *_: None)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     watched = os.pidfd_open(server.pid)
-    last = b""
+    last, orphaned = b"", False
     while True:
         ready, _, _ = select.select([0, watched], [], [])
         if watched in ready:
             break
         word = os.read(0, 64).strip()
         if not word:
+            orphaned = not last
             break
         last = word
     if last == b"stop":
@@ -75,7 +76,7 @@ def main(directory: str, *command: str) -> int:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
         reap()
-    if not last:
+    if orphaned:
         shutil.rmtree(directory, ignore_errors=True)
     return 0
 

@@ -1,11 +1,15 @@
-"""The RabbitMQ that the tests run against; see `default_rabbitmq` for where it comes from."""
+"""The RabbitMQ that the tests run against; `own_rabbitmq` says where it comes from."""
 
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+import httpx2
 
 from tests.servers import rabbitmq_4
 from tests.servers.apt import apt_can_install, apt_install
@@ -58,6 +62,7 @@ class ForeignRabbitMQ(RabbitMQServer):
         """It was there before us and stays."""
 
 
+@cache
 def flavours() -> tuple[Sequence[str], str | None]:
     """Which RabbitMQs the tests run on, and why the newer one is not among them, where it is not."""
     if _default_is_4():
@@ -113,8 +118,11 @@ def _default_is_4() -> bool:
     """Whether the default server will be a 4.x, as far as can be told without starting or installing it."""
     if os.environ.get(URL_VARIABLE):
         server = ForeignRabbitMQ(os.environ[URL_VARIABLE])
-        server.start()
-        return server.major >= 4
+        # Whether it answers is for the tests to find out; the header must not fail for it.
+        with suppress(httpx2.HTTPError, OSError, RuntimeError):
+            server.start()
+            return server.major >= 4
+        return False
     if docker_answers():
         return True
     found = _installed()

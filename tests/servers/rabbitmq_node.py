@@ -79,7 +79,7 @@ class RabbitMQNode(RabbitMQServer):
 
     def __init__(self, installation: Installation, *, settings: Mapping[str, str] | None = None) -> None:
         self._installation = installation
-        self._directory = Path(tempfile.mkdtemp(prefix="solstice-rabbitmq-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="solstice-rabbitmq-"))
         self._amqp, self._management, self._distribution, self._epmd = free_ports(4)
         self._keeper: subprocess.Popen[bytes] | None = None
         super().__init__(
@@ -88,20 +88,20 @@ class RabbitMQNode(RabbitMQServer):
             management_url=f"http://guest:guest@127.0.0.1:{self._management}",
         )
         for folder in ("home", "data", "log"):
-            (self._directory / folder).mkdir()
+            (self.directory / folder).mkdir()
         configuration = _CONFIGURATION.format(amqp=self._amqp, management=self._management)
         extra = "".join(f"{key} = {value}\n" for key, value in (settings or {}).items())
-        (self._directory / "rabbitmq.conf").write_text(configuration + extra)
-        (self._directory / "empty").touch()
-        (self._directory / "enabled_plugins").write_text("[rabbitmq_management].\n")
-        installation.give(self._directory)
+        (self.directory / "rabbitmq.conf").write_text(configuration + extra)
+        (self.directory / "empty").touch()
+        (self.directory / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        installation.give(self.directory)
 
     def start(self) -> None:
         """Start the node and return when both its AMQP and its management port answer."""
-        command = self._installation.command(self._directory, "rabbitmq-server")
-        with (self._directory / "output").open("ab") as output:
+        command = self._installation.command(self.directory, "rabbitmq-server")
+        with (self.directory / "output").open("ab") as output:
             self._keeper = subprocess.Popen(
-                [sys.executable, keeper.__file__, str(self._directory), *command],
+                [sys.executable, keeper.__file__, str(self.directory), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -126,7 +126,7 @@ class RabbitMQNode(RabbitMQServer):
     def ctl(self, *arguments: str) -> str:
         """What `rabbitmqctl ARGUMENTS` prints."""
         ran = subprocess.run(
-            self._installation.command(self._directory, "rabbitmqctl", *arguments),
+            self._installation.command(self.directory, "rabbitmqctl", *arguments),
             env=self._environment(),
             cwd="/",
             capture_output=True,
@@ -140,7 +140,7 @@ class RabbitMQNode(RabbitMQServer):
     def close(self) -> None:
         """Stop the node and remove everything it wrote."""
         self.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def _end(self, last_word: bytes) -> None:
         if self._keeper is None or self._keeper.stdin is None:
@@ -161,7 +161,7 @@ class RabbitMQNode(RabbitMQServer):
         return self.amqp_answers()
 
     def _environment(self) -> dict[str, str]:
-        here = self._installation.seen(self._directory)
+        here = self._installation.seen(self.directory)
         return {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
@@ -184,5 +184,5 @@ class RabbitMQNode(RabbitMQServer):
         }
 
     def _last_words(self) -> str:
-        texts = [self._directory / "output", *sorted((self._directory / "log").glob("*.log"))]
+        texts = [self.directory / "output", *sorted((self.directory / "log").glob("*.log"))]
         return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())
