@@ -108,6 +108,8 @@ BROKEN: dict[str, tuple[str, int, int, str]] = {
     "position behind a byte order mark": ("\ufeffa {", 1, 3, "'{' is never closed"),
     "lines after CR LF": ("a\r\nb\r\nc =", 3, 3, "a value is expected"),
     "nested too deep": ("a {" * 40, 1, 100, "nested 32 deep"),
+    "too many nodes": ("a\n" * 20_001, 20_001, 1, "20000 nodes and values"),
+    "too many values": ("a" + " 1" * 20_000, 1, 40_001, "20000 nodes and values"),
 }
 
 
@@ -121,6 +123,8 @@ def test_a_broken_document_is_told_where_and_what(text: str, line: int, column: 
 
 STRICTER_THAN_CKDL = {
     "nested too deep",
+    "too many nodes",
+    "too many values",
     "endless number",
     "empty code point",
     "slashdash twice",

@@ -1,8 +1,8 @@
 """Our own reading of KDL 2, by the grammar of kdl.dev/spec (2.0.0), which knows where everything stands.
 
 Where the specification and ckdl differ, the stricter reading is taken: white space before `{` after a word and before
-`/-`, no line break within a type. Limits of our own: nesting of 32, numbers of 64 characters, no vertical tab (the two
-disagree whether it is a line break).
+`/-`, no line break within a type. Limits of our own: nesting of 32, numbers of 64 characters, 20,000 nodes and values, no
+vertical tab (the two disagree whether it is a line break).
 """
 
 import re
@@ -17,6 +17,8 @@ from solstice_orchestrator.kdl.strings import NEWLINE, SPACE, Misread, read_stri
 
 MAX_DEPTH: Final = 32
 MAX_NUMBER_LENGTH: Final = 64
+MAX_PARTS: Final = 20_000
+"""Nodes, arguments and properties together: what is read in well under a second."""
 
 
 def scan(text: str) -> tuple[Node, ...]:
@@ -71,6 +73,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self._parts = 0
         self._line_starts = [0, *(match.end() for match in _EDITOR_LINE.finditer(text))]
 
     def position(self, offset: int) -> Position:
@@ -285,6 +288,11 @@ class _Scanner:
         self._comment_space()
         return name
 
+    def _count(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise self.problem(self.at, f"a document may hold {MAX_PARTS} nodes and values, no more")
+
     def _text_value(self, what: str) -> str:
         start = self.at
         value = self._scalar(what)
@@ -293,6 +301,7 @@ class _Scanner:
         return value
 
     def _scalar(self, what: str) -> Scalar:
+        self._count()
         start = self.at
         if _RAW_1.match(self.text, start):
             raise self.problem(start, 'r"..." is a raw string of KDL 1; in KDL 2 write #"..."#')
