@@ -7,6 +7,7 @@ from typing import Final
 
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.errors import first_of
+from solstice_common.terminal import HarmlessText
 
 Write = Callable[[str], None]
 
@@ -14,13 +15,23 @@ NEVER_RAN: Final = frozenset({"blocked", "waiting", "backoff", "approval", "skip
 
 
 async def follow_job(
-    api: OrchestratorClient, job_id: str, write: Write, *, attempt: int | None = None
+    api: OrchestratorClient,
+    job_id: str,
+    write: Write,
+    *,
+    attempt: int | None = None,
+    terminal: bool = False,
 ) -> Document:
-    """Write a job's log as it comes; return the data of its `end` (`state`, `reason`, `exit_code`)."""
+    """Write a job's log as it comes; return the data of its `end` (`state`, `reason`, `exit_code`).
+
+    With `terminal`, only what may be shown on one: colours, and no other command to it.
+    """
+    harmless = HarmlessText() if terminal else None
     async with aclosing(api.log_events(job_id, attempt=attempt)) as events:
         async for event in events:
             if event.name == "chunk":
-                write(str(event.data["text"]))
+                text = str(event.data["text"])
+                write(harmless.feed(text) if harmless else text)
             elif event.name == "end":
                 return event.data
     return {}
@@ -33,11 +44,12 @@ async def follow_run(
     *,
     changed: Callable[[Document], None] | None = None,
     label: Callable[[str], str] = "{} | ".format,
+    terminal: bool = False,
 ) -> Document:
     """Wait for the end of a run; return it with its jobs.
 
     `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs.
-    `changed` hears of the run with its jobs whenever something changed.
+    With `terminal`, only what may be shown on one. `changed` hears of the run with its jobs whenever something changed.
     """
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
@@ -50,7 +62,9 @@ async def follow_run(
                 for job in jobs:
                     if write and job["job_id"] not in following and job["state"] not in NEVER_RAN:
                         following.add(job["job_id"])
-                        lines = LineWriter(write, label(job["name"]) if len(jobs) > 1 else "")
+                        lines = LineWriter(
+                            write, label(job["name"]) if len(jobs) > 1 else "", terminal=terminal
+                        )
                         tasks.create_task(
                             _follow_lines(api, job["job_id"], lines), name=f"follow:{job['name']}"
                         )
@@ -65,15 +79,21 @@ async def _follow_lines(api: OrchestratorClient, job_id: str, lines: "LineWriter
 
 
 class LineWriter:
-    """Passes whole lines on, each behind a label, so that several logs can share a terminal."""
+    """Passes whole lines on, each behind a label, so that several logs can share one output.
 
-    def __init__(self, write: Write, label: str) -> None:
+    For a terminal, with what only colours and does not command it.
+    """
+
+    def __init__(self, write: Write, label: str, *, terminal: bool = False) -> None:
         self._write = write
         self._label = label
         self._rest = ""
+        self._harmless = HarmlessText() if terminal else None
 
     def write(self, text: str) -> None:
         """Take a piece of log; what has no end of line yet is kept."""
+        if self._harmless:
+            text = self._harmless.feed(text)
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._write(f"{self._label}{line}\n")

@@ -95,7 +95,9 @@ async def _line(stops: Stops, folder: Path, checkout: Path) -> Document:
                 await asyncio.sleep(0.05)
         stops.console.print()
         async with stops.stop("its jobs succeeded", limit_seconds=60):
-            run = await follow_run(api, run["run_id"], _write_log, label="     {:>8} │ ".format)
+            run = await follow_run(
+                api, run["run_id"], _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()
+            )
             stops.console.print()
             if run["state"] != "succeeded":
                 ends = ", ".join(f"{job['name']} {job['state']}" for job in run["jobs"])

@@ -66,10 +66,10 @@ def logs(
 
 async def _follow(api: OrchestratorClient, kind: str, document: Document, attempt: int | None) -> Exit:
     if kind == "run":
-        end = await follow_run(api, document["run_id"], _write, label=_label)
+        end = await follow_run(api, document["run_id"], _write, label=_label, terminal=sys.stdout.isatty())
         name = f"run {document['run_id']}"
     else:
-        end = await follow_job(api, document["job_id"], _write, attempt=attempt)
+        end = await follow_job(api, document["job_id"], _write, attempt=attempt, terminal=sys.stdout.isatty())
         name = document["name"]
     typer.echo(f"{name} {end['state']}", err=True)
     return Exit.OK if end["state"] == "succeeded" else Exit.FAILED
@@ -83,7 +83,7 @@ async def _print_log(
         async for event in api.log_events(job["job_id"], attempt=attempt):
             _write_json({"event": event.name, "job_id": job["job_id"], **event.data})
         return
-    lines, after = LineWriter(_write, label), 0
+    lines, after = LineWriter(_write, label, terminal=sys.stdout.isatty()), 0
     while True:
         page = await api.log(job["job_id"], attempt=attempt, after=after, limit=PAGE)
         for chunk in page["chunks"]:

@@ -10,6 +10,7 @@ from typing import Annotated
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 from solstice_common.api_client import FINAL_STATES, Document, OrchestratorClient
 from solstice_common.broker import Published, PublishStatus
@@ -108,7 +109,8 @@ class _Watch:
         self._console = Console(stderr=True)
 
     def say(self, text: str) -> None:
-        typer.echo(text, err=True)
+        """A line of our own, beside the progress that may be shown."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     async def to_the_end(self, url: str) -> Document:
         """Wait until the run has ended; returns it with its jobs."""
@@ -120,7 +122,11 @@ class _Watch:
                 if self._follow:
                     self._status.stop()
                 return await follow_run(
-                    api, run["run_id"], self._write if self._follow else None, changed=self._changed
+                    api,
+                    run["run_id"],
+                    self._write if self._follow else None,
+                    changed=self._changed,
+                    terminal=self._out.isatty(),
                 )
 
     async def _admission(self, api: OrchestratorClient) -> Document:
@@ -138,9 +144,8 @@ class _Watch:
             jobs = run.get("jobs", [])
             ended = sum(job["state"] in FINAL_STATES for job in jobs)
             running = ", ".join(job["name"] for job in jobs if job["state"] == "running")
-            self._status.update(
-                f"{run['state']}: {ended} of {len(jobs)} jobs ended" + f"  {running}".rstrip()
-            )
+            now = f", running: {running}" if running else ""
+            self._status.update(escape(f"{run['state']}: {ended} of {len(jobs)} jobs ended{now}"))
 
 
 def _wait(watch: _Watch, settings: EnqueueSettings, timeout_seconds: float | None) -> Document:

@@ -193,6 +193,18 @@ async def test_trouble_while_following_a_run_is_one_plain_error() -> None:
             await follow_run(api, RUN, unheard)
 
 
+async def test_a_terminal_gets_colours_and_no_commands() -> None:
+    nasty = stream(chunk(1, "\\u001b[32mgreen\\u001b[0m\\u001b]0;ti"), chunk(2, "tle\\u0007\\u001b[2J."), END)
+    for terminal, shown in (
+        (True, "\x1b[32mgreen\x1b[0m."),
+        (False, "\x1b[32mgreen\x1b[0m\x1b]0;title\x07\x1b[2J."),
+    ):
+        written: list[str] = []
+        async with served(lambda _path, _headers: nasty) as port, client(port) as api:
+            await follow_job(api, JOB, written.append, terminal=terminal)
+        assert "".join(written) == shown
+
+
 def test_line_without_an_end_is_not_lost() -> None:
     written: list[str] = []
     lines = LineWriter(written.append, "lint | ")

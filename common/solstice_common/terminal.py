@@ -1,0 +1,42 @@
+"""What a job printed, made fit for somebody's terminal: its colours stay, everything else that steers a terminal goes.
+
+A log may come from code nobody here trusts; it must not set titles, move the cursor over what stands there, or answer
+for the keyboard. Obeys ECMA-48 for the shape of control sequences. Pure.
+"""
+
+import re
+from typing import Final
+
+MAX_HELD: Final = 4096
+"""How long the beginning of a sequence is waited for; nothing honest is longer."""
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
+_CONTROL: Final = re.compile(
+    r"""
+      \x1b\[[0-?]*[ -/]*[@-~]                   # control sequences, colours among them
+    | \x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)   # titles, links, device control
+    | \x1b[ -/]*[0-~]                           # other escape sequences
+    | [\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]     # single controls, but for tab, line feed and carriage return
+    """,
+    re.VERBOSE,
+)
+_UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)\Z")
+
+
+class HarmlessText:
+    """Takes text in pieces, however cut, and gives back what a terminal may see."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """The next piece; the beginning of a sequence is held back until its end has come."""
+        text, self._held = self._held + text, ""
+        unfinished = _UNFINISHED.search(text, max(0, len(text) - MAX_HELD))
+        if unfinished:
+            text, self._held = text[: unfinished.start()], unfinished.group()
+        return _CONTROL.sub(_colour_only, text)
+
+
+def _colour_only(control: "re.Match[str]") -> str:
+    return control.group() if _COLOUR.fullmatch(control.group()) else ""

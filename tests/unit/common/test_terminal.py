@@ -1,0 +1,58 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from solstice_common.terminal import MAX_HELD, HarmlessText
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\r\n", "plain\ttext\r\n"),
+        ("\x1b[1;32mgreen\x1b[0m", "\x1b[1;32mgreen\x1b[0m"),
+        ("\x1b[38:2::1:2:3mrgb\x1b[m", "\x1b[38:2::1:2:3mrgb\x1b[m"),
+        ("a\x1b[2Jb\x1b[1;1Hc", "abc"),
+        ("\x1b]0;another title\x07text", "text"),
+        ("\x1b]8;;https://evil.example\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bPdevice\x1b\\text", "text"),
+        ("\x1bctext", "text"),
+        ("bell\x07 back\x08 null\x00", "bell back null"),
+        ("\x9b2Jc1", "2Jc1"),
+        ("lone \x1b\n", "lone \n"),
+        ("grüße ✓ 漢", "grüße ✓ 漢"),
+    ],
+    ids=[
+        *("plain", "colour", "rgb", "cursor", "title", "link", "device control", "reset", "controls", "c1"),
+        *("lone escape", "not ascii"),
+    ],
+)
+def test_colours_stay_and_commands_go(text: str, shown: str) -> None:
+    assert HarmlessText().feed(text) == shown
+
+
+pieces = st.lists(
+    st.text(st.sampled_from("\x1b\x1b\x1b[]P\\;:0123m?JHabc \x07\x9b\n\r"), max_size=12), max_size=12
+)
+
+
+@given(pieces)
+def test_nothing_but_colours_steers_the_terminal_however_it_is_cut(cut: list[str]) -> None:
+    harmless = HarmlessText()
+    shown = "".join(harmless.feed(piece) for piece in cut)
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", re.sub(r"\x1b\[[0-9;:]*m", "", shown))
+
+
+@given(pieces)
+def test_cutting_changes_nothing(cut: list[str]) -> None:
+    whole, parts = HarmlessText(), HarmlessText()
+    assert whole.feed("".join(cut)) == "".join(parts.feed(piece) for piece in cut)
+
+
+def test_sequence_without_an_end_is_not_waited_for_for_ever() -> None:
+    harmless = HarmlessText()
+    shown = "".join(
+        harmless.feed(piece) for piece in ["\x1b]0;", *["x" * 100] * (MAX_HELD // 100 + 2), "\nafter\n"]
+    )
+    assert "after" in shown
+    assert "\x1b" not in shown
