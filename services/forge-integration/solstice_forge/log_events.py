@@ -11,7 +11,7 @@ class LogEvent(StrEnum):
     SERVICE_DRAINED = "forge.drained"
     """Stopped in order: pending tells how many requests wait in the inbox for the next start."""
     WEBHOOK_KEPT = "webhook.kept"
-    """Durable: source, delivery_id, event, decision, reason, request_ids, repo_full_name."""
+    """Durable: source, delivery_id, event_name, decision, reason, request_ids, repo_full_name."""
     WEBHOOK_REFUSED = "webhook.refused"
     """Not taken: source, status, reason, detail."""
     WEBHOOK_NOT_KEPT = "webhook.not_kept"
