@@ -75,6 +75,7 @@ async def test_acks_of_a_lost_connection_are_harmless(rabbitmq_vhost: Vhost) -> 
         await consumer.settle([(delivery, Retry(reason="late")) for delivery in stale[4:6]])
         await consumer.settle([(delivery, BAD) for delivery in stale[6:8]])
         await consumer.settle([(delivery, Ack()) for delivery in again[:9]])
+        await broker.ready(WAIT_SECONDS)
         assert proxy.connections == links + 2
         await ready_becomes(broker, ROUTE.dlq, 0)
     async with connected(rabbitmq_vhost.url) as broker:
