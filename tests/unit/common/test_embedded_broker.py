@@ -269,3 +269,31 @@ async def test_an_error_inside_the_block_comes_out_as_it_is(file: Path) -> None:
             broker.consume("q", prefetch=1),
         ):
             raise LookupError("mine")
+
+
+@pytest.mark.parametrize("what", ["publish", "retry", "refuse", "leave"])
+async def test_whatever_makes_a_message_ready_wakes_who_waits_for_it(
+    file: Path, broker: EmbeddedBroker, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "LOOK_SECONDS", 3600)  # nobody finds it by looking
+    async with (
+        EmbeddedBroker.open(f"sqlite:///{file}", name="other") as other,
+        broker.consume(STATUSES.dlq if what == "refuse" else STATUSES.queue, prefetch=1) as consumer,
+        asyncio.timeout(30),
+    ):
+        async with other.consume(STATUSES.queue, prefetch=1) as holder:
+            held = None
+            if what != "publish":
+                await other.publish([message(b"woken")])
+                (held,) = await holder.batch()
+            waiting = asyncio.create_task(consumer.batch())
+            for _ in range(20):  # until it has looked in vain and sleeps
+                await broker.depth(STATUSES.queue)
+            assert not waiting.done()
+            if what == "publish":
+                await other.publish([message(b"woken")])
+            elif held is not None and what != "leave":
+                await holder.settle([(held, Retry(reason="later") if what == "retry" else REFUSE)])
+            if what != "leave":
+                assert [delivery.body for delivery in await waiting] == [b"woken"]
+        assert [delivery.body for delivery in await waiting] == [b"woken"]
