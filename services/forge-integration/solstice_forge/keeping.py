@@ -21,7 +21,7 @@ _SECRET: Final = re.compile(rb'("secret"\s*:\s*)"(?:[^"\\]|\\.)*"')
 def new_delivery(
     source: Source, headers: Mapping[str, str], understood: Understood, received_at: float
 ) -> NewDelivery:
-    """The delivery as the inbox keeps it."""
+    """The delivery as the inbox keeps it: without its body when it asks for nothing, and most deliveries do not."""
     event, wanted = understood.event, understood.wanted
     reason, detail = (
         (event.reason.value, event.detail) if isinstance(event, Ignored) else (kind_of(event), "")
@@ -32,7 +32,7 @@ def new_delivery(
         event_name=understood.event_name,
         received_at=received_at,
         headers={name: value for name, value in headers.items() if _KEPT.fullmatch(name)},
-        body=without_secret(understood.payload),
+        body=b"" if wanted is None else without_secret(understood.payload),
         reason=reason,
         detail=detail,
         content_key=None if wanted is None else wanted.request.idempotency_key,

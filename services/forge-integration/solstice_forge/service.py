@@ -86,7 +86,18 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to whoever owns the process."""
+    """A server that leaves signals to whoever owns the process, and its sockets to nobody."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().serve(sockets)
+        except asyncio.CancelledError:
+            # Uvicorn closes nothing when it is cancelled, and the loop would go on listening to closed sockets.
+            for server in getattr(self, "servers", []):  # none when it had not begun
+                server.close()
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            raise
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from solstice_common.broker import open_broker
+from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 
 from tests.integration.forge.conftest import MakeSettings, Running
@@ -189,6 +190,34 @@ async def test_largest_allowed_body_is_taken(client: httpx2.AsyncClient, setting
     assert (await client.post("/webhooks/forgejo", content=body, headers=headers)).status_code == 202
 
 
+@pytest.mark.parametrize(
+    "first_line",
+    [
+        b"POST /webhooks/%00 HTTP/1.1",
+        b"POST /webhooks/%ff%fe HTTP/1.1",
+        b"POST /webhooks/..%2f..%2fetc HTTP/1.1",
+        b"POST /webhooks/forgejo?%zz HTTP/1.1",
+        b"POST //webhooks//forgejo HTTP/1.1",
+        b"POST /webhooks/" + b"x" * 5000 + b" HTTP/1.1",
+        b"BREW /webhooks/forgejo HTTP/1.1",
+        b"POST * HTTP/1.1",
+        b"\x16\x03\x01",
+    ],
+    ids=["nul", "not-utf8", "dots", "query", "slashes", "long", "method", "star", "tls"],
+)
+async def test_odd_request_is_a_mistake_of_the_sender(client: httpx2.AsyncClient, first_line: bytes) -> None:
+    reader, writer = await connect(client)
+    signature = b"x-forgejo-signature: \xff\xfe\r\n"
+    writer.write(
+        first_line + b"\r\nhost: forge\r\nconnection: close\r\ncontent-length: 2\r\n" + signature + b"\r\n{}"
+    )
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    assert 400 <= int(answer.split()[1]) < 500
+    assert (await send(client, 1)).status_code == 202
+
+
 async def test_sender_that_goes_away_leaves_nothing_behind(
     client: httpx2.AsyncClient, settings: ForgeSettings
 ) -> None:
@@ -271,6 +300,24 @@ async def test_what_was_kept_without_a_broker_is_published_in_order_by_the_next_
     async with running(back), open_broker(back.amqp_url, name="test") as broker:
         requests = await received(broker, back, 20)
     assert [number_of(one) for one in requests] == list(range(1, 21))
+
+
+async def test_cancelled_service_lets_go_of_everything(make_settings: MakeSettings) -> None:
+    """As when its neighbour in the same process fails: no address stays taken, and what was kept stays kept."""
+    where: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    settings = make_settings()
+    task = asyncio.create_task(
+        serve(settings, stop=asyncio.Event(), listening=lambda _, port: where.set_result(port))
+    )
+    port = await where
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        assert (await send(client, 1)).status_code == 202
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    assert rows(settings) == 1
 
 
 async def test_what_was_taken_is_published_before_the_end(

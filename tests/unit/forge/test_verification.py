@@ -35,6 +35,14 @@ def test_any_live_secret_is_accepted(origin: Origin) -> None:
 
 
 @pytest.mark.parametrize("origin", FORGES)
+def test_secret_need_not_be_ascii(origin: Origin) -> None:
+    as_servers_hand_it_over = {
+        name: value.encode().decode("latin-1") for name, value in signed(origin, "schlüssel").items()
+    }
+    assert isinstance(FORGES[origin].verify(as_servers_hand_it_over, BODY, ("schlüssel",), NOW), Genuine)
+
+
+@pytest.mark.parametrize("origin", FORGES)
 @pytest.mark.parametrize("secrets", [(), ("",), ("", "")], ids=["none", "empty", "two-empty"])
 def test_no_secret_of_ours_refuses_everything(origin: Origin, secrets: tuple[str, ...]) -> None:
     headers = signed(origin, "")

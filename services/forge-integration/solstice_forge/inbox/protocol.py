@@ -29,7 +29,7 @@ class NewDelivery:
     headers: dict[str, str]
     """Without signatures, tokens and authorization."""
     body: bytes
-    """The JSON text, without secrets."""
+    """The JSON text, without secrets; empty for one that asks for nothing."""
     reason: str
     detail: str
     content_key: str | None

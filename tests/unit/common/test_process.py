@@ -1,0 +1,62 @@
+import asyncio
+import os
+import signal
+
+import pytest
+from solstice_common.errors import ConfigurationError
+from solstice_common.process import run_until_signalled
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_signal_asks_to_stop(number: signal.Signals) -> None:
+    stopped = []
+
+    async def serve(stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(10):
+            await stop.wait()
+        stopped.append(number)
+
+    run_until_signalled(serve)
+    assert stopped == [number]
+
+
+def test_second_signal_ends_at_once() -> None:
+    async def serve(stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_until_signalled(serve)
+
+
+def test_only_error_of_nested_groups_is_raised_as_itself() -> None:
+    async def fail() -> None:
+        raise ConfigurationError("a setting")
+
+    async def serve(_stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(nested())
+
+    async def nested() -> None:
+        async with asyncio.TaskGroup() as inner:
+            inner.create_task(fail())
+
+    with pytest.raises(ConfigurationError, match="a setting"):
+        run_until_signalled(serve)
+
+
+def test_several_errors_stay_a_group() -> None:
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async def serve(_stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail(ValueError()))
+            tasks.create_task(fail(KeyError()))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_until_signalled(serve)
+    assert len(caught.value.exceptions) == 2

@@ -1,0 +1,46 @@
+"""What the outside can see is declared once: log events and metrics."""
+
+import re
+from pathlib import Path
+
+import solstice_forge
+from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.settings import ForgeSettings
+
+CODE = [path.read_text("utf-8") for path in Path(solstice_forge.__path__[0]).rglob("*.py")]
+
+
+def test_every_log_call_names_a_declared_event() -> None:
+    calls = [
+        said
+        for text in CODE
+        for said in re.findall(r"\blog\.(?:debug|info|warning|error)\((?:\s|#[^\n]*\n)*([\w.]+)", text)
+    ]
+    assert {said for said in calls if not said.startswith("LogEvent.")} == set()
+    assert {said.removeprefix("LogEvent.") for said in calls} == {event.name for event in LogEvent}
+
+
+def test_log_events_are_dotted_facts() -> None:
+    for event in LogEvent:
+        assert re.fullmatch(r"(forge|webhook|relay)\.[a-z_]+", event.value)
+
+
+def test_metrics_are_rendered_as_declared() -> None:
+    metrics = Metrics()
+    metrics.delivery("github", "accepted", "push", 0.01)
+    metrics.published(PublishStatus.CONFIRMED, 3)
+    text = metrics.render(2, BrokerHealth(connected=True, blocked="low on memory")).decode()
+    for declared in metrics.declared():
+        assert declared.name.startswith("solstice_forge_")
+        assert f"# TYPE {declared.name} {declared.type}" in text
+        assert declared.help.endswith(".")
+    assert "solstice_forge_inbox_backlog 2.0" in text
+    assert 'solstice_forge_publishes_total{status="confirmed"} 3.0' in text
+    assert "solstice_forge_broker_blocked 1.0" in text
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    for name, field in ForgeSettings.model_fields.items():
+        assert field.description, name
