@@ -2,7 +2,10 @@
 
 import asyncio
 import random
+import ssl
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from solstice_common.broker import Published, PublishStatus, open_broker
@@ -295,6 +298,41 @@ async def test_there_is_a_connection_for_each_direction_under_a_name_a_person_fi
                 }
                 await asyncio.sleep(0.1)
         assert found == {"test (publish)", "test (consume)"}
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1, in one file with its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    key, made, both = directory / "key.pem", directory / "certificate.pem", directory / "both.pem"
+    command = (
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {made}"
+    )
+    subprocess.run(
+        [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True
+    )
+    both.write_text(key.read_text() + made.read_text())
+    return both
+
+
+async def test_a_link_over_tls_is_verified_and_recovers_like_any_other(
+    rabbitmq_vhost: Vhost, certificate: Path
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    async with fault_proxy(rabbitmq_vhost.url, tls=context) as proxy:
+        url = proxy.url(rabbitmq_vhost.url).replace("amqp://", "amqps://")
+        async with open_broker(url, name="stranger") as stranger:
+            with pytest.raises(BrokerUnavailable, match="certificate verify failed"):
+                await stranger.ready(2)
+        async with connected(f"{url}?cafile={certificate}") as broker:
+            traffic = Traffic(broker)
+            async with traffic.flowing():
+                await traffic.progress()
+                proxy.drop()
+                await traffic.progress()
+            assert traffic.confirmed <= traffic.seen
+    await _no_task_is_left()
 
 
 @pytest.mark.parametrize("url", ["amqp://", "amqp:///%2f", "amqp://[::1"])

@@ -1,6 +1,7 @@
 """A TCP proxy that fails on demand: pass, freeze, drop, refuse."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -79,8 +80,8 @@ class FaultProxy:
 
 
 @asynccontextmanager
-async def fault_proxy(amqp_url: str) -> AsyncIterator[FaultProxy]:
-    """A proxy before the broker at `amqp_url`, passing everything at first."""
+async def fault_proxy(amqp_url: str, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[FaultProxy]:
+    """A proxy before the broker at `amqp_url`, passing everything at first; with `tls`, clients must speak that."""
     target = urlsplit(amqp_url)
     proxy = FaultProxy(target.hostname or "127.0.0.1", target.port or 5672)
     tasks: set[asyncio.Task[None]] = set()
@@ -90,7 +91,7 @@ async def fault_proxy(amqp_url: str) -> AsyncIterator[FaultProxy]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", proxy.port)
+    server = await asyncio.start_server(accept, "127.0.0.1", proxy.port, ssl=tls)
     try:
         yield proxy
     finally:
