@@ -2,27 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from solstice_common.messages import JobRequestV1
 
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, subject
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, OutboxKind
-from solstice_orchestrator.store.rows import timestamp
+from solstice_orchestrator.store.rows import key, timestamp
 from solstice_orchestrator.store.transaction import Transaction
+
+Key = TypeVar("Key", str, bytes)
 
 _GROUPS: Final = (64, 8, 1)
 """Rows per statement: few enough texts to stay prepared, and far below SQLite's limit on variables."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _NewRun:
-    """A request on its way into the store."""
+    """A request on its way into the store, and what makes it unique."""
 
     run_id: str
     request: JobRequestV1
     body: bytes
+    request_key: bytes
+    idempotency_key: bytes | None
 
 
 def admit(
@@ -30,20 +34,30 @@ def admit(
 ) -> Sequence[Admission]:
     """Store those that are new; say for each what it became."""
     new = [
-        _NewRun(run_id=transaction.new_id(), request=request, body=body)
+        _NewRun(
+            transaction.new_id(),
+            request,
+            body,
+            key(request.request_id),
+            None if request.idempotency_key is None else key(request.idempotency_key),
+        )
         for request, body in zip(requests, bodies, strict=True)
     ]
-    known = _aliases(transaction, [each.request.request_id for each in new])
-    fresh = [each for each in new if each.request.request_id not in known] if known else new
-    if _insert_runs(transaction, fresh) == len(fresh) == len(new):
+    known = _among(
+        transaction,
+        "SELECT request_key FROM request_aliases WHERE request_key IN",
+        [each.request_key for each in new],
+    )
+    fresh = [each for each in new if each.request_key not in known] if known else new
+    if _insert_runs(transaction, fresh) == len(new):
         _tell(transaction, new)
         return [Admitted(run_id=each.run_id) for each in new]
-    stored = _stored(transaction, [each.run_id for each in fresh])
+    stored = _among(transaction, "SELECT run_id FROM runs WHERE run_id IN", [each.run_id for each in fresh])
     _tell(transaction, [each for each in fresh if each.run_id in stored])
     return [
         Admitted(run_id=each.run_id)
         if each.run_id in stored
-        else Duplicate(run_id=_run_of(transaction, each.request))
+        else Duplicate(run_id=_run_of(transaction, each))
         for each in new
     ]
 
@@ -53,8 +67,8 @@ def _insert_runs(transaction: Transaction, new: Sequence[_NewRun]) -> int:
     rows = [
         (
             each.run_id,
-            each.request.request_id,
-            each.request.idempotency_key,
+            each.request_key,
+            each.idempotency_key,
             each.request.repo_full_name or each.request.repo_url,
             each.body,
             transaction.now,
@@ -63,7 +77,7 @@ def _insert_runs(transaction: Transaction, new: Sequence[_NewRun]) -> int:
     ]
     return insert_many(
         transaction,
-        "INSERT INTO runs (run_id, request_id, idempotency_key, repository, request, created_at) VALUES",
+        "INSERT INTO runs (run_id, request_key, idempotency_key, repository, request, created_at) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
     )
@@ -112,37 +126,31 @@ def _grouped(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ..
             start += size
 
 
-def _aliases(transaction: Transaction, request_ids: Sequence[str]) -> set[str]:
-    return _among(transaction, "SELECT request_id FROM request_aliases WHERE request_id IN", request_ids)
-
-
-def _stored(transaction: Transaction, run_ids: Sequence[str]) -> set[str]:
-    return _among(transaction, "SELECT run_id FROM runs WHERE run_id IN", run_ids)
-
-
-def _among(transaction: Transaction, head: str, values: Sequence[str]) -> set[str]:
-    found: set[str] = set()
+def _among(transaction: Transaction, head: str, values: Sequence[Key]) -> set[Key]:
+    """Those of `values` that are there."""
+    found: set[Key] = set()
     for start in range(0, len(values), _GROUPS[0]):
-        group = values[start : start + _GROUPS[0]]
+        group: Sequence[Key] = values[start : start + _GROUPS[0]]
         # Padded to one length, so that the statement stays prepared.
-        padded = [*group, *[group[0]] * (_GROUPS[0] - len(group))]
+        padded = list(group) + [group[0]] * (_GROUPS[0] - len(group))
         marks = ",".join("?" * len(padded))
         found.update(row[0] for row in transaction.connection.execute(f"{head} ({marks})", padded))
     return found
 
 
-def _run_of(transaction: Transaction, request: JobRequestV1) -> str:
+def _run_of(transaction: Transaction, new: _NewRun) -> str:
     """The run of a request that is a duplicate; from now on it is found under this request id too."""
-    connection, request_id = transaction.connection, request.request_id
-    known = connection.execute(
-        "SELECT run_id FROM runs WHERE request_id = ?"
-        " UNION ALL SELECT run_id FROM request_aliases WHERE request_id = ?",
-        (request_id, request_id),
+    known = transaction.connection.execute(
+        "SELECT run_id FROM runs WHERE request_key = ?1"
+        " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = ?1",
+        (new.request_key,),
     ).fetchone()
     if known is not None:
         return str(known["run_id"])
-    same = connection.execute(
-        "SELECT run_id FROM runs WHERE idempotency_key = ?", (request.idempotency_key,)
+    same = transaction.connection.execute(
+        "SELECT run_id FROM runs WHERE idempotency_key = ?", (new.idempotency_key,)
     ).fetchone()
-    connection.execute("INSERT INTO request_aliases VALUES (?, ?)", (request_id, same["run_id"]))
+    transaction.connection.execute(
+        "INSERT INTO request_aliases VALUES (?, ?)", (new.request_key, same["run_id"])
+    )
     return str(same["run_id"])

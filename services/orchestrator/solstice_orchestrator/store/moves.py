@@ -136,11 +136,11 @@ def move_run(
             run_id,
         ),
     ).fetchone()
-    base = transaction.rules.public_url
+    base, request = transaction.rules.public_url, request_fields(run["request"])
     body = encode_status(
-        subject(request_fields(run["request"])),
+        subject(request),
         status_id=transaction.new_id(),
-        request_id=run["request_id"],
+        request_id=request["request_id"],
         run_id=run_id,
         sequence=run["sequence"],
         context=RUN_CONTEXT,
@@ -150,7 +150,7 @@ def move_run(
         occurred_at=timestamp(now),
         target_url=base and f"{base}/runs/{run_id}",
     )
-    transaction.connection.execute(TELL, (OutboxKind.STATUS.value, run["request_id"], body))
+    transaction.connection.execute(TELL, (OutboxKind.STATUS.value, request["request_id"], body))
     if new is RunState.ERRORED:
         _bury(transaction, run, reason, detail)
 
@@ -159,14 +159,14 @@ def _tell_job(transaction: Transaction, job: sqlite3.Row, now: Mapping[str, Any]
     """Tell what `job` has become: `now` holds its state, reason, detail, attempt and exit code."""
     state, reason = JobState(now["state"]), Reason(now["reason"])
     run = transaction.connection.execute(
-        "UPDATE runs SET sequence = sequence + 1 WHERE run_id = ? RETURNING sequence, request_id, request",
+        "UPDATE runs SET sequence = sequence + 1 WHERE run_id = ? RETURNING sequence, request",
         (job["run_id"],),
     ).fetchone()
-    base = transaction.rules.public_url
+    base, request = transaction.rules.public_url, request_fields(run["request"])
     body = encode_status(
-        subject(request_fields(run["request"])),
+        subject(request),
         status_id=transaction.new_id(),
-        request_id=run["request_id"],
+        request_id=request["request_id"],
         run_id=job["run_id"],
         sequence=run["sequence"],
         context=context_of(job["name"]),
@@ -182,7 +182,7 @@ def _tell_job(transaction: Transaction, job: sqlite3.Row, now: Mapping[str, Any]
         attempt=now["attempt"] or None,
         exit_code=now["exit_code"],
     )
-    transaction.connection.execute(TELL, (OutboxKind.STATUS.value, run["request_id"], body))
+    transaction.connection.execute(TELL, (OutboxKind.STATUS.value, request["request_id"], body))
 
 
 def _bury(transaction: Transaction, run: sqlite3.Row, reason: Reason | None, detail: str) -> None:
@@ -213,5 +213,10 @@ def _bury(transaction: Transaction, run: sqlite3.Row, reason: Reason | None, det
     }
     transaction.connection.execute(
         "INSERT INTO outbox (kind, request_id, body, headers) VALUES (?, ?, ?, ?)",
-        (OutboxKind.DEAD_LETTER.value, run["request_id"], run["request"], json.dumps(headers)),
+        (
+            OutboxKind.DEAD_LETTER.value,
+            request_fields(run["request"])["request_id"],
+            run["request"],
+            json.dumps(headers),
+        ),
     )

@@ -14,7 +14,7 @@ from solstice_orchestrator.store.protocol import (
     Page,
     RunView,
 )
-from solstice_orchestrator.store.rows import attempt_view, job_view, run_view
+from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
 
 
 def runs(
@@ -45,9 +45,9 @@ def run(connection: sqlite3.Connection, run_id: str) -> RunView | None:
 def run_of_request(connection: sqlite3.Connection, request_id: str) -> RunView | None:
     """Also for the id of a request that was a duplicate of another."""
     row = connection.execute(
-        "SELECT * FROM runs WHERE request_id = ?1"
-        " OR run_id = (SELECT run_id FROM request_aliases WHERE request_id = ?1)",
-        (request_id,),
+        "SELECT * FROM runs WHERE request_key = ?1"
+        " OR run_id = (SELECT run_id FROM request_aliases WHERE request_key = ?1)",
+        (key(request_id),),
     ).fetchone()
     return None if row is None else run_view(row)
 

@@ -1,5 +1,6 @@
 """Rows of the store to values and back. Pure."""
 
+import hashlib
 import json
 import sqlite3
 from datetime import UTC, datetime
@@ -17,6 +18,11 @@ from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
 def timestamp(at: float) -> str:
     """Seconds since the epoch as messages write them."""
     return format_timestamp(datetime.fromtimestamp(at, UTC))
+
+
+def key(text: str) -> bytes:
+    """What stands for a request id or an idempotency key in the unique indexes: 16 bytes, however long it is."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def request_fields(body: bytes) -> dict[str, Any]:
@@ -75,7 +81,7 @@ def run_view(row: sqlite3.Row) -> RunView:
     request = request_fields(row["request"])
     return RunView(
         run_id=row["run_id"],
-        request_id=row["request_id"],
+        request_id=request["request_id"],
         state=RunState(row["state"]),
         detail=row["detail"],
         source=request["source"],

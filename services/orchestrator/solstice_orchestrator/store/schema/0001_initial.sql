@@ -1,10 +1,11 @@
 -- Requests become runs, runs have jobs, jobs have attempts, attempts have logs; the outbox tells the world.
--- Times are seconds since the epoch. Ids are UUIDs; those of runs and jobs grow with time.
+-- Times are seconds since the epoch. Ids are UUIDs; those of runs and jobs grow with time. What makes a request unique
+-- is random, so each new one dirties a page of its index wherever it falls: digests of 16 bytes keep those pages few.
 
 CREATE TABLE runs (
     run_id          TEXT PRIMARY KEY NOT NULL,
-    request_id      TEXT NOT NULL UNIQUE,
-    idempotency_key TEXT UNIQUE,
+    request_key     BLOB NOT NULL UNIQUE,       -- digest of the request id
+    idempotency_key BLOB UNIQUE,                -- digest of the idempotency key
     repository      TEXT NOT NULL,              -- repo_full_name, else repo_url
     request         BLOB NOT NULL,              -- jobrequest.v1 as it came
     state           TEXT NOT NULL DEFAULT 'planning',
@@ -26,8 +27,8 @@ CREATE INDEX runs_by_repository ON runs (repository, run_id);
 
 -- Request ids that were found to ask for a run that another request id had asked for already.
 CREATE TABLE request_aliases (
-    request_id TEXT PRIMARY KEY NOT NULL,
-    run_id     TEXT NOT NULL REFERENCES runs (run_id)
+    request_key BLOB PRIMARY KEY NOT NULL,
+    run_id      TEXT NOT NULL REFERENCES runs (run_id)
 ) WITHOUT ROWID;
 
 CREATE TABLE jobs (
