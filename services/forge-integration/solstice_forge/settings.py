@@ -8,7 +8,7 @@ from solstice_common.settings import BrokerSettings, SolsticeSettings, state_dir
 MAX_BODY_BYTES: Final = 25 * 1024 * 1024
 """What GitHub and GitLab cap a delivery at."""
 
-_SECRETS: Final = "several live ones, while one replaces another, are separated by commas or white space."
+_SECRETS: Final = "several live ones, while one replaces another, are separated by commas or line breaks."
 
 
 def _default_inbox_url() -> str:

@@ -17,6 +17,9 @@ from solstice_forge.forges import forgejo, gitea, github, gitlab, standard_webho
 from solstice_forge.forges.protocol import Forge
 from solstice_forge.settings import SecretSettings
 
+LEAST_CHARACTERS: Final = 8
+"""Of a secret that stands beside another."""
+
 FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
     {forge.SOURCE: forge for forge in (github, forgejo, gitea, gitlab)}
 )
@@ -33,12 +36,15 @@ class Source:
 
 
 def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
-    """The sources whose secret is set, by name; ConfigurationError for a signing token that is none."""
+    """The sources whose secret is set, by name; ConfigurationError for one that cannot be meant."""
     secrets = {
-        Origin.GITHUB: _split(settings.github_webhook_secret),
-        Origin.FORGEJO: _split(settings.forgejo_webhook_secret),
-        Origin.GITEA: _split(settings.gitea_webhook_secret),
-        Origin.GITLAB: _split(settings.gitlab_webhook_secret) + _signing_tokens(settings),
+        Origin.GITHUB: _live("GITHUB_WEBHOOK_SECRET", settings.github_webhook_secret),
+        Origin.FORGEJO: _live("FORGEJO_WEBHOOK_SECRET", settings.forgejo_webhook_secret),
+        Origin.GITEA: _live("GITEA_WEBHOOK_SECRET", settings.gitea_webhook_secret),
+        Origin.GITLAB: (
+            *_live("GITLAB_WEBHOOK_SECRET", settings.gitlab_webhook_secret),
+            *_signing_tokens(settings),
+        ),
     }
     return MappingProxyType(
         {
@@ -57,12 +63,21 @@ def how_to_configure(name: str) -> str:
     return f"the source {name} has no secret: set {name.upper()}_WEBHOOK_SECRET{also} here and in the forge"
 
 
-def _split(secret: SecretStr) -> tuple[str, ...]:
-    return tuple(secret.get_secret_value().replace(",", " ").split())
+def _live(name: str, setting: SecretStr) -> tuple[str, ...]:
+    """The live secrets of a setting. A space is part of a secret: people use passphrases."""
+    parts = setting.get_secret_value().replace("\n", ",").split(",")
+    live = tuple(stripped for part in parts if (stripped := part.strip()))
+    if len(live) > 1 and min(map(len, live)) < LEAST_CHARACTERS:
+        # Were it one passphrase with a comma in it, a word of it would do for a forged signature.
+        raise ConfigurationError(
+            f"{name}: holds several secrets (commas and line breaks separate them), and one is shorter than "
+            f"{LEAST_CHARACTERS} characters; if it is one secret, take one without commas"
+        )
+    return live
 
 
 def _signing_tokens(settings: SecretSettings) -> tuple[str, ...]:
-    tokens = _split(settings.gitlab_signing_token)
+    tokens = _live("GITLAB_SIGNING_TOKEN", settings.gitlab_signing_token)
     if not all(standard_webhooks.key_of(token) for token in tokens):
         raise ConfigurationError("GITLAB_SIGNING_TOKEN: must be the token GitLab shows, whsec_ and base64")
     prefix = standard_webhooks.TOKEN_PREFIX

@@ -22,12 +22,22 @@ def test_source_exists_once_its_secret_is_set() -> None:
     assert sources["forgejo"].secrets == ("one",)
 
 
-def test_several_live_secrets_are_separated_by_commas_or_white_space() -> None:
-    assert sources_of(settings(github_webhook_secret=" new, old\tolder,,"))["github"].secrets == (
-        "new",
-        "old",
-        "older",
+def test_several_live_secrets_are_separated_by_commas_or_line_breaks() -> None:
+    given = " a new secret, the old one\nthe oldest,,"
+    assert sources_of(settings(github_webhook_secret=given))["github"].secrets == (
+        "a new secret",
+        "the old one",
+        "the oldest",
     )
+
+
+def test_words_of_a_passphrase_are_never_secrets_of_their_own() -> None:
+    """Else whoever guesses one word of it could sign."""
+    whole = "It is a secret to everybody"
+    assert sources_of(settings(github_webhook_secret=whole))["github"].secrets == (whole,)
+    with pytest.raises(ConfigurationError, match=r"GITHUB_WEBHOOK_SECRET.*without commas") as caught:
+        sources_of(settings(github_webhook_secret="well, that is a secret"))
+    assert "that is" not in str(caught.value)
 
 
 @pytest.mark.parametrize("secret", ["", " ", ", ,"])
@@ -38,7 +48,7 @@ def test_empty_secret_makes_no_source(secret: str) -> None:
 def test_gitlab_takes_tokens_and_signing_tokens_beside_each_other() -> None:
     sources = sources_of(
         settings(
-            gitlab_webhook_secret="plain", gitlab_signing_token=f"{TOKEN} {TOKEN.removeprefix('whsec_')}"
+            gitlab_webhook_secret="plain", gitlab_signing_token=f"{TOKEN}, {TOKEN.removeprefix('whsec_')}"
         )
     )
     assert sources["gitlab"].secrets == ("plain", TOKEN, TOKEN)

@@ -1,11 +1,6 @@
-"""Recorded deliveries of real forges, where the machine has them: `SOLSTICE_WEBHOOK_CORPUS` names their folder."""
+"""What real forges sent, to other people: verdicts, fields and signatures."""
 
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,69 +11,13 @@ from solstice_forge.forges.protocol import Forged, Genuine
 from solstice_forge.sources import FORGES, Source
 from solstice_forge.triage import Refused, Understood, triage
 
-CORPUS = os.environ.get("SOLSTICE_WEBHOOK_CORPUS") or None
-
-NOT_SUPPORTED_YET = frozenset(
-    {
-        "github/check_run--octokit-check-run-rerequested-payload",
-        "github/check_run--openshift-pi-check-suite-rerequest-push",
-        "github/check_suite--octokit-check-suite-rerequested-payload",
-        "github/issue_comment--openshift-pi-pr-as-non-owner",
-        "github/release--octokit-release-published-payload",
-        "github/repository_dispatch--octokit-repository-dispatch-payload",
-        "github/workflow_dispatch--octokit-workflow-dispatch-payload",
-        "gitea/issue_comment--go-playgroun-derived-gt-retest",
-        "gitea/release--go-playgroun-release-event",
-        "gitlab/note_hook--packit-derived-gl-retest",
-        "gitlab/release_hook--woodpecker-c-webhookreleasebody",
-    }
-)
-"""Those that should trigger, but by rules this version does not have: each is reported as such, none is dropped."""
+from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, NOT_SUPPORTED_YET, recorded, vectors
 
 UNIMPLEMENTED_SCHEMES = frozenset({"hub-sha1"})
 """GitHub's older signature is not accepted at all: SHA-256 has been beside it since 2020."""
 
 DECIDED = {"github-doc-upper": False}
 """Vectors that leave the answer to the receiver. Upper-case digits: no forge sends them, so they are refused."""
-
-
-@dataclass(frozen=True)
-class Recorded:
-    id: str
-    meta: dict[str, Any]
-    body: bytes
-
-    @property
-    def source(self) -> Source:
-        auth = self.meta["auth"]
-        secrets = tuple(auth[key] for key in ("secret", "signing_token") if auth.get(key))
-        return Source(name=self.meta["forge"], forge=FORGES[Origin(self.meta["forge"])], secrets=secrets)
-
-    @property
-    def clock(self) -> float:
-        return float(self.meta["auth"].get("clock", 1794823200))
-
-    def headers(self, variant: str) -> dict[str, str]:
-        return {name.lower(): value for name, value in self.meta[variant].items()}
-
-
-@cache
-def recorded() -> Mapping[str, Recorded]:
-    if CORPUS is None:
-        return {}
-    return {
-        meta["id"]: Recorded(meta["id"], meta, (path.parent / meta["body_file"]).read_bytes())
-        for path in sorted(Path(CORPUS).glob("*/*.meta.json"))
-        if (meta := json.loads(path.read_text()))
-    }
-
-
-@cache
-def vectors() -> Mapping[str, dict[str, Any]]:
-    if CORPUS is None:
-        return {}
-    document = json.loads((Path(CORPUS) / "vectors" / "signature_vectors.json").read_text())
-    return {vector["id"]: vector for vector in document["vectors"]}
 
 
 def variants() -> list[tuple[str, str]]:
@@ -100,7 +39,7 @@ def understood(name: str, variant: str) -> Understood:
 if CORPUS is None:
 
     def test_recorded_deliveries_were_asked_for() -> None:
-        pytest.skip("not asked for: SOLSTICE_WEBHOOK_CORPUS names no folder with recorded deliveries")
+        pytest.skip(NOT_ASKED_FOR)
 
 
 else:

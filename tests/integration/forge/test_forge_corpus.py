@@ -1,0 +1,49 @@
+"""Recorded deliveries of real forges through the service: HTTP in, requests on the broker out."""
+
+import pytest
+from solstice_common.broker import open_broker
+from solstice_forge.sources import FORGES
+from solstice_forge.triage import Understood, triage
+
+from tests.integration.forge.conftest import MakeSettings, Running
+from tests.integration.forge.pushes import received
+from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded
+
+
+def expected_of(one: Recorded, seen: set[str]) -> tuple[int, str]:
+    """Status and decision; the second delivery that says the same asks for no second run."""
+    understood = triage(one.source, one.headers("headers"), one.body, now=one.clock)
+    assert isinstance(understood, Understood)
+    if understood.wanted is None:
+        return 200, "ignored"
+    key = str(understood.wanted.request.idempotency_key)
+    if key in seen:
+        return 200, "duplicate"
+    seen.add(key)
+    return 202, "accepted"
+
+
+async def test_recorded_deliveries_become_requests_in_order(
+    make_settings: MakeSettings, running: Running
+) -> None:
+    if CORPUS is None:
+        pytest.skip(NOT_ASKED_FOR)
+    secrets = {
+        f"{origin}_webhook_secret": ",".join(
+            sorted({one.meta["auth"]["secret"] for one in recorded().values() if one.meta["forge"] == origin})
+        )
+        for origin in FORGES
+    }
+    settings, seen, asked_for = make_settings(**secrets), set[str](), list[str]()
+    async with running(settings) as client:
+        for name, one in recorded().items():
+            answer = await client.post(
+                f"/webhooks/{one.meta['forge']}", content=one.body, headers=one.headers("headers")
+            )
+            assert (answer.status_code, answer.json()["decision"]) == expected_of(one, seen), name
+            if answer.status_code == 202:
+                asked_for += answer.json()["request_ids"]
+        async with open_broker(settings.amqp_url, name="test") as broker:
+            requests = await received(broker, settings, len(asked_for))
+    assert [one.request_id for one in requests] == asked_for
+    assert len(asked_for) >= 30
