@@ -45,15 +45,25 @@ def main() -> int:
     with _Signals() as signals:
         _say(event="ready")
         control = _Control()
+        groups: list[int] = []
         try:
             plan = control.plan()
-            end = _Job(plan, control, signals).run()
+            end = _Job(plan, control, signals, groups).run()
         except ControlClosed:
-            kill_descendants(os.getpid())
+            _kill_everything(groups)
             return 1
-        kill_descendants(os.getpid())
+        _kill_everything(groups)
         _say(event="end", **end)
     return 0
+
+
+def _kill_everything(groups: list[int]) -> None:
+    """Leave no process of the job; `groups` are the process groups of its steps."""
+    if not any(process_ids()):
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+    kill_descendants(os.getpid())
 
 
 class _Signals:
@@ -107,8 +117,8 @@ class _Control:
 class _Job:
     """The steps, one after the other, within their times."""
 
-    def __init__(self, plan: dict[str, Any], control: _Control, signals: _Signals) -> None:
-        self._plan, self._control, self._signals = plan, control, signals
+    def __init__(self, plan: dict[str, Any], control: _Control, signals: _Signals, groups: list[int]) -> None:
+        self._plan, self._control, self._signals, self._groups = plan, control, signals, groups
         self._deadline = time.monotonic() + float(plan["timeout"])
 
     def run(self) -> dict[str, Any]:
@@ -134,8 +144,9 @@ class _Job:
                 start_new_session=True,
                 umask=0o022,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             return {"how": "unstartable", "detail": str(error)}
+        self._groups.append(child.pid)
         while True:
             status = self._reap(child)
             if status is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from solstice_common.errors import ConfigurationError
 
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.log_events import LogEvent
@@ -69,9 +70,15 @@ class Workspaces:
 
 @asynccontextmanager
 async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
-    """A place below `root` for this process, after what killed ones left there was removed."""
-    await sweep(root)
-    lock, directory = _claim(root)
+    """A place below `root` for this process, after what killed ones left there was removed.
+
+    Raises ConfigurationError when `root` cannot be used.
+    """
+    try:
+        await sweep(root)
+        lock, directory = _claim(root)
+    except OSError as error:
+        raise ConfigurationError(f"WORKSPACES {root}: {error.strerror or error}") from None
     try:
         yield Workspaces(directory=directory)
     finally:

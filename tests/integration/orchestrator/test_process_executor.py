@@ -1,6 +1,7 @@
 """Jobs as real processes: nothing of them escapes, lies, leaks or stays behind."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.executors import process
 from solstice_orchestrator.executors.process import ProcessExecutor
 from solstice_orchestrator.git import GitPolicy
@@ -43,6 +45,17 @@ def sleeping(nap: str) -> set[int]:
     return found
 
 
+def children() -> set[int]:
+    """Our direct children: servers of other tests among them, so only a difference says anything."""
+    found = set()
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            stat_line = Path(f"/proc/{pid}/stat").read_text()
+            if stat_line.rpartition(")")[2].split()[1] == str(os.getpid()):
+                found.add(pid)
+    return found
+
+
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  other processes ring no bell here
@@ -68,13 +81,14 @@ class Lab:
             self.output.append(data)
 
         request = job_request(repo_url=self.repository.url, commit_sha=self.sha)
+        before = children()
         try:
             return await self.executor.run(
                 execution(job(*runs, **changes), request), log, stop or asyncio.Event()
             )
         finally:
             assert self.left() == []
-            assert descendants(os.getpid()) == set()
+            assert children() <= before
 
     def left(self) -> list[str]:
         """The workspaces that are still there."""
@@ -203,6 +217,12 @@ async def test_a_step_that_a_signal_ended_has_failed(lab: Lab, name: str) -> Non
     outcome = await lab.run(f"kill -{name} $$; sleep 100")
     assert outcome.exit_code == 128 + getattr(signal, f"SIG{name}")
     assert f"was ended by SIG{name}" in outcome.detail
+
+
+async def test_surroundings_that_no_process_can_have_fail_the_step(lab: Lab) -> None:
+    outcome = await lab.run(StepSpec(name="odd", run="true", env={"A": "x" * 3_000_000}))
+    assert (outcome.state, outcome.reason, outcome.step) == (JobState.FAILED, Reason.STEP_FAILED, "odd")
+    assert "could not be started" in outcome.detail
 
 
 async def test_a_command_that_is_not_there_fails_the_step(lab: Lab) -> None:
@@ -470,6 +490,13 @@ async def test_without_a_supervisor_the_executor_has_failed(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert (await lab.run("true")).reason is Reason.EXECUTOR_FAILED
+
+
+async def test_a_place_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"WORKSPACES .*/file/work: "):
+        async with open_workspaces(tmp_path / "file" / "work"):
+            pytest.fail("it was opened")
 
 
 async def test_a_living_siblings_workspaces_are_left_alone(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from solstice_orchestrator import supervisor
 from solstice_orchestrator.checkout import check_out
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.executors.verdict import CANCELLED, Verdict, read_verdict, to_outcome
+from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, read_verdict, to_outcome
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.workspaces import Workspace, Workspaces, kill_marked
@@ -57,6 +57,7 @@ class ProcessExecutor:
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
         name = f"{execution.job_id}-{execution.attempt}"
         limited = LimitedLog(log, self.max_log_bytes)
+        outcome: Outcome | None = None
         try:
             async with self.workspaces.attempt(name) as place:
                 outcome = await self._check_out(execution, place, limited, stop)
@@ -64,7 +65,8 @@ class ProcessExecutor:
                     plan = self._plan(execution, place)
                     outcome = await self._supervise(execution, place, plan, limited, stop)
         except OSError as error:
-            outcome = Outcome(
+            # Only before the job began: what happens later is the job's, or is about tidying up.
+            outcome = outcome or Outcome(
                 state=JobState.ERRORED,
                 reason=Reason.PROVISION_FAILED,
                 detail=f"no workspace could be made below {self.workspaces.directory}: {error}",
@@ -140,7 +142,10 @@ class ProcessExecutor:
                 )
             keeper.tell(json.dumps(plan).encode() + b"\n")
             limit = execution.spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
-            verdict = await self._watched(keeper, log, stop, limit)
+            try:
+                verdict = await self._watched(keeper, log, stop, limit)
+            except* OSError:
+                verdict = VANISHED
         return to_outcome(verdict, execution.spec, stop_asked=stop.is_set())
 
     async def _watched(

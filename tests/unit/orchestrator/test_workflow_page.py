@@ -1,0 +1,59 @@
+"""docs/workflow.md tells the truth."""
+
+import re
+from pathlib import Path
+
+import pytest
+from solstice_common.errors import InvalidWorkflow
+from solstice_orchestrator.executors.process import environment
+from solstice_orchestrator.jobs import JobSpec
+from solstice_orchestrator.workflow import parse_workflow
+from solstice_orchestrator.workspaces import Workspace
+
+from tests.builders import execution, job, job_request
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```kdl\n(.*?)```", PAGE, re.DOTALL)
+SAID = re.findall(r"^\.solstice/workflow\.kdl: (.*)$", PAGE, re.MULTILINE)
+
+WRONG = (
+    'job "a" {\n    step run=x\n    stpe run=y\n}',
+    'job "linux" runs_on=x',
+    "job build { step run=x }\n\n\n\n\njob test {\n    needs biuld\n    step run=x\n}",
+    'job a {\n        step run="one\ntwo"\n}',
+)
+
+
+def parse(text: str) -> tuple[JobSpec, ...]:
+    return parse_workflow(text.encode(), default_runs_on="linux")
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_examples_are_valid(text: str) -> None:
+    assert parse(text)
+
+
+def test_the_complete_example_shows_every_node() -> None:
+    lint, test = parse(EXAMPLES[1])
+    assert (lint.runs_on, lint.timeout_seconds, test.needs) == ("linux", 1800, ("lint",))
+    assert test.steps[2].run.splitlines()[0].startswith("echo ")
+
+
+@pytest.mark.parametrize(("text", "said"), list(zip(WRONG, SAID, strict=True)))
+def test_errors_are_said_as_the_page_says(text: str, said: str) -> None:
+    with pytest.raises(InvalidWorkflow) as caught:
+        parse(text)
+    assert str(caught.value) == said
+
+
+def test_every_variable_of_a_step_is_told(tmp_path: Path) -> None:
+    place = Workspace(root=tmp_path, source=tmp_path, home=tmp_path, temporary=tmp_path, scripts=tmp_path)
+    found = environment(execution(job("true"), job_request(change_number=7)), place, "/bin")
+    table = PAGE.partition("### What a step finds")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`([A-Z][A-Z_]+)`", table)) - {"JOB_PATH", "EXECUTOR", "UNTRUSTED_RUNS"}
+    assert told == {*found, "SOLSTICE_STEP"}
+
+
+def test_our_own_workflow_is_valid() -> None:
+    assert parse((ROOT / ".solstice" / "workflow.kdl").read_text(encoding="utf-8"))
