@@ -12,7 +12,7 @@ import orjson
 import structlog
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.protocol import Broker, Message, Published
-from solstice_common.errors import BrokerError, BrokerUnavailable, StoreUnavailable
+from solstice_common.errors import BrokerError, BrokerUnavailable, InvalidMessage, StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.topology import Route, Topology
 
@@ -152,9 +152,12 @@ class Relay:
         return Step.PUBLISHED
 
     def _message(self, pending: Pending) -> Message:
-        # Validated when it was planned. Not again: a request that a newer version would refuse is still to be
-        # delivered, and the orchestrator says in a dead letter what is wrong with it.
-        request = JobRequestV1.model_construct(**orjson.loads(pending.request))
+        try:
+            request = JobRequestV1.decode(pending.request)
+        except InvalidMessage:
+            # Planned by another version than this one. It is still to be delivered: the orchestrator says in a dead
+            # letter what is wrong with it, and here it would hold up everything behind it.
+            request = JobRequestV1.model_construct(**orjson.loads(pending.request))
         return publication(request, pending.request, self._route, attempt=pending.attempts + 1)
 
     async def _not_published(self, failed: Sequence[tuple[Pending, Published]]) -> None:
