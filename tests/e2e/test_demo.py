@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from solstice_cli.demo import WORKFLOW
+from solstice_cli.demo_steps import WORKFLOW
 
 from tests.servers.solstice_up import Repository, clean_environment, repository
 

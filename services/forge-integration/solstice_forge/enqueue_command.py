@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import orjson
 import typer
@@ -15,12 +16,15 @@ from rich.status import Status
 from solstice_common.api_client import FINAL_STATES, Document, OrchestratorClient
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.commandline import Exit, with_settings
+from solstice_common.errors import ServiceUnavailable
 from solstice_common.following import follow_run
 from solstice_common.messages import JobRequestV1, Priority
 
 from solstice_forge.enqueue import EnqueueSettings, Wish, advice, job_request, publish
 
 ADMISSION_POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 60.0
+"""How long an orchestrator that answered once is waited for."""
 
 PUBLISH_EXIT = {
     PublishStatus.CONFIRMED: Exit.OK,
@@ -85,7 +89,9 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
     return enqueue
 
 
-def _report(request: JobRequestV1, published: Published, settings: EnqueueSettings, *, as_json: bool) -> None:
+def _report(
+    request: JobRequestV1, published: Published, settings: EnqueueSettings, *, as_json: bool
+) -> NoReturn:
     """Say how the publish ended, and exit with it."""
     words = advice(published, request, settings)
     if as_json:
@@ -130,9 +136,19 @@ class _Watch:
                 )
 
     async def _admission(self, api: OrchestratorClient) -> Document:
-        while (run := await api.run_of_request(self.request.request_id)) is None:  # noqa: ASYNC110  it is far away
+        """The run of the request, once there is one; an orchestrator that was there may be away for a while."""
+        seen_at: float | None = None
+        while True:
+            try:
+                run = await api.run_of_request(self.request.request_id)
+            except ServiceUnavailable:
+                if seen_at is None or time.monotonic() - seen_at > PATIENCE_SECONDS:
+                    raise
+            else:
+                if run is not None:
+                    return run
+                seen_at = time.monotonic()
             await asyncio.sleep(ADMISSION_POLL_SECONDS)
-        return run
 
     def _write(self, text: str) -> None:
         self._out.write(text)
