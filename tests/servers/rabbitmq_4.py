@@ -12,7 +12,8 @@ from typing import Final
 from tests.servers.apt import apt_can_install, apt_install, cache_directory, locked, run
 from tests.servers.rabbitmq_node import Installation
 
-SUITE: Final = "trixie"
+SUITE: Final = os.environ.get("SOLSTICE_TEST_DEBIAN_SUITE", "trixie")
+"""Debian 13 has RabbitMQ 4.0; `sid` has the newest, for whoever wants to know early."""
 SWITCH: Final = "SOLSTICE_TEST_RABBITMQ_4"
 
 
@@ -30,9 +31,9 @@ def why_not() -> str | None:
 
 
 def installation() -> Installation:
-    """The RabbitMQ of Debian 13; installs it when it is not there yet."""
-    root = cache_directory() / "rabbitmq-4"
-    with locked("rabbitmq-4"):
+    """The RabbitMQ of that Debian; installs it when it is not there yet."""
+    root = cache_directory() / ("rabbitmq-4" if SUITE == "trixie" else f"rabbitmq-4-{SUITE}")
+    with locked(root.name):
         if not root.exists():
             _build(root)
     (server,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
@@ -44,7 +45,7 @@ def installation() -> Installation:
 def _build(root: Path) -> None:
     if shutil.which("debootstrap") is None:
         apt_install("debootstrap", "debian-archive-keyring")
-    building = root.with_name("rabbitmq-4.building")
+    building = root.with_name(f"{root.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR", "http://deb.debian.org/debian")
     bootstrap = ["debootstrap", "--variant=minbase", SUITE, str(building), mirror]

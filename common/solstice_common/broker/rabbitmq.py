@@ -7,6 +7,7 @@ Source: rabbitmq.com/docs/alarms, rabbitmq.com/docs/confirms, rabbitmq.com/docs/
 """
 
 import random
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
@@ -81,8 +82,9 @@ class RabbitMQBroker:
 
     async def ready(self, timeout_seconds: float) -> None:
         """See `protocol.Broker.ready`."""
+        deadline = time.monotonic() + timeout_seconds
         await self._consuming.connected_within(timeout_seconds)
-        await self._publishing.connected_within(timeout_seconds)
+        await self._publishing.connected_within(max(0.0, deadline - time.monotonic()))
 
     async def declare(self, topology: Topology) -> None:
         """See `protocol.Broker.declare`; what was declared is declared again after every reconnect."""

@@ -112,7 +112,8 @@ class RabbitMQConsumer:
                 self._mismatch = self._surroundings.mismatch(self._queue)
                 if self._mismatch is None:
                     await self._subscribe(wire)
-                self._arrived.set()
+                else:
+                    self._arrived.set()  # for `batch` to raise it
             except QueueMissing:
                 missing_since = missing_since or began
                 log.warning("consumer.queue_missed", queue=self._queue)

@@ -1,6 +1,7 @@
 """Keeps one connection to RabbitMQ: connects in the background, and again whenever the link is lost."""
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -42,6 +43,7 @@ class Link:
         self._rng = rng
         self._wire: Wire | None = None
         self._up = asyncio.Event()
+        self._connected_at = math.inf
         self.detail = "not connected yet"
         """Why there is no connection, when there is none."""
 
@@ -68,14 +70,15 @@ class Link:
         """Connect, wait until the link is lost, and again, for ever."""
         failures = 0
         while True:
-            began = time.monotonic()
+            self._connected_at = math.inf
             try:
                 await self._one_connection()
             except LinkLost as lost:
                 self.detail = str(lost)
-            failures = 0 if time.monotonic() - began > STABLE_SECONDS else failures + 1
+            if time.monotonic() - self._connected_at > STABLE_SECONDS:
+                failures = 0
             pause = backoff_seconds(
-                failures - 1 if failures else 0,
+                failures,
                 rng=self._rng,
                 base_seconds=BACKOFF_BASE_SECONDS,
                 cap_seconds=BACKOFF_CAP_SECONDS,
@@ -87,6 +90,7 @@ class Link:
                 detail=self.detail,
                 retry_in=round(pause, 2),
             )
+            failures += 1
             await asyncio.sleep(pause)
 
     async def _one_connection(self) -> None:
@@ -94,6 +98,7 @@ class Link:
         try:
             await self._prepare(wire)
             self._wire = wire
+            self._connected_at = time.monotonic()
             self._up.set()
             log.info("broker.connected", url=self._shown, connection=self._name)
             raise LinkLost(await wire.ended())
