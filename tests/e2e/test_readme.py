@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import typer
+from solstice_cli.demo_steps import WORKFLOW
 from solstice_cli.main import app as solstice
 from solstice_forge.cli import app as forge_integration
 from solstice_orchestrator.cli import app as orchestrator
+from solstice_orchestrator.workflow import parse_workflow
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
@@ -112,3 +114,15 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_first_two_commands_come_first() -> None:
     assert list(shell_lines("README.md"))[:2] == ["./just demo", "./just test"]
+
+
+@pytest.mark.parametrize(
+    "example", re.findall(r"```kdl\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+)
+def test_workflow_of_the_readme_is_one(example: str) -> None:
+    assert parse_workflow(example.encode(), default_runs_on="linux")
+
+
+def test_our_own_workflow_is_one() -> None:
+    own = (ROOT / WORKFLOW).read_bytes()
+    assert [job.name for job in parse_workflow(own, default_runs_on="linux")] == ["lint", "pins", "package"]
