@@ -76,7 +76,24 @@ class Intake:
             # At once: the store may be away for long, and poison has nothing to wait for.
             await consumer.settle(verdicts)
         if requests:
-            self._count(requests, await self._keep(requests))
+            await self._keep_and_ack(consumer, requests)
+
+    async def _keep_and_ack(self, consumer: Consumer, requests: Sequence[Request]) -> None:
+        try:
+            admissions = await self._keep(requests)
+        except Exception as error:
+            # A mistake of ours that one request brings out must not stop the others, now or at every new start.
+            if len(requests) > 1:
+                for one in requests:
+                    await self._keep_and_ack(consumer, [one])
+                return
+            delivery, request = requests[0]
+            log.exception(LogEvent.REQUEST_BROKE, request_id=request.request_id)
+            self._metrics.request_refused("internal_error")
+            refusal = Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])
+            await consumer.settle([(delivery, refusal)])
+        else:
+            self._count(requests, admissions)
             await consumer.settle([(delivery, Ack()) for delivery, _ in requests])
 
     async def _keep(self, requests: Sequence[Request]) -> Sequence[Admission]:
@@ -130,7 +147,7 @@ class Intake:
                 await self._broker.ready(CONNECT_SECONDS)
                 await self._broker.declare(topology)
             except BrokerUnavailable as error:
-                log.debug("intake.waited_for_broker", detail=str(error))
+                log.debug(LogEvent.BROKER_AWAITED, detail=str(error))
                 await asyncio.sleep(self._rng.uniform(0.0, FIRST_RETRY_SECONDS))
             else:
                 return

@@ -33,6 +33,7 @@ class MoodyStore(SqliteStore):
 
     away = False
     asked = 0
+    broken_by: str | None = None
 
     async def admit(
         self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
@@ -40,6 +41,8 @@ class MoodyStore(SqliteStore):
         self.asked += 1
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
+        if self.broken_by in {request.request_id for request in requests}:
+            raise ValueError("a mistake of ours")
         return await super().admit(requests, bodies)
 
 
@@ -188,6 +191,19 @@ async def test_poison_does_not_wait_for_the_store(
     async with taking(broker, store, jobs, broker_settings):
         await publish(broker, jobs, job_request().encode(), b"poison")
         assert len(await received(broker, jobs.dlq, 1)) == 1
+
+
+async def test_a_request_that_breaks_us_does_not_stop_the_others(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    requests = [job_request() for _ in range(5)]
+    store.broken_by = requests[2].request_id
+    await publish(broker, jobs, *[request.encode() for request in requests])
+    async with taking(broker, store, jobs, broker_settings):
+        (letter,) = await received(broker, jobs.dlq, 1)
+        await until(store, lambda: True, runs=4)
+    assert (letter.body, letter.headers["x-solstice-reason"]) == (requests[2].encode(), "internal_error")
+    assert "a mistake of ours" in str(letter.headers["x-solstice-detail"])
 
 
 async def test_an_intake_that_dies_before_its_ack_runs_nothing_twice(
