@@ -10,7 +10,7 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 
-from solstice_orchestrator.checkout import fetch_files
+from solstice_orchestrator.commit_files import CommitFiles
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
@@ -44,6 +44,7 @@ async def run_planning(
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes() as changed, asyncio.TaskGroup() as plans:
+        files = CommitFiles(plans, git, scratch)
         while True:
             changed.clear()
             claimed = await _claim(store, worker_id, places, concurrency)
@@ -52,8 +53,7 @@ async def run_planning(
                     _plan(
                         task,
                         store=store,
-                        git=git,
-                        scratch=scratch,
+                        files=files,
                         rules=rules,
                         places=places,
                         when_planned=when_planned,
@@ -90,15 +90,14 @@ async def _plan(
     task: PlanningTask,
     *,
     store: JobStore,
-    git: GitPolicy,
-    scratch: Path,
+    files: CommitFiles,
     rules: PlanningRules,
     places: asyncio.Semaphore,
     when_planned: Callable[[], object],
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
     try:
-        decision = await decide(task.request, git=git, scratch=scratch, rules=rules)
+        decision = await decide(task.request, files=files, rules=rules)
         match decision:
             case Planned(jobs=jobs):
                 kept = await store.planned(task, jobs)
@@ -119,30 +118,25 @@ async def _plan(
         places.release()
 
 
-async def decide(
-    request: JobRequestV1, *, git: GitPolicy, scratch: Path, rules: PlanningRules
-) -> Planned | Refused:
+async def decide(request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules) -> Planned | Refused:
     """What becomes of the request; raises nothing but CancelledError."""
     refused = untrusted(request, rules)
     if refused:
         return refused
     try:
-        files = await _fetched(request, git, scratch)
+        found = await _found(request, files)
     except CheckoutFailed as error:
         return Refused(reason=error.reason, detail=error.detail[:1000])
-    except Exception as error:
-        LOG.exception(LogEvent.PLANNING_BROKE, request_id=request.request_id)
-        return Refused(reason=Reason.CHECKOUT_FAILED, detail=f"{type(error).__name__}: {error}"[:1000])
     # In a thread: a file as large and as strange as allowed takes a noticeable part of a second to read.
-    return await asyncio.to_thread(plan_jobs, request, files, rules)
+    return await asyncio.to_thread(plan_jobs, request, found, rules)
 
 
-async def _fetched(request: JobRequestV1, git: GitPolicy, scratch: Path) -> Mapping[str, bytes]:
+async def _found(request: JobRequestV1, files: CommitFiles) -> Mapping[str, bytes]:
     for pause in LAG_SECONDS:
         try:
-            return await fetch_files(request, wanted_paths(request), policy=git, scratch=scratch)
+            return await files.of(request, wanted_paths(request))
         except CheckoutFailed as error:
-            if error.reason is not Reason.COMMIT_NOT_FOUND or not error.may_appear:
+            if not error.may_appear:
                 raise
             await asyncio.sleep(pause)
-    return await fetch_files(request, wanted_paths(request), policy=git, scratch=scratch)
+    return await files.of(request, wanted_paths(request))

@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator import planning
 from solstice_orchestrator.execution import execute
@@ -18,7 +19,7 @@ from solstice_orchestrator.job_plan import PlanningRules
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import Admitted, RunView
+from solstice_orchestrator.store.protocol import Admitted, PlanningTask, RunView
 from solstice_orchestrator.workspaces import open_workspaces
 
 from tests.builders import job_request
@@ -170,6 +171,31 @@ async def test_a_run_whose_planning_is_cut_short_is_handed_back(scene: Scene) ->
     assert run.state is RunState.PLANNING
     (task,) = await scene.store.claim_planning("another", 5)
     assert task.run_id == run_id
+
+
+class Moody:
+    """A store whose next calls find it down."""
+
+    def __init__(self, store: JobStore, failures: int) -> None:
+        self._store, self.failures = store, failures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("test", "it is down")
+        return await self._store.claim_planning(worker_id, limit)
+
+
+async def test_planning_goes_on_when_the_store_is_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
+    moody = Moody(scene.store, failures=5)
+    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
+    async with scene.planning(store=moody, concurrency=1):
+        assert (await scene.planned(run_id)).state is RunState.WAITING
+    assert moody.failures == 0
 
 
 async def test_a_commit_goes_from_request_to_log_and_result(scene: Scene, tmp_path: Path) -> None:
