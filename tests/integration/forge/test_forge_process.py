@@ -65,7 +65,9 @@ async def started(folder: Path, **environment: str) -> AsyncIterator[Service]:
     service = Service(process)
     try:
         async with asyncio.timeout(30):
-            while not service.url and (line := await process.stderr.readline()):
+            while not service.url:
+                line = await process.stderr.readline()
+                assert line.startswith(b"{"), line + await process.stderr.read()
                 event = json.loads(line)
                 if event["event"] == "forge.started":
                     service.url = f"http://{event['host']}:{event['port']}"
@@ -123,7 +125,7 @@ async def test_broker_that_is_away_does_not_hold_up_the_end(tmp_path: Path) -> N
 )
 async def test_wrong_setting_is_one_plain_line(tmp_path: Path, name: str, value: str, part: str) -> None:
     code, errors = await failed_start(tmp_path, name, value)
-    assert code == 2
+    assert code == 2, errors
     assert part in errors
     assert "Traceback" not in errors
 
@@ -131,7 +133,7 @@ async def test_wrong_setting_is_one_plain_line(tmp_path: Path, name: str, value:
 async def test_taken_port_is_one_plain_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, errors = await failed_start(tmp_path, "FORGE_PORT", str(taken.getsockname()[1]))
-    assert code == 2
+    assert code == 2, errors
     assert "FORGE_PORT" in errors
     assert "Traceback" not in errors
 
