@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.executors.process import environment
+from solstice_orchestrator.executors.surroundings import environment
 from solstice_orchestrator.jobs import JobSpec
 from solstice_orchestrator.workflow import parse_workflow
 from solstice_orchestrator.workspaces import Workspace

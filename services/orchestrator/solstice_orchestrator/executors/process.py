@@ -5,36 +5,25 @@ It does not isolate: a job runs as the orchestrator's user and can read what tha
 """
 
 import asyncio
-import contextlib
 import json
-import os
-import pwd
 import shutil
-import signal
-import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from solstice_orchestrator import supervisor
 from solstice_orchestrator.checkout import check_out
-from solstice_orchestrator.endings import to_its_end
+from solstice_orchestrator.executors.keeper import Keeper, open_supervisor
+from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, read_verdict, to_outcome
+from solstice_orchestrator.executors.surroundings import environment
+from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, to_outcome
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.workspaces import Workspace, Workspaces, kill_marked
+from solstice_orchestrator.workspaces import Workspace, Workspaces
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PIECE_BYTES: Final = 64 * 1024
-START_SECONDS: Final = 60.0
-"""How long the supervisor may take to say that it is there."""
 SLACK_SECONDS: Final = 30.0
 """How much later than it should the supervisor may end before it is taken for stopped, and killed."""
-LEAVE_SECONDS: Final = 5.0
-"""How long the supervisor may take to kill everything before we do it."""
 LAST_OUTPUT_SECONDS: Final = 120.0
 """How long what was written may take to reach the log once nobody is left who writes: the store may be slow."""
 ESCAPED_OUTPUT_SECONDS: Final = 5.0
@@ -69,14 +58,14 @@ class ProcessExecutor:
             outcome = outcome or Outcome(
                 state=JobState.ERRORED,
                 reason=Reason.PROVISION_FAILED,
-                detail=f"no workspace could be made below {self.workspaces.directory}: {error}",
+                detail=f"the attempt could not be set up in {self.workspaces.directory}: {error}",
             )
         if outcome.detail and outcome.state is not JobState.SUCCEEDED:
             await limited.remark(outcome.detail)
         return outcome
 
     async def _check_out(
-        self, execution: Execution, place: Workspace, log: "LimitedLog", stop: asyncio.Event
+        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome | None:
         """Bring the commit; the outcome when that was the end."""
         request = execution.request
@@ -130,10 +119,10 @@ class ProcessExecutor:
         execution: Execution,
         place: Workspace,
         plan: Mapping[str, Any],
-        log: "LimitedLog",
+        log: LimitedLog,
         stop: asyncio.Event,
     ) -> Outcome:
-        async with _supervisor(execution, place) as keeper:
+        async with open_supervisor(execution, place) as keeper:
             if not await keeper.is_ready():
                 return Outcome(
                     state=JobState.ERRORED,
@@ -148,9 +137,7 @@ class ProcessExecutor:
                 verdict = VANISHED
         return to_outcome(verdict, execution.spec, stop_asked=stop.is_set())
 
-    async def _watched(
-        self, keeper: "_Keeper", log: "LimitedLog", stop: asyncio.Event, limit: float
-    ) -> Verdict:
+    async def _watched(self, keeper: Keeper, log: LimitedLog, stop: asyncio.Event, limit: float) -> Verdict:
         """The verdict, while output flows and somebody may cancel."""
         async with asyncio.TaskGroup() as tasks:
             pumping = tasks.create_task(keeper.pump(log), name="job output")
@@ -170,168 +157,8 @@ class ProcessExecutor:
             pumping.cancel()
         return verdict
 
-    async def _ask_to_stop(self, keeper: "_Keeper", stop: asyncio.Event) -> None:
+    async def _ask_to_stop(self, keeper: Keeper, stop: asyncio.Event) -> None:
         await stop.wait()
         keeper.tell(b"stop\n")
         await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
         await keeper.kill()
-
-
-def environment(execution: Execution, place: Workspace, path: str) -> dict[str, str]:
-    """What every step finds in its environment; the workflow's `env` wins, except for the names SOLSTICE_*."""
-    request, user = execution.request, _user()
-    known = {
-        "SOLSTICE_REF": request.ref,
-        "SOLSTICE_EVENT": request.event,
-        "SOLSTICE_CHANGE_NUMBER": request.change_number,
-        "SOLSTICE_REPOSITORY": request.repo_full_name,
-    }
-    return {
-        "PATH": path,
-        "HOME": str(place.home),
-        "TMPDIR": str(place.temporary),
-        "USER": user,
-        "LOGNAME": user,
-        "LANG": "C.UTF-8",
-        "CI": "true",
-        **execution.spec.env,
-        "SOLSTICE": "true",
-        "SOLSTICE_ATTEMPT": str(execution.attempt),
-        "SOLSTICE_COMMIT_SHA": request.commit_sha,
-        "SOLSTICE_JOB_ID": execution.job_id,
-        "SOLSTICE_JOB_NAME": execution.spec.name,
-        "SOLSTICE_REPO_URL": request.repo_url,
-        "SOLSTICE_REQUEST_ID": request.request_id,
-        "SOLSTICE_SOURCE": request.source.value,
-        "SOLSTICE_WORKSPACE": str(place.source),
-        **{name: str(value) for name, value in known.items() if value is not None},
-    }
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-class LimitedLog:
-    """The job's log up to its limit, and our own remarks beyond it."""
-
-    def __init__(self, log: LogWriter, limit: int) -> None:
-        self._log, self._left, self._limit = log, limit, limit
-        self._line_open = self._cut = False
-
-    async def write(self, data: bytes) -> None:
-        kept = data[: self._left]
-        self._left -= len(kept)
-        if kept:
-            self._line_open = not kept.endswith(b"\n")
-            await self._log(kept)
-        if len(kept) < len(data) and not self._cut:
-            self._cut = True
-            await self.remark(f"the log is longer than {self._limit} bytes; what follows is not kept")
-
-    async def remark(self, text: str) -> None:
-        """A line of ours."""
-        before = "\n" if self._line_open else ""
-        self._line_open = False
-        await self._log(f"{before}! {text}\n".encode())
-
-
-class _Keeper:
-    """A running supervisor, as the orchestrator holds it."""
-
-    def __init__(
-        self, process: asyncio.subprocess.Process, output: asyncio.StreamReader, workspace: Path
-    ) -> None:
-        self._process, self._output, self._workspace = process, output, workspace
-
-    async def is_ready(self) -> bool:
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                return bool(await self._verdicts.readline())
-        except TimeoutError:
-            return False
-
-    @property
-    def _verdicts(self) -> asyncio.StreamReader:
-        if self._process.stdout is None:
-            raise RuntimeError("the supervisor was started without a verdict pipe")
-        return self._process.stdout
-
-    def tell(self, words: bytes) -> None:
-        if self._process.stdin is not None:
-            with contextlib.suppress(ConnectionError, RuntimeError):
-                self._process.stdin.write(words)
-
-    async def verdict(self) -> Verdict:
-        """What the supervisor says in the end; `vanished` when it ended without a word."""
-        said = await self._verdicts.read(PIECE_BYTES)
-        words = said
-        while said:
-            said = await self._verdicts.read(PIECE_BYTES)
-            words = (words + said)[-PIECE_BYTES:]
-        return read_verdict(words)
-
-    async def pump(self, log: LimitedLog) -> None:
-        """Carry output to the log until nobody is left to write any."""
-        while piece := await self._output.read(PIECE_BYTES):
-            await log.write(piece)
-
-    async def kill(self) -> None:
-        """End every process of the attempt, now."""
-        await asyncio.to_thread(self._kill)
-
-    def _kill(self) -> None:
-        # First what is below, for as long as it is known to be below; then the supervisor; then what lost it.
-        if self._process.returncode is None:
-            supervisor.kill_descendants(self._process.pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
-        kill_marked(self._workspace)
-
-    async def leave(self) -> None:
-        """Close the control pipe, at which the supervisor kills everything, and see it gone."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            await self.kill()
-            await self._process.wait()
-
-
-@asynccontextmanager
-async def _supervisor(execution: Execution, place: Workspace) -> AsyncIterator[_Keeper]:
-    """A supervisor that has nothing to do yet; leaving ends it and all below it, also when cancelled."""
-    reader, writer = os.pipe()
-    loop = asyncio.get_running_loop()
-    output = asyncio.StreamReader(limit=PIECE_BYTES)
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(output), os.fdopen(reader, "rb", buffering=0)
-    )
-    try:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-S",
-                supervisor.__file__,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=writer,
-                cwd="/",
-                env={"LC_ALL": "C.UTF-8"},
-                start_new_session=True,
-            )
-        finally:
-            os.close(writer)
-        keeper = _Keeper(process, output, place.root)
-        try:
-            yield keeper
-        finally:
-            await to_its_end(keeper.leave(), f"end of {execution.job_id}")
-    finally:
-        transport.close()

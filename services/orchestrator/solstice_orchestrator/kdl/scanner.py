@@ -14,9 +14,9 @@ from solstice_common.errors import InvalidWorkflow
 
 from solstice_orchestrator.kdl.nodes import Node, Position, Property, Scalar, Value
 from solstice_orchestrator.kdl.strings import NEWLINE, SPACE, Misread, read_string
+from solstice_orchestrator.kdl.words import read_word
 
 MAX_DEPTH: Final = 32
-MAX_NUMBER_LENGTH: Final = 64
 MAX_PARTS: Final = 20_000
 """Nodes, arguments and properties together: what is read in well under a second."""
 
@@ -37,22 +37,6 @@ _FORBIDDEN: Final = re.compile(
 _EDITOR_LINE: Final = re.compile(r"\r\n|\r|\n")
 _VERSION_1: Final = re.compile(rf"/-[{SPACE}]*kdl-version[{SPACE}]+1[{SPACE}]*(?=[{NEWLINE}]|$)")
 _RAW_1: Final = re.compile(r'r#*"')
-_NUMBERLIKE: Final = re.compile(r"[+-]?\.?[0-9]")
-_DECIMAL: Final = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>[0-9][0-9_]*)(?P<rest>(\.[0-9][0-9_]*)?([eE][+-]?[0-9][0-9_]{0,5})?)"
-)
-_RADIX: Final = re.compile(
-    r"(?P<sign>[+-]?)0(?:x(?P<x>[0-9a-fA-F][0-9a-fA-F_]*)|o(?P<o>[0-7][0-7_]*)|b(?P<b>[01][01_]*))"
-)
-_KEYWORDS: Final[dict[str, Scalar]] = {
-    "#true": True,
-    "#false": False,
-    "#null": None,
-    "#inf": float("inf"),
-    "#-inf": float("-inf"),
-    "#nan": float("nan"),
-}
-_RESERVED: Final = frozenset({"true", "false", "null", "inf", "-inf", "nan"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -315,38 +299,10 @@ class _Scanner:
         word = self._take(_WORD)
         if not word:
             raise self.problem(start, f"{what} is expected here, not {self._shown(start)}")
-        return self._word(word.group(), start)
-
-    def _word(self, word: str, start: int) -> Scalar:
-        if word in _KEYWORDS:
-            return _KEYWORDS[word]
-        if _NUMBERLIKE.match(word):
-            return self._number(word, start)
-        if word in _RESERVED:
-            raise self.problem(start, f'write #{word} for the value, or "{word}" in quotes for the text')
-        hash_at = word.find("#")
-        if hash_at == 0:
-            known = ", ".join(sorted(_KEYWORDS))
-            raise self.problem(start, f"{word!r} is no value; those that begin with # are {known}")
-        if hash_at > 0:
-            raise self.problem(start + hash_at, "a word without quotes cannot hold '#'; put it in quotes")
-        return word
-
-    def _number(self, word: str, start: int) -> int | float:
-        if len(word) > MAX_NUMBER_LENGTH:
-            raise self.problem(start, f"a number may be {MAX_NUMBER_LENGTH} characters long, no longer")
-        radix = _RADIX.fullmatch(word)
-        if radix:
-            for name, base in (("x", 16), ("o", 8), ("b", 2)):
-                if radix[name]:
-                    return int(radix["sign"] + radix[name].replace("_", ""), base)
-        decimal = _DECIMAL.fullmatch(word)
-        if not decimal:
-            raise self.problem(
-                start, f'{word!r} is no number; text that begins like one needs quotes: "{word}"'
-            )
-        plain = word.replace("_", "")
-        return float(plain) if decimal["rest"] else int(plain)
+        try:
+            return read_word(word.group(), start)
+        except Misread as error:
+            raise self.problem(error.offset, error.problem) from None
 
     def _shown(self, offset: int) -> str:
         """What stands there, for a person."""

@@ -31,7 +31,7 @@ _SIMPLE: Final = {
 
 
 class Misread(ValueError):
-    """The string is wrong at `offset` of the text."""
+    """A string or word is wrong at `offset` of the text."""
 
     def __init__(self, offset: int, problem: str) -> None:
         super().__init__(problem)
