@@ -1,0 +1,88 @@
+"""However much is finished, what is done all the time looks only at the work in hand."""
+
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.store.protocol import LogChunk
+from solstice_orchestrator.store.sqlite import SqliteStore
+from solstice_orchestrator.store.transaction import Rules
+
+from tests.builders import job, job_request
+from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, claimed, running
+
+GROWING = ("jobs", "runs", "attempts", "log_chunks", "request_aliases")
+
+
+class Watched:
+    """A store, and every statement that it executes."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self._statements: list[str] = []
+
+    async def watch(self) -> None:
+        def trace(connection: sqlite3.Connection) -> None:
+            connection.set_trace_callback(self._statements.append)
+
+        await self.store._database.write(trace)
+        await self.store._database.read(trace)
+
+    async def scans(self) -> set[str]:
+        """What SQLite says of every walk through a whole table that grows, or through a whole index of it."""
+        statements = {
+            text for text in self._statements if text.startswith(("SELECT", "UPDATE", "DELETE", "INSERT"))
+        }
+        assert len(statements) > 10
+
+        def explain(connection: sqlite3.Connection) -> set[str]:
+            connection.set_trace_callback(None)
+            return {
+                str(row["detail"])
+                for statement in statements
+                for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+            }
+
+        details = await self.store._database.write(explain)
+        return {detail for detail in details if detail.startswith(tuple(f"SCAN {name}" for name in GROWING))}
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    rng = random.Random(1)
+    rules = Rules(new_id=id_source(rng), rng=rng, retry_base_seconds=0.0)
+    async with SqliteStore.open(tmp_path / "store.db", rules=rules) as store:
+        found = Watched(store)
+        await found.watch()
+        yield found
+
+
+async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(watched: Watched) -> None:
+    store = watched.store
+    await store.admit([job_request(idempotency_key="x"), job_request(idempotency_key="x")])
+    claim = await running(store, job("true", name="a"), job("true", name="b", needs=("a",)))
+    await store.append_log(claim.key, [LogChunk(sequence=1, at=0.0, data=b"x")])
+    await store.renew(WORKER, [claim.key])
+    await store.finish(claim.key, WORLD_WRONG)
+    await store.rescue()
+    (again,) = await claimed(store)
+    await store.finish(again.key, RELEASED)
+    (again,) = await claimed(store)
+    await store.finish(again.key, FAILED)
+    rows = await store.outbox(100)
+    await store.published([row.row_id for row in rows])
+    await store.counts()
+    await store.cancel_run(claim.run_id)
+    await store.rerun(claim.run_id)
+    await store.log(claim.key.job_id)
+    await store.run_of_request(claim.request.request_id)
+    await store.jobs(run_id=claim.run_id, limit=9)
+    await store.jobs(state=JobState.ERRORED, limit=9)
+    await store.runs(limit=9, state=RunState.ERRORED)
+    await store.runs(limit=9, repository="lantern/harbour")
+    # The counts walk through the partial index that holds nothing but unfinished jobs.
+    assert {scan for scan in await watched.scans() if "jobs_open" not in scan} == set()
