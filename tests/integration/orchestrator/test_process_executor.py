@@ -18,6 +18,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.executors import process
 from solstice_orchestrator.executors.process import ProcessExecutor
 from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.supervisor import descendants, process_ids
 from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
@@ -135,6 +136,21 @@ async def test_a_job_works_in_its_commit(lab: Lab) -> None:
     assert lines[:2] == ["$ checkout", f"{lab.sha} of {lab.repository.url}"]
     assert lines[3:5] == ["hello from the commit", lab.sha]
     assert lines[5] == lines[6]
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0o755, "bash yes"), (0o644, "sh")], ids=["executable", "not executable"]
+)
+async def test_a_script_is_executed_when_it_may_be_and_read_by_sh_otherwise(
+    lab: Lab, mode: int, said: str
+) -> None:
+    script = '#!/usr/bin/env bash\ntest -n "${BASH_VERSION:-}" && echo bash yes || echo sh\nexit 3\n'
+    lab.repository.commit({SCRIPT_PATH: script})
+    (lab.repository.path / SCRIPT_PATH).chmod(mode)
+    lab.sha = lab.repository.commit({})
+    outcome = await lab.run(*script_job("linux").steps)
+    assert (outcome.exit_code, outcome.step) == (3, SCRIPT_PATH)
+    assert f"$ {SCRIPT_PATH}\n{said}\n" in lab.text
 
 
 async def test_nothing_of_our_environment_reaches_a_job(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
