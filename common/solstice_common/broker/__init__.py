@@ -37,14 +37,14 @@ async def open_broker(url: str, *, name: str, confirm_timeout_seconds: float = 3
     # Imported late: a process that uses one broker does not pay for the other's client library.
     scheme = url.partition(":")[0]
     if scheme in {"amqp", "amqps"}:
-        from solstice_common.broker.rabbitmq import RabbitMQBroker  # noqa: PLC0415
+        from solstice_common.broker.rabbitmq.broker import RabbitMQBroker  # noqa: PLC0415
 
         async with RabbitMQBroker.open(
             url, name=name, confirm_timeout_seconds=confirm_timeout_seconds
         ) as rabbitmq:
             yield rabbitmq
     elif scheme == "sqlite":
-        from solstice_common.broker.embedded import EmbeddedBroker  # noqa: PLC0415
+        from solstice_common.broker.embedded.broker import EmbeddedBroker  # noqa: PLC0415
 
         async with EmbeddedBroker.open(url, name=name) as embedded:
             yield embedded

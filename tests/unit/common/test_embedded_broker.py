@@ -7,8 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from solstice_common.broker import Message, PublishStatus, embedded, open_broker
-from solstice_common.broker.embedded import EmbeddedBroker
+from solstice_common.broker import Message, PublishStatus, open_broker
+from solstice_common.broker.embedded import broker as embedded
+from solstice_common.broker.embedded.broker import EmbeddedBroker
 from solstice_common.delivery import Ack, Refuse, Retry
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
 from solstice_common.sqlite import Database

@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
-from solstice_common.broker import Message, embedded_rows
-from solstice_common.broker.embedded_rows import DeadLetter, Settlement
+from solstice_common.broker import Message
+from solstice_common.broker.embedded import rows as embedded_rows
+from solstice_common.broker.embedded.rows import DeadLetter, Settlement
 from solstice_common.migrations import migrate, migrations_of
 from solstice_common.topology import STATUSES, QueueType
 
@@ -22,7 +23,7 @@ class Queue(RuleBasedStateMachine):
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.connection.row_factory = sqlite3.Row
         self.connection.execute("PRAGMA foreign_keys = ON")
-        migrate(self.connection, None, migrations_of("solstice_common.broker.embedded_schema"))  # type: ignore[arg-type]  # a path for messages only
+        migrate(self.connection, None, migrations_of("solstice_common.broker.embedded.schema"))  # type: ignore[arg-type]  # a path for messages only
         embedded_rows.declare(self.connection, STATUSES.topology(QueueType.QUORUM))
         self.owner = embedded_rows.add_owner(self.connection, "token", "machine")
         self.published = 0

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pamqp import commands as spec
 from solstice_common.broker.protocol import PublishStatus
-from solstice_common.broker.rabbitmq_publisher import Envelope, Unconfirmed, _Call, _Pending
+from solstice_common.broker.rabbitmq.publisher import Envelope, Unconfirmed, _Call, _Pending
 
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 NO_EXCHANGE = "NOT_FOUND - no exchange 'gone' in vhost '/'"

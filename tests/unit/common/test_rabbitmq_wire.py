@@ -13,7 +13,7 @@ from aiormq.connection import Connection, TransportFactory
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
-from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, _Incoming, _RememberingTransport, link_errors
+from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, _Incoming, _RememberingTransport, link_errors
 from yarl import URL
 
 

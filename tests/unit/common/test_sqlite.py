@@ -309,7 +309,7 @@ class TestMigrations:
             assert await database.write(add("a")) == "a"
 
     def test_the_files_of_a_package_are_found_in_order(self) -> None:
-        migrations = migrations_of("solstice_common.broker.embedded_schema")
+        migrations = migrations_of("solstice_common.broker.embedded.schema")
         assert [migration.version for migration in migrations] == list(range(1, len(migrations) + 1))
         assert all(migration.sql.strip() for migration in migrations)
 

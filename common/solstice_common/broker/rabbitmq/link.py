@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 
 from solstice_common.backoff import backoff_seconds
-from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, dial
+from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, dial
 from solstice_common.errors import BrokerUnavailable
 
 CONNECT_SECONDS: Final = 10.0

@@ -14,11 +14,11 @@ from pamqp.common import FieldTable
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import Delivery, Published
-from solstice_common.broker.rabbitmq_acks import Settlement
-from solstice_common.broker.rabbitmq_link import Link
-from solstice_common.broker.rabbitmq_publisher import Envelope
-from solstice_common.broker.rabbitmq_subscription import QueueMissing, Subscription, Tag
-from solstice_common.broker.rabbitmq_wire import LinkLost, Wire
+from solstice_common.broker.rabbitmq.acks import Settlement
+from solstice_common.broker.rabbitmq.link import Link
+from solstice_common.broker.rabbitmq.publisher import Envelope
+from solstice_common.broker.rabbitmq.subscription import QueueMissing, Subscription, Tag
+from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.errors import TopologyMismatch
 

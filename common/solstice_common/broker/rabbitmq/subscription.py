@@ -12,9 +12,9 @@ from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp import commands as spec
 
 from solstice_common.broker.protocol import NO_HEADERS, Delivery
-from solstice_common.broker.rabbitmq_acks import AckLedger, Settlement, encode
-from solstice_common.broker.rabbitmq_declare import close_channel
-from solstice_common.broker.rabbitmq_wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
+from solstice_common.broker.rabbitmq.acks import AckLedger, Settlement, encode
+from solstice_common.broker.rabbitmq.declare import close_channel
+from solstice_common.broker.rabbitmq.wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
 
 PARTING_SECONDS: Final = 3.0
 

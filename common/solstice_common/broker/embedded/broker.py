@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 
 import structlog
 
-from solstice_common.broker import embedded_rows as rows
+from solstice_common.broker.embedded import rows
+from solstice_common.broker.embedded.lifelines import Lifelines
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.broker.lifelines import Lifelines
 from solstice_common.broker.protocol import (
     BrokerHealth,
     Delivery,
@@ -71,7 +71,7 @@ class EmbeddedBroker:
         Raises ConfigurationError for a wrong URL, StoreUnavailable when the file cannot be used, SchemaTooNew.
         """
         path = sqlite_path(url)
-        migrations = migrations_of("solstice_common.broker.embedded_schema")
+        migrations = migrations_of("solstice_common.broker.embedded.schema")
         async with Database.open(path, migrations) as database:
             bell, lifelines = _beside(path)
             with lifelines.hold() as token:

@@ -15,8 +15,8 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from solstice_common.broker.protocol import Published, PublishStatus
-from solstice_common.broker.rabbitmq_link import Link
-from solstice_common.broker.rabbitmq_wire import LinkLost, Wire, WireChannel
+from solstice_common.broker.rabbitmq.link import Link
+from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
 
 WINDOW: Final = 500
 """Unconfirmed messages on the wire; more gains nothing, and a lost link makes fewer of them unknown."""

@@ -12,7 +12,7 @@ from aiormq.exceptions import (
 )
 
 from solstice_common.broker.protocol import QueueDepth
-from solstice_common.broker.rabbitmq_wire import (
+from solstice_common.broker.rabbitmq.wire import (
     CLOSE_SECONDS,
     RPC_SECONDS,
     LinkLost,

@@ -16,13 +16,13 @@ import structlog
 from pamqp import commands as spec
 from yarl import URL
 
-from solstice_common.broker import rabbitmq_declare
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, QueueDepth
-from solstice_common.broker.rabbitmq_consumer import RabbitMQConsumer
-from solstice_common.broker.rabbitmq_link import Link, background
-from solstice_common.broker.rabbitmq_publisher import Envelope, Publisher
-from solstice_common.broker.rabbitmq_wire import LinkLost, Wire
+from solstice_common.broker.rabbitmq import declare as topology_declaration
+from solstice_common.broker.rabbitmq.consumer import RabbitMQConsumer
+from solstice_common.broker.rabbitmq.link import Link, background
+from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
+from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Topology
 
@@ -90,7 +90,7 @@ class RabbitMQBroker:
         """See `protocol.Broker.declare`; what was declared is declared again after every reconnect."""
         wire = await self._consuming.connected_within(DECLARE_WAIT_SECONDS)
         try:
-            await rabbitmq_declare.declare(wire, topology)
+            await topology_declaration.declare(wire, topology)
         except LinkLost as lost:
             raise BrokerUnavailable(self._url, str(lost)) from lost
         if topology not in self._topologies:
@@ -117,7 +117,7 @@ class RabbitMQBroker:
         """See `protocol.Broker.depth`."""
         wire = await self._consuming.connected_within(0)
         try:
-            return await rabbitmq_declare.depth(wire, queue)
+            return await topology_declaration.depth(wire, queue)
         except LinkLost as lost:
             raise BrokerUnavailable(self._url, str(lost)) from lost
 
@@ -141,7 +141,7 @@ class RabbitMQBroker:
         mismatches: dict[str, TopologyMismatch] = {}
         for topology in self._topologies:
             try:
-                await rabbitmq_declare.declare(wire, topology)
+                await topology_declaration.declare(wire, topology)
             except TopologyMismatch as mismatch:
                 mismatches[mismatch.name] = mismatch
                 log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
