@@ -50,6 +50,11 @@ fmt: install
     ruff format .
     ruff check --fix-only .
 
+# Write what the code declares (settings, metrics, log events) into the reference pages
+[group("work on it")]
+docs: install
+    @python -m tests.reference
+
 # Throughput and latency beside plain aio-pika; never part of the tests
 [group("work on it")]
 bench *ARGS: install

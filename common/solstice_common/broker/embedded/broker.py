@@ -30,6 +30,7 @@ from solstice_common.broker.protocol import (
 from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.doorbell import Doorbell
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.log_events import LogEvent
 from solstice_common.sqlite import Database, Work, migrations_of, sqlite_path
 from solstice_common.topology import Topology
 
@@ -163,9 +164,9 @@ class EmbeddedBroker:
     def note_trouble(self, error: StoreUnavailable | None) -> None:
         """Remember, and log when it begins and ends, that the file cannot be written."""
         if error is not None and not self._trouble:
-            _log.warning("broker.troubled", url=self._url, detail=error.detail)
+            _log.warning(LogEvent.BROKER_TROUBLED, url=self._url, detail=error.detail)
         elif error is None and self._trouble:
-            _log.info("broker.recovered", url=self._url)
+            _log.info(LogEvent.BROKER_RECOVERED, url=self._url)
         self._trouble = "" if error is None else error.detail
 
     async def return_of_the_dead(self) -> None:
@@ -186,7 +187,7 @@ class EmbeddedBroker:
             with contextlib.suppress(StoreUnavailable):  # the next look tries again
                 returned = await self._database.write(partial(rows.remove_owner, token=token))
                 self._lifelines.forget(token)
-                _log.info("broker.owner_lost", url=self._url, owner=token, returned=returned)
+                _log.info(LogEvent.BROKER_OWNER_LOST, url=self._url, owner=token, returned=returned)
                 if returned:
                     self.bell.ring()
 

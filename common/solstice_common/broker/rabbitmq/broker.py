@@ -24,6 +24,7 @@ from solstice_common.broker.rabbitmq.link import Link, background
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
+from solstice_common.log_events import LogEvent
 from solstice_common.topology import Topology
 
 DECLARE_WAIT_SECONDS = 10.0
@@ -145,7 +146,7 @@ class RabbitMQBroker:
             except TopologyMismatch as mismatch:
                 mismatches[mismatch.name] = mismatch
                 log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
-                    "broker.topology_mismatched",
+                    LogEvent.BROKER_MISMATCHED,
                     kind=mismatch.kind,
                     name=mismatch.name,
                     detail=mismatch.theirs,

@@ -21,6 +21,7 @@ from solstice_common.broker.rabbitmq.subscription import QueueMissing, Subscript
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.errors import TopologyMismatch
+from solstice_common.log_events import LogEvent
 
 RESUBSCRIBE_BASE_SECONDS: Final = 0.2
 RESUBSCRIBE_CAP_SECONDS: Final = 5.0
@@ -116,13 +117,13 @@ class RabbitMQConsumer:
                     self._arrived.set()  # for `batch` to raise it
             except QueueMissing:
                 missing_since = missing_since or began
-                log.warning("consumer.queue_missed", queue=self._queue)
+                log.warning(LogEvent.QUEUE_MISSED, queue=self._queue)
                 if began - missing_since >= REDECLARE_SECONDS:
                     missing_since = None
                     await self._redeclare(wire)
             except LinkLost as lost:
                 missing_since = None
-                log.warning("consumer.interrupted", queue=self._queue, detail=str(lost))
+                log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
             failures = 0 if time.monotonic() - began > RESUBSCRIBE_CAP_SECONDS else failures + 1
             pause = backoff_seconds(
                 failures,
@@ -140,7 +141,7 @@ class RabbitMQConsumer:
         try:
             await self._surroundings.redeclare(wire)
         except LinkLost as lost:
-            log.warning("consumer.interrupted", queue=self._queue, detail=str(lost))
+            log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
     def _requeue_later(self, delivery: Delivery, tag: Tag) -> None:
         # A count on a first delivery was put there by whoever published the message.
@@ -169,7 +170,7 @@ class RabbitMQConsumer:
             kept = outcome is not None and outcome.confirmed
             if not kept:
                 log.error(
-                    "delivery.dead_letter_failed",
+                    LogEvent.DEAD_LETTER_FAILED,
                     queue=self._queue,
                     request_id=delivery.correlation_id,
                     reason=why.reason,

@@ -13,6 +13,7 @@ import structlog
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, dial
 from solstice_common.errors import BrokerUnavailable
+from solstice_common.log_events import LogEvent
 
 CONNECT_SECONDS: Final = 10.0
 BACKOFF_BASE_SECONDS: Final = 0.2
@@ -84,7 +85,7 @@ class Link:
                 cap_seconds=BACKOFF_CAP_SECONDS,
             )
             log.warning(
-                "broker.disconnected",
+                LogEvent.BROKER_DISCONNECTED,
                 url=self._shown,
                 connection=self._name,
                 detail=self.detail,
@@ -100,7 +101,7 @@ class Link:
             self._wire = wire
             self._connected_at = time.monotonic()
             self._up.set()
-            log.info("broker.connected", url=self._shown, connection=self._name)
+            log.info(LogEvent.BROKER_CONNECTED, url=self._shown, connection=self._name)
             raise LinkLost(await wire.ended())
         finally:
             self._wire = None
@@ -132,4 +133,4 @@ async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIte
 def _tell(task: "asyncio.Task[None]") -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        log.error("broker.task_crashed", task=task.get_name(), exc_info=error)
+        log.error(LogEvent.TASK_CRASHED, task=task.get_name(), exc_info=error)

@@ -17,6 +17,7 @@ from pamqp.header import ContentHeader
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
+from solstice_common.log_events import LogEvent
 
 WINDOW: Final = 500
 """Unconfirmed messages on the wire; more gains nothing, and a lost link makes fewer of them unknown."""
@@ -180,7 +181,7 @@ class Publisher:
                 try:
                     await self._one_channel(wire)
                 except LinkLost as lost:
-                    log.warning("broker.publisher_interrupted", detail=str(lost))
+                    log.warning(LogEvent.PUBLISHER_INTERRUPTED, detail=str(lost))
                     await asyncio.sleep(REOPEN_SECONDS)
         finally:
             closed = Published(PublishStatus.UNKNOWN, "the connection to the broker was closed")

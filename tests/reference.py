@@ -1,0 +1,140 @@
+"""The tables of the reference pages, rendered from what is declared in the code.
+
+`python -m tests.reference` writes them into the pages, between their markers; `tests/unit/test_reference.py` fails when
+a page says something else.
+"""
+
+import ast
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import solstice_common.log_events
+import solstice_forge.log_events
+import solstice_forge.metrics
+import solstice_orchestrator.log_events
+import solstice_orchestrator.metrics
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from solstice_common.settings import BrokerSettings, ClientSettings, SolsticeSettings, state_directory
+from solstice_forge.settings import ForgeSettings
+from solstice_orchestrator.settings import OrchestratorSettings
+
+ROOT: Final = Path(__file__).parent.parent
+CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
+OBSERVABILITY: Final = ROOT / "docs" / "observability.md"
+
+
+def settings_table(model: type[SolsticeSettings], *, without: type[SolsticeSettings] | None = None) -> str:
+    """One row per setting; those of `without` stand in a table of their own."""
+    skipped = set() if without is None else set(without.model_fields)
+    rows = [
+        (
+            f"`{name.upper()}`",
+            "" if field.annotation is SecretStr else f"`--{name.replace('_', '-')}`",
+            _kind(field),
+            _default(field),
+            field.description or "",
+        )
+        for name, field in model.model_fields.items()
+        if name not in skipped
+    ]
+    return _table(("environment", "flag", "type", "default", ""), rows)
+
+
+def metrics_table(module: ModuleType) -> str:
+    """One row per metric."""
+    declared = module.Metrics().declared()
+    rows = [
+        (f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help)
+        for each in declared
+    ]
+    return _table(("metric", "type", "labels", ""), rows)
+
+
+def log_events_table(module: ModuleType) -> str:
+    """One row per log event: the sentence under its name in the source."""
+    events: type[StrEnum] = module.LogEvent
+    (declaration,) = (
+        node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)
+    )
+    said: dict[str, str] = {}
+    for statement, following in zip(declaration.body, declaration.body[1:], strict=False):
+        if isinstance(statement, ast.Assign) and isinstance(following, ast.Expr):
+            (target,) = statement.targets
+            said[typing.cast("ast.Name", target).id] = str(ast.literal_eval(following.value))
+    return _table(
+        ("event", ""), [(f"`{event.value}`", " ".join(said[event.name].split())) for event in events]
+    )
+
+
+PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
+    CONFIGURATION: {
+        "broker": lambda: settings_table(BrokerSettings),
+        "forge": lambda: settings_table(ForgeSettings, without=BrokerSettings),
+        "orchestrator": lambda: settings_table(OrchestratorSettings, without=BrokerSettings),
+        "client": lambda: settings_table(ClientSettings),
+    },
+    OBSERVABILITY: {
+        "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
+        "orchestrator-metrics": lambda: metrics_table(solstice_orchestrator.metrics),
+        "common-events": lambda: log_events_table(solstice_common.log_events),
+        "forge-events": lambda: log_events_table(solstice_forge.log_events),
+        "orchestrator-events": lambda: log_events_table(solstice_orchestrator.log_events),
+    },
+}
+
+
+def rendered(page: Path) -> str:
+    """The page as it should be: its own words, with every table made anew."""
+    text = page.read_text("utf-8")
+    for name, render in PAGES[page].items():
+        start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        before, found, rest = text.partition(start)
+        if not found:
+            raise LookupError(f"{page.name} has no place for the table {name!r}")
+        text = f"{before}{start}{render()}{end}{rest.partition(end)[2]}"
+    return text
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "".join(_row(line) for line in [head, ["---"] * len(head), *rows])
+
+
+def _row(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |\n"
+
+
+def _kind(field: FieldInfo) -> str:
+    if typing.get_origin(field.annotation) is typing.Literal:
+        return " or ".join(f"`{choice}`" for choice in typing.get_args(field.annotation))
+    names = {str: "text", int: "number", float: "number", bool: "switch", Path: "path", SecretStr: "secret"}
+    return names.get(typing.cast("type", field.annotation), str(field.annotation))
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if value in {None, ""}:
+        return ""
+    # What depends on the machine is named, not shown.
+    for here, name in (
+        (str(state_directory()), "$SOLSTICE_HOME"),
+        (f"linux={os.cpu_count()}", "linux=PROCESSORS"),
+    ):
+        value = str(value).replace(here, name)
+    return f"`{value}`"
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(rendered(path), "utf-8")
+        sys.stdout.write(f"{path.relative_to(ROOT)}\n")
