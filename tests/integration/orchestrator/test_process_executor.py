@@ -139,20 +139,19 @@ async def test_a_job_works_in_its_commit(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
-    [(0o755, f"./{SCRIPT_PATH}"), (0o644, SCRIPT_PATH)],
-    ids=["executable", "not executable"],
+    ("mode", "executed"), [(0o755, True), (0o644, False)], ids=["executable", "not executable"]
 )
 async def test_a_script_is_executed_when_it_may_be_and_read_by_sh_otherwise(
-    lab: Lab, mode: int, said: str
+    lab: Lab, mode: int, executed: bool
 ) -> None:
-    script = '#!/usr/bin/env sh\necho "$0"\nexit 3\n'
-    lab.repository.commit({SCRIPT_PATH: script})
+    lab.repository.commit({SCRIPT_PATH: '#!/usr/bin/env sh\necho "$0"\nexit 3\n'})
     (lab.repository.path / SCRIPT_PATH).chmod(mode)
     lab.sha = lab.repository.commit({})
     outcome = await lab.run(*script_job("linux").steps)
     assert (outcome.exit_code, outcome.step) == (3, SCRIPT_PATH)
-    assert f"$ {SCRIPT_PATH}\n{said}\n" in lab.text
+    # The kernel runs a program by a path with a slash in front; sh is told the file as we wrote it.
+    (called,) = [line for line in lab.text.splitlines() if line.endswith(SCRIPT_PATH) and "$" not in line]
+    assert called.endswith(f"/{SCRIPT_PATH}") is executed
 
 
 async def test_nothing_of_our_environment_reaches_a_job(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
