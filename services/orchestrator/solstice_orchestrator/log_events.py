@@ -62,7 +62,7 @@ class LogEvent(StrEnum):
     PLANNING_HELD = "planning.held"
     """The store gives or takes no plans: error, run_id if it is about one."""
     PLANNING_BROKE = "planning.broke"
-    """A mistake of ours: request_id, with the traceback."""
+    """A mistake of ours: request_id, run_id if it is about one, with the traceback."""
 
     ATTEMPT_STARTED = "attempt.started"
     """Handed to the executor: job_id, attempt, run_id, job, runs_on."""

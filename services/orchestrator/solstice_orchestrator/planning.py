@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from solstice_orchestrator.commit_files import CommitFiles
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.log_buffer import patiently
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
 
@@ -25,6 +27,8 @@ LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without being told that something changed; also after it was away."""
 LAG_SECONDS: Final = (1.0, 4.0)
 """When to look again for a commit that is not there: a forge may tell of a push before its last replica has it."""
+HAND_BACK_SECONDS: Final = 5.0
+"""How long, at the end, the store is given to take back what was not planned; after that the heartbeat's end does it."""
 
 
 async def run_planning(
@@ -76,10 +80,16 @@ async def _claim(
         await places.acquire()
         held += 1
     claimed: Sequence[PlanningTask] = ()
+    claiming = asyncio.ensure_future(store.claim_planning(worker_id, held))
     try:
-        claimed = await store.claim_planning(worker_id, held)
+        claimed = await asyncio.shield(claiming)
     except StoreUnavailable as error:
         LOG.warning(LogEvent.PLANNING_HELD, error=str(error))
+    except asyncio.CancelledError:
+        # The store may have given us runs already that nobody here will ever see.
+        with contextlib.suppress(StoreUnavailable):
+            await _hand_back(store, *await claiming)
+        raise
     finally:
         for _ in range(held - len(claimed)):
             places.release()
@@ -96,26 +106,38 @@ async def _plan(
     when_planned: Callable[[], object],
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
+    chance = random.Random()  # noqa: S311  jitter is no secret
     try:
         decision = await decide(task.request, files=files, rules=rules)
         match decision:
             case Planned(jobs=jobs):
-                kept = await store.planned(task, jobs)
+                kept = await patiently(lambda: store.planned(task, jobs), chance)
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
                 when_planned()
             case Refused(reason=reason, detail=detail):
-                kept = await store.not_planned(task, reason, detail)
+                kept = await patiently(lambda: store.not_planned(task, reason, detail), chance)
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
     except StoreUnavailable as error:
         # Its planning lease runs out, and somebody plans it again.
         bound.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
-        with contextlib.suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(5):
-                await store.not_planned(task, Reason.RELEASED, "the orchestrator that planned it shut down")
+        await _hand_back(store, task)
         raise
+    except Exception as error:
+        # A mistake of ours that one run brings out must not stop the others, now or at every new start.
+        LOG.exception(LogEvent.PLANNING_BROKE, request_id=task.request.request_id, run_id=task.run_id)
+        with contextlib.suppress(StoreUnavailable):
+            await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
     finally:
         places.release()
+
+
+async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
+    """Let somebody else plan these, soon and without counting ours as a try."""
+    with contextlib.suppress(StoreUnavailable, TimeoutError):
+        async with asyncio.timeout(HAND_BACK_SECONDS):
+            for task in tasks:
+                await store.not_planned(task, Reason.RELEASED, "the orchestrator that planned it shut down")
 
 
 async def decide(request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules) -> Planned | Refused:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from solstice_orchestrator import planning
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git import GitPolicy
-from solstice_orchestrator.job_plan import PlanningRules
-from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.job_plan import PlanningRules, plan_jobs
+from solstice_orchestrator.jobs import JobSpec, JobState, RunState
 from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask, RunView
@@ -80,7 +81,9 @@ class Scene:
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(planning, "LAG_SECONDS", (0.01, 0.01))
-    async with open_store(f"sqlite:///{tmp_path}/store.sqlite3", rng=random.Random(7)) as store:
+    async with open_store(
+        f"sqlite:///{tmp_path}/store.sqlite3", rng=random.Random(7), retry_base_seconds=0.0
+    ) as store:
         yield Scene(store=store, repository=Repository(tmp_path / "repository"), scratch=tmp_path / "scratch")
 
 
@@ -196,6 +199,72 @@ async def test_planning_goes_on_when_the_store_is_back(scene: Scene, monkeypatch
     async with scene.planning(store=moody, concurrency=1):
         assert (await scene.planned(run_id)).state is RunState.WAITING
     assert moody.failures == 0
+
+
+async def test_a_run_that_breaks_us_takes_no_other_with_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_on_one(request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules) -> Any:
+        if request.sender == "breaker":
+            raise RecursionError("a mistake")
+        return plan_jobs(request, files, rules)
+
+    monkeypatch.setattr(planning, "plan_jobs", break_on_one)
+    sound = scene.commit({".solstice/job.sh": "x"})
+    async with scene.planning(concurrency=1), scene.store.changes() as changed:
+        breaking = await scene.admit(
+            sound.model_copy(update={"request_id": str(uuid.uuid4()), "sender": "breaker"})
+        )
+        run_id = await scene.admit(sound)
+        assert (await scene.planned(run_id)).state is RunState.WAITING
+        async with asyncio.timeout(30):
+            while (run := await scene.store.run(breaking)) is None or not run.state.final:
+                changed.clear()
+                await changed.wait()
+    assert run.state is RunState.ERRORED
+    assert "RecursionError: a mistake" in run.detail
+
+
+async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(scene: Scene) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow(Moody):
+        """Claims, and says so late."""
+
+        async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+            claimed = await super().claim_planning(worker_id, limit)
+            asked.set()
+            await answer.wait()
+            return claimed
+
+    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
+    async with scene.planning(store=Slow(scene.store, failures=0)):
+        await asked.wait()
+        asyncio.get_running_loop().call_soon(answer.set)
+    (task,) = await scene.store.claim_planning("another", 5)
+    assert task.run_id == run_id
+
+
+async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
+
+    class Stumbling(Moody):
+        """Does not take the first plans."""
+
+        async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec]) -> bool:
+            if self.failures:
+                self.failures -= 1
+                raise StoreUnavailable("test", "the disk is full")
+            return await self._store.planned(task, jobs)
+
+        async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+            return await self._store.claim_planning(worker_id, limit)
+
+    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
+    async with scene.planning(store=Stumbling(scene.store, failures=2)):
+        assert (await scene.planned(run_id)).state is RunState.WAITING
 
 
 async def test_a_commit_goes_from_request_to_log_and_result(scene: Scene, tmp_path: Path) -> None:
