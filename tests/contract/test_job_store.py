@@ -64,6 +64,10 @@ def chunk(sequence: int, data: bytes = b"x") -> LogChunk:
     return LogChunk(sequence=sequence, at=1.5, data=data)
 
 
+HUGE = int("9" * 400)
+"""Beyond every float; a field that we do not know may hold it (RFC 8259, section 6, sets no limit)."""
+
+
 class TestAdmit:
     async def test_each_request_becomes_a_run_in_the_order_given(self, store: JobStore) -> None:
         requests = [job_request() for _ in range(150)]
@@ -599,6 +603,16 @@ class TestSteering:
         assert run is not None
         assert (view.state, run.state) == (JobState.FAILED, RunState.FAILED)
         assert len(await told(store)) == before
+
+    async def test_whatever_stands_in_unknown_fields_a_run_lives_and_is_rerun(self, store: JobStore) -> None:
+        request = job_request(count=2**70 + 1, more={"huge": HUGE})
+        await planned(store, request=request)
+        (claim,) = await claimed(store)
+        assert await store.finish(claim.key, SUCCEEDED)
+        assert (await store.runs(limit=1)).runs[0].state is RunState.SUCCEEDED
+        assert await store.rerun(claim.run_id) is not None
+        again = (await planning_task(store)).request
+        assert again.model_extra == request.model_extra
 
     async def test_a_rerun_is_a_new_run_of_the_same_request(self, store: JobStore) -> None:
         request = job_request(idempotency_key="push 1", later="x")

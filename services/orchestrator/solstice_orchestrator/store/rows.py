@@ -27,7 +27,11 @@ def key(text: str) -> bytes:
 
 def request_fields(body: bytes) -> dict[str, Any]:
     """A stored request as plain JSON; it was validated when it was admitted."""
-    fields: dict[str, Any] = orjson.loads(body)
+    try:
+        fields: dict[str, Any] = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        # An integer beyond every float in a field we do not know: the slow way reads it.
+        fields = json.loads(body)
     return fields
 
 

@@ -1,17 +1,15 @@
 """People steer: cancel and run again."""
 
+import json
 import sqlite3
 import uuid
-
-import orjson
-from solstice_common.messages import JobRequestV1
 
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.admit import admit
 from solstice_orchestrator.store.moves import job_row, move_job, move_run, settle_run
 from solstice_orchestrator.store.protocol import JobView, RunView
 from solstice_orchestrator.store.reading import job, run
-from solstice_orchestrator.store.rows import request_fields, timestamp
+from solstice_orchestrator.store.rows import request_of, timestamp
 from solstice_orchestrator.store.transaction import Transaction
 
 
@@ -46,12 +44,13 @@ def rerun(transaction: Transaction, run_id: str) -> RunView | None:
     row = transaction.connection.execute("SELECT request FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         return None
-    fields = request_fields(row["request"])
+    # Not by the fast reader: it would round large integers of fields that we do not know.
+    fields = json.loads(row["request"])
     fields.pop("idempotency_key", None)
     fields["request_id"] = str(uuid.UUID(int=transaction.rules.rng.getrandbits(128), version=4))
     fields["submitted_at"] = timestamp(transaction.now)
-    body = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
-    (admitted,) = admit(transaction, [JobRequestV1.decode(body)], [body])
+    request = request_of(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
+    (admitted,) = admit(transaction, [request], [request.encode()])
     transaction.connection.execute("UPDATE runs SET rerun_of = ? WHERE run_id = ?", (run_id, admitted.run_id))
     return run(transaction.connection, admitted.run_id)
 
