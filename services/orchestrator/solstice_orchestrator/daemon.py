@@ -112,7 +112,13 @@ async def _work(
                 ),
                 loops.create_task(_planning(parts), name="planning"),
                 loops.create_task(
-                    run_rescue(store, every_seconds=settings.rescue_seconds, rng=parts.rng), name="rescue"
+                    run_rescue(
+                        store,
+                        every_seconds=settings.rescue_seconds,
+                        lease_seconds=settings.lease_seconds,
+                        rng=parts.rng,
+                    ),
+                    name="rescue",
                 ),
             ]
             claiming = loops.create_task(dispatch.claim_jobs(), name="dispatch")
