@@ -108,10 +108,11 @@ class Dispatch:
             while True:
                 changed.clear()
                 begun = time.monotonic()
-                if await self._renew():
+                left = renewed_at + self._lease_seconds - begun
+                if await self._renew(left if left > 0 else self._lease_seconds):
                     renewed_at, rest = begun, self._renew_seconds
                 else:
-                    self._give_up_after(begun - renewed_at)
+                    self._give_up_after(time.monotonic() - renewed_at)
                     rest = min(1.0, self._renew_seconds)
                 shortest = min(CANCEL_LOOK_SECONDS, rest)
                 await asyncio.sleep(shortest)
@@ -187,12 +188,13 @@ class Dispatch:
         del self._held[key]
         self._wake.set()
 
-    async def _renew(self) -> bool:
+    async def _renew(self, within_seconds: float) -> bool:
         held = tuple(self._held)
         try:
-            renewal = await self._store.renew(self._worker_id, held)
-        except StoreUnavailable as error:
-            log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error), held=len(held))
+            async with asyncio.timeout(within_seconds):
+                renewal = await self._store.renew(self._worker_id, held)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", held=len(held))
             return False
         # Those that ended while we asked are nobody's business any more.
         for key in renewal.lost & self._held.keys():

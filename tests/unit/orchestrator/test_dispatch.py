@@ -72,15 +72,18 @@ class Play:
 
 
 class MoodyStore(SqliteStore):
-    """Away for renewals while told so; holds claims back while told so."""
+    """Away for renewals, or silent, while told so; holds claims back while told so."""
 
     away = False
+    hangs = False
     claimed_and_held: asyncio.Event | None = None
     let_go: asyncio.Event | None = None
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
+        if self.hangs:
+            await asyncio.Event().wait()
         return await super().renew(worker_id, held)
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
@@ -190,16 +193,17 @@ async def test_a_lost_attempt_is_ended_at_once(store: MoodyStore, play: Play, cl
         assert (await store.attempts(key.job_id))[0].reason in {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
 
 
+@pytest.mark.parametrize("mood", ["away", "hangs"])
 async def test_a_lease_that_cannot_be_renewed_for_its_length_is_given_up(
-    store: MoodyStore, play: Play
+    store: MoodyStore, play: Play, mood: str
 ) -> None:
     await planned(store, job("true", name="a"))
     async with dispatching(store, play, lease_seconds=0.2, renew_seconds=0.05) as dispatch:
         await play.until(lambda: "a" in play.running)
         dispatch.stop_claiming()
-        store.away = True
+        setattr(store, mood, True)
         await play.until(lambda: play.cancelled == ["a"])
-        store.away = False
+        setattr(store, mood, False)
 
 
 async def test_a_claim_that_arrives_after_the_end_was_asked_for_goes_back_unstarted(
