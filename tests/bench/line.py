@@ -30,7 +30,7 @@ class Side:
     consumer: str
 
 
-OURS = Side("receiver", "consumer")
+OURS = Side("receiver", "line_end")
 NAIVE = Side("naive_app", "naive_consumer")
 
 

@@ -9,7 +9,8 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,39 @@ async def receiver(url: str, name: str, database: str, port: int) -> None:
 
 
 async def consumer(url: str, name: str, database: str, count: int) -> None:
-    """Our intake on a SQLite store, until `count` runs have been handed to the next stop of the line."""
+    """Our intake on a SQLite store, until `count` requests are stored and acked."""
+    admitted = Admissions(count)
+    async with taking(url, name, database, admitted):
+        began = time.monotonic()
+        await admitted.complete.wait()
+        say(began_at=began, done_at=time.monotonic())
+
+
+async def line_end(url: str, name: str, database: str, count: int) -> None:
+    """The same, and each run handed over to the next stop of the line."""
+    async with taking(url, name, database, Metrics()) as store:
+        await handed_over(store, count)
+        say(done_at=time.monotonic())
+
+
+class Admissions(Metrics):
+    """Metrics that tell when so many requests were admitted; they are counted when their acks are next."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._left = count
+        self.complete = asyncio.Event()
+
+    def requests_admitted(self, count: int = 1) -> None:
+        super().requests_admitted(count)
+        self._left -= count
+        if self._left <= 0:
+            self.complete.set()
+
+
+@asynccontextmanager
+async def taking(url: str, name: str, database: str, metrics: Metrics) -> AsyncIterator[JobStore]:
+    """An intake at work, and its store."""
     route, topology = route_named(name), route_named(name).topology(QueueType.QUORUM)
     async with (
         open_store(f"sqlite:///{database}") as store,
@@ -89,12 +122,10 @@ async def consumer(url: str, name: str, database: str, count: int) -> None:
         await broker.ready(10)
         await broker.declare(topology)
         say(ready=True)
-        began = time.monotonic()
-        intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(0))
-        taking = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
-        await handed_over(store, count)
-        say(began_at=began, done_at=time.monotonic())
-        taking.cancel()
+        intake = Intake(broker=broker, store=store, metrics=metrics, rng=random.Random(0))
+        task = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
+        yield store
+        task.cancel()
 
 
 async def handed_over(store: JobStore, count: int) -> None:
@@ -125,7 +156,8 @@ async def flood(port: int, count: int, connections: int) -> None:
 
 
 ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
-    role.__name__: role for role in (naive_app, naive_consumer, plain_consumer, receiver, consumer, flood)
+    role.__name__: role
+    for role in (naive_app, naive_consumer, plain_consumer, receiver, consumer, line_end, flood)
 }
 
 if __name__ == "__main__":

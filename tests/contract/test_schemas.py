@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator, ValidationError
+from solstice_common.broker import Delivered
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.broker.protocol import Delivery
 from solstice_common.delivery import Refuse
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import MESSAGES, JobRequestV1, JobStatusV1, Source, parse_timestamp
@@ -194,7 +194,7 @@ class TestAsyncApi:
     def test_dead_letter_headers_are_those_we_write(self, asyncapi: Any) -> None:
         schema = asyncapi["components"]["schemas"]["deadLetterHeaders"]
         written = refusal_headers(
-            Delivery(body=b"", tag=None),
+            Delivered(body=b"", tag=None),
             Refuse(reason="not_json", detail="x"),
             queue="solstice.jobs.v1",
             by="orchestrator",

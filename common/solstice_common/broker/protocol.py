@@ -64,9 +64,32 @@ class Published:
         return self.status is PublishStatus.CONFIRMED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Delivery:
+class Delivery(Protocol):
     """One delivery of one message; `tag` means something only to the consumer that made it."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def tag(self) -> object: ...
+    @property
+    def redelivered(self) -> bool: ...
+    @property
+    def exchange(self) -> str: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def correlation_id(self) -> str | None: ...
+    @property
+    def message_id(self) -> str | None: ...
+    @property
+    def headers(self) -> Mapping[str, object]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Delivered:
+    """A Delivery that knows everything from the start."""
 
     body: bytes
     tag: object

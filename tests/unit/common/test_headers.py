@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from solstice_common.broker import Delivery
+from solstice_common.broker import Delivered
 from solstice_common.broker.headers import DETAIL_CHARACTERS, refusal_headers, without_broker_headers
 from solstice_common.delivery import Refuse
 
@@ -10,7 +10,7 @@ REFUSE = Refuse(reason="not_json", detail="line 1")
 
 
 def refused(headers: dict[str, object]) -> dict[str, object]:
-    delivery = Delivery(body=b"", tag=None, headers=headers)
+    delivery = Delivered(body=b"", tag=None, headers=headers)
     return refusal_headers(delivery, REFUSE, queue="orders.v1", by="orchestrator", at=AT)
 
 
@@ -32,7 +32,7 @@ def test_the_attempt_is_the_senders_if_it_is_one(sent: object, told: int) -> Non
 
 
 def test_a_long_detail_is_cut_so_that_the_headers_fit_a_frame() -> None:
-    delivery = Delivery(body=b"", tag=None)
+    delivery = Delivered(body=b"", tag=None)
     long = Refuse(reason="x", detail="y" * 100_000)
     headers = refusal_headers(delivery, long, queue="q", by="b", at=AT)
     assert headers["x-solstice-detail"] == "y" * DETAIL_CHARACTERS

@@ -4,11 +4,17 @@ import asyncio
 
 import pytest
 from pamqp import commands as spec
+from pamqp.header import ContentHeader
 from solstice_common.broker.protocol import PublishStatus
+from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.publisher import Envelope, Unconfirmed, _Call, _Pending
 
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 NO_EXCHANGE = "NOT_FOUND - no exchange 'gone' in vhost '/'"
+
+
+def header(message_id: str | None) -> UnreadHeader:
+    return UnreadHeader(ContentHeader(properties=spec.Basic.Properties(message_id=message_id)).marshal())
 
 
 class OnTheWire:
@@ -34,8 +40,7 @@ class OnTheWire:
         return [None if outcome is None else outcome.status for outcome in self.call.outcomes]
 
     def give_back(self, index: int) -> None:
-        properties = spec.Basic.Properties(message_id=self.ids[index])
-        self.channel.returned(spec.Basic.Return(312, "NO_ROUTE", "x", "k"), properties)
+        self.channel.returned(spec.Basic.Return(312, "NO_ROUTE", "x", "k"), header(self.ids[index]))
 
 
 async def test_a_multiple_ack_confirms_everything_up_to_it() -> None:
@@ -68,7 +73,7 @@ async def test_returns_in_flight_together_reach_their_own_messages() -> None:
 @pytest.mark.parametrize("message_id", [None, "", "x", "-", "abc-99", "abc-x"])
 async def test_a_return_that_is_not_ours_changes_nothing(message_id: str | None) -> None:
     wire = OnTheWire("x")
-    wire.channel.returned(spec.Basic.Return(312, "NO_ROUTE"), spec.Basic.Properties(message_id=message_id))
+    wire.channel.returned(spec.Basic.Return(312, "NO_ROUTE"), header(message_id))
     wire.channel.confirmed(spec.Basic.Ack(1))
     assert wire.statuses == [CONFIRMED]
 

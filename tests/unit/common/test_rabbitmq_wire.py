@@ -13,6 +13,7 @@ from aiormq.connection import Connection, TransportFactory
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
+from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, _Incoming, _RememberingTransport, link_errors
 from yarl import URL
 
@@ -31,6 +32,13 @@ class TestAiormq:
         )
         assert getattr(Wire, name) is not getattr(Connection, name)
         assert f"self.{name.removeprefix('_Connection')}(" in inspect.getsource(Connection)
+
+    def test_frames_are_read_by_one_loop_that_iterates_over_its_receiver(self) -> None:
+        loop = inspect.getsource(Connection._Connection__reader)  # type: ignore[attr-defined]  # private
+        assert loop.count("frame_receiver") == 2
+        assert "async for weight, channel, frame in frame_receiver:" in loop
+        assert "self.__reader(frame_receiver)" in inspect.getsource(Connection)
+        assert Wire._Connection__reader is not Connection._Connection__reader  # type: ignore[attr-defined]  # private
 
     def test_every_frame_of_a_channel_is_put_into_its_frames(self) -> None:
         assert "await ch.frames.put((weight, frame))" in inspect.getsource(Connection)
@@ -62,18 +70,19 @@ class Heard:
     def __init__(self) -> None:
         self.facts: list[object] = []
 
-    def delivered(self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes) -> None:
-        self.facts.append(("delivered", frame.delivery_tag, properties.message_id, body))
+    def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None:
+        self.facts.append(("delivered", frame.delivery_tag, header.read().message_id, body))
 
-    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None:
-        self.facts.append(("returned", frame.reply_text, properties.message_id))
+    def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None:
+        self.facts.append(("returned", frame.reply_text, header.read().message_id))
 
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
         self.facts.append((frame.name, frame.delivery_tag))
 
 
-def header(size: int, message_id: str) -> ContentHeader:
-    return ContentHeader(body_size=size, properties=spec.Basic.Properties(message_id=message_id))
+def header(size: int, message_id: str) -> UnreadHeader:
+    properties = spec.Basic.Properties(message_id=message_id)
+    return UnreadHeader(ContentHeader(body_size=size, properties=properties).marshal())
 
 
 async def test_content_reaches_the_user_whole_and_the_rest_reaches_aiormq() -> None:

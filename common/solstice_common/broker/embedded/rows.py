@@ -9,6 +9,7 @@ from typing import Any
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import (
     NO_HEADERS,
+    Delivered,
     Delivery,
     Message,
     Published,
@@ -104,7 +105,7 @@ def claim(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: i
     ).fetchall()
     connection.executemany("INSERT INTO unsettled VALUES (?, ?)", [(row[0], consumer_id) for row in rows])
     return [
-        Delivery(
+        Delivered(
             tag=message,
             body=body,
             exchange=exchange,

@@ -17,7 +17,7 @@ from solstice_common.broker.protocol import Delivery, Published
 from solstice_common.broker.rabbitmq.acks import Settlement
 from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.publisher import Envelope
-from solstice_common.broker.rabbitmq.subscription import QueueMissing, Subscription, Tag
+from solstice_common.broker.rabbitmq.subscription import Arrival, QueueMissing, Subscription
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.errors import TopologyMismatch
@@ -85,20 +85,19 @@ class RabbitMQConsumer:
         some minutes must not exhaust.
         """
         decisions: Decisions = {}
-        refused: list[tuple[Delivery, Tag, Refuse]] = []
+        refused: list[tuple[Arrival, Refuse]] = []
         for delivery, verdict in verdicts:
-            tag = delivery.tag
-            if not isinstance(tag, Tag):
+            if not isinstance(delivery, Arrival):
                 raise TypeError(f"this delivery is not one of RabbitMQ's: {delivery!r}")
-            if not tag.claim():
+            if not delivery.claim():
                 continue
             match verdict:
                 case Ack():
-                    decisions.setdefault(tag.subscription, {})[tag.number] = Settlement.ACK
+                    decisions.setdefault(delivery.subscription, {})[delivery.tag] = Settlement.ACK
                 case Retry():
-                    self._requeue_later(delivery, tag)
+                    self._requeue_later(delivery)
                 case Refuse():
-                    refused.append((delivery, tag, verdict))
+                    refused.append((delivery, verdict))
         await _carry_out(decisions)
         if refused:
             await _carry_out(await self._dead_letter(refused))
@@ -143,7 +142,7 @@ class RabbitMQConsumer:
         except LinkLost as lost:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
-    def _requeue_later(self, delivery: Delivery, tag: Tag) -> None:
+    def _requeue_later(self, delivery: Arrival) -> None:
         # A count on a first delivery was put there by whoever published the message.
         count = delivery.headers.get("x-delivery-count") if delivery.redelivered else 0
         pause = backoff_seconds(
@@ -153,20 +152,20 @@ class RabbitMQConsumer:
             cap_seconds=RETRY_CAP_SECONDS,
         )
         asyncio.get_running_loop().call_later(
-            pause, tag.subscription.settle_soon, {tag.number: Settlement.REQUEUE}
+            pause, delivery.subscription.settle_soon, {delivery.tag: Settlement.REQUEUE}
         )
 
-    async def _dead_letter(self, refused: Sequence[tuple[Delivery, Tag, Refuse]]) -> Decisions:
+    async def _dead_letter(self, refused: Sequence[tuple[Arrival, Refuse]]) -> Decisions:
         """Publish what was refused to the dead-letter exchange; what to tell the broker of each."""
         # What the broker delivers again anyway is refused then, once.
-        refused = [each for each in refused if not each[1].subscription.over]
+        refused = [(delivery, why) for delivery, why in refused if not delivery.subscription.over]
         exchange = self._surroundings.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
         if exchange is not None:
-            letters = [self._letter(exchange, delivery, tag, why) for delivery, tag, why in refused]
+            letters = [self._letter(exchange, delivery, why) for delivery, why in refused]
             outcomes = await self._surroundings.publish_envelopes(letters)
         decisions: Decisions = {}
-        for (delivery, tag, why), outcome in zip(refused, outcomes, strict=True):
+        for (delivery, why), outcome in zip(refused, outcomes, strict=True):
             kept = outcome is not None and outcome.confirmed
             if not kept:
                 log.error(
@@ -178,11 +177,11 @@ class RabbitMQConsumer:
                 )
             # Dropped, the broker dead-letters it itself: without our reason, but it is not lost.
             settlement = Settlement.ACK if kept else Settlement.DROP
-            decisions.setdefault(tag.subscription, {})[tag.number] = settlement
+            decisions.setdefault(delivery.subscription, {})[delivery.tag] = settlement
         return decisions
 
-    def _letter(self, exchange: str, delivery: Delivery, tag: Tag, why: Refuse) -> Envelope:
-        theirs = tag.properties
+    def _letter(self, exchange: str, delivery: Arrival, why: Refuse) -> Envelope:
+        theirs = delivery.properties
         headers = refusal_headers(
             delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
         )

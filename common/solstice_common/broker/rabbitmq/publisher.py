@@ -15,6 +15,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from solstice_common.broker.protocol import Published, PublishStatus
+from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
 from solstice_common.log_events import LogEvent
@@ -97,12 +98,12 @@ class Unconfirmed:
         self._last += 1
         self._by_tag[self._last] = pending
 
-    def delivered(self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes) -> None:
+    def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None:
         """Nothing is consumed here."""
 
-    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None:
+    def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None:
         """No queue is bound for it; the confirm that says the broker is done with it follows."""
-        tag = str(properties.message_id or "").rpartition("-")[2]
+        tag = str(header.read().message_id or "").rpartition("-")[2]
         pending = self._by_tag.get(int(tag)) if tag.isdecimal() else None
         if pending is not None:
             pending.returned = str(frame.reply_text)

@@ -4,16 +4,16 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp import commands as spec
 
-from solstice_common.broker.protocol import NO_HEADERS, Delivery
+from solstice_common.broker.protocol import NO_HEADERS
 from solstice_common.broker.rabbitmq.acks import AckLedger, Settlement, encode
 from solstice_common.broker.rabbitmq.declare import close_channel
+from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
 
 PARTING_SECONDS: Final = 3.0
@@ -27,7 +27,7 @@ class Subscription:
     """Deliveries of one queue until the channel ends; the user of that channel."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
-        self.ready: deque[Delivery] = deque()
+        self.ready: deque[Arrival] = deque()
         """What arrived and nobody took yet, oldest first."""
         self.over = False
         """The channel is gone: the broker delivers again whatever it was not told of."""
@@ -69,25 +69,13 @@ class Subscription:
         self._decided.update(decisions)
         self._due.set()
 
-    def delivered(self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes) -> None:
-        tag = frame.delivery_tag or 0
-        self._ledger.delivered(tag)
-        self.ready.append(
-            Delivery(
-                body=body,
-                tag=Tag(self, tag, properties),
-                exchange=frame.exchange or "",
-                routing_key=frame.routing_key or "",
-                type=properties.message_type,
-                correlation_id=properties.correlation_id,
-                message_id=properties.message_id,
-                headers=properties.headers or NO_HEADERS,
-                redelivered=bool(frame.redelivered),
-            )
-        )
+    def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None:
+        arrival = Arrival(self, frame, header, body)
+        self._ledger.delivered(arrival.tag)
+        self.ready.append(arrival)
         self._arrived()
 
-    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None:
+    def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None:
         """Nothing is published on this channel."""
 
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
@@ -155,19 +143,61 @@ class Subscription:
         self._written.set()
 
 
-@dataclass(slots=True, eq=False)
-class Tag:
-    """What `Delivery.tag` is on RabbitMQ."""
+class Arrival:
+    """A Delivery of RabbitMQ's, whose properties are read when they are asked for."""
 
-    subscription: Subscription
-    number: int
-    properties: spec.Basic.Properties
-    _claimed: bool = False
+    __slots__ = ("_claimed", "_frame", "_header", "_properties", "body", "subscription", "tag")
+
+    def __init__(
+        self, subscription: Subscription, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes
+    ) -> None:
+        self.subscription = subscription
+        self.tag = frame.delivery_tag or 0
+        self.body = body
+        self._frame = frame
+        self._header = header
+        self._properties: spec.Basic.Properties | None = None
+        self._claimed = False
 
     def claim(self) -> bool:
         """Whether this is the first verdict on the delivery: only that one counts."""
         first, self._claimed = not self._claimed, True
         return first
+
+    @property
+    def properties(self) -> spec.Basic.Properties:
+        """All of them, as AMQP has them."""
+        if self._properties is None:
+            self._properties = self._header.read()
+        return self._properties
+
+    @property
+    def redelivered(self) -> bool:
+        return bool(self._frame.redelivered)
+
+    @property
+    def exchange(self) -> str:
+        return self._frame.exchange or ""
+
+    @property
+    def routing_key(self) -> str:
+        return self._frame.routing_key or ""
+
+    @property
+    def type(self) -> str | None:
+        return self.properties.message_type
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self.properties.correlation_id
+
+    @property
+    def message_id(self) -> str | None:
+        return self.properties.message_id
+
+    @property
+    def headers(self) -> Mapping[str, object]:
+        return self.properties.headers or NO_HEADERS
 
 
 async def _never_called(message: DeliveredMessage) -> None:

@@ -28,8 +28,9 @@ from pamqp import commands as spec
 from pamqp.base import Frame
 from pamqp.body import ContentBody
 from pamqp.frame import FrameTypes
-from pamqp.header import ContentHeader
 from yarl import URL
+
+from solstice_common.broker.rabbitmq.frames import FrameStream, UnreadHeader
 
 HEARTBEAT_SECONDS: Final = 10
 """Unless the URL says otherwise: a dead link is noticed after about 33 s, instead of aiormq's 200."""
@@ -76,11 +77,9 @@ def describe(error: BaseException) -> str:
 class ChannelUser(Protocol):
     """Who is told what arrives on a channel, frame by frame, in the order it was sent, never concurrently."""
 
-    def delivered(
-        self, frame: spec.Basic.Deliver, properties: spec.Basic.Properties, body: bytes
-    ) -> None: ...
+    def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None: ...
 
-    def returned(self, frame: spec.Basic.Return, properties: spec.Basic.Properties) -> None: ...
+    def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None: ...
 
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None: ...
 
@@ -93,7 +92,7 @@ class _Incoming(asyncio.Queue[Any]):
         self._user = user
         self._closed = closed
         self._method: spec.Basic.Deliver | spec.Basic.Return | None = None
-        self._properties = spec.Basic.Properties()
+        self._header: UnreadHeader | None = None
         self._body: list[bytes] = []
         self._missing = 0
 
@@ -101,15 +100,15 @@ class _Incoming(asyncio.Queue[Any]):
         frame = item[1]
         if isinstance(frame, (spec.Basic.Deliver, spec.Basic.Return)):
             self._method = frame
-        elif isinstance(frame, ContentHeader) and self._method is not None:
-            self._properties, self._missing, self._body = frame.properties, frame.body_size, []
+        elif isinstance(frame, UnreadHeader):
+            self._header, self._missing, self._body = frame, frame.body_size, []
             if not self._missing:
-                self._complete(self._method)
-        elif isinstance(frame, ContentBody) and self._method is not None:
+                self._complete()
+        elif isinstance(frame, ContentBody):
             self._body.append(frame.value)
             self._missing -= len(frame.value)
             if self._missing <= 0:
-                self._complete(self._method)
+                self._complete()
         elif isinstance(frame, (spec.Basic.Ack, spec.Basic.Nack)):
             self._user.confirmed(frame)
         else:
@@ -118,12 +117,14 @@ class _Incoming(asyncio.Queue[Any]):
                 self._closed.set_result(str(frame.reply_text))
             await super().put(item)
 
-    def _complete(self, method: spec.Basic.Deliver | spec.Basic.Return) -> None:
-        self._method = None
+    def _complete(self) -> None:
+        method, header, self._method, self._header = self._method, self._header, None, None
+        if header is None:
+            return
         if isinstance(method, spec.Basic.Deliver):
-            self._user.delivered(method, self._properties, b"".join(self._body))
-        else:
-            self._user.returned(method, self._properties)
+            self._user.delivered(method, header, b"".join(self._body))
+        elif method is not None:
+            self._user.returned(method, header)
 
 
 class WireChannel(Channel):
@@ -242,6 +243,10 @@ class Wire(Connection):
     ) -> FrameTypes | None:
         outspoken = cast("FrameReceiver", _Outspoken(frame_receiver))  # asked for get_frame only
         return await Connection._rpc(request, writer, outspoken, wait_response)  # noqa: SLF001  see the page's top
+
+    async def _Connection__reader(self, frame_receiver: FrameReceiver) -> None:  # noqa: N802  aiormq's private name
+        frames = FrameStream(frame_receiver.reader)
+        await super()._Connection__reader(frames)  # type: ignore[misc]  # private, and held by the test named above
 
     async def _Connection__handle_connection_blocked(self, frame: spec.Connection.Blocked) -> None:  # noqa: N802  aiormq's private name
         self.blocked = str(frame.reason)

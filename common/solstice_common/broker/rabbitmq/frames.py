@@ -1,0 +1,136 @@
+"""Frames out of a stream of bytes, read in large pieces.
+
+aiormq's own receiver awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is
+cut into all the frames it holds. What arrives most is read here, the rest by pamqp; and the properties of a message
+only when somebody asks for them: most readers want the body alone.
+
+Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (their layout and field types).
+"""
+
+import struct
+from asyncio import StreamReader
+from collections import deque
+from typing import Final, Self
+
+import pamqp.frame
+from aiormq.connection import ReceivedFrame
+from aiormq.exceptions import AMQPConnectionError, InvalidFrameError
+from pamqp import commands as spec
+from pamqp.body import ContentBody
+from pamqp.exceptions import PAMQPException
+from pamqp.frame import FrameTypes
+from pamqp.header import ContentHeader
+
+PIECE_BYTES: Final = 256 * 1024
+
+_HEAD: Final = struct.Struct(">BHI")
+_METHOD, _HEADER, _BODY, _END = 1, 2, 3, 0xCE
+_DELIVER: Final = struct.pack(">HH", 60, 60)
+_TAG_AND_BITS: Final = struct.Struct(">QB")
+_BODY_SIZE: Final = struct.Struct(">4xQ")
+
+
+class UnreadHeader:
+    """The content header of a message, read as far as its body's size."""
+
+    __slots__ = ("_data", "body_size")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        (self.body_size,) = _BODY_SIZE.unpack_from(data)
+
+    def read(self) -> spec.Basic.Properties:
+        """The properties; none at all when they cannot be read.
+
+        RabbitMQ passes on whatever bytes a publisher put there. That such a message is strange is for whoever reads
+        its body to find; it must not cost the connection, on which it would come again and again.
+        """
+        header = ContentHeader()
+        try:
+            header.unmarshal(self._data)
+        except (ValueError, struct.error, PAMQPException):
+            return spec.Basic.Properties()
+        return header.properties
+
+
+Received = tuple[int, int, FrameTypes | UnreadHeader]
+
+
+class FrameStream:
+    """Takes the place of aiormq's `FrameReceiver` once the handshake is over."""
+
+    def __init__(self, reader: StreamReader) -> None:
+        self._reader = reader
+        self._cut = Cutter()
+        self._frames: deque[Received] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        while not self._frames:
+            try:
+                piece = await self._reader.read(PIECE_BYTES)
+            except OSError as error:
+                raise AMQPConnectionError(f"Server communication error: {error!r}") from error
+            if not piece:
+                raise AMQPConnectionError("Server connection unexpectedly closed")
+            self._frames.extend(self._cut(piece))
+        return self._frames.popleft()
+
+
+class Cutter:
+    """Pieces of a stream in, whole frames out; what is left of one waits for the next piece."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def __call__(self, piece: bytes) -> list[Received]:
+        """The frames that are whole now, in order; raises InvalidFrameError when these are no frames."""
+        data = self._rest + piece if self._rest else piece
+        frames: list[Received] = []
+        start, size = 0, len(data)
+        while size - start >= _HEAD.size:
+            kind, channel, length = _HEAD.unpack_from(data, start)
+            begin = start + _HEAD.size
+            end = begin + length
+            if size <= end:
+                break
+            if data[end] != _END:
+                raise InvalidFrameError(f"a frame of kind {kind} does not end where it says")
+            if kind == _BODY:
+                frames.append((end + 1 - start, channel, ContentBody(data[begin:end])))
+            elif kind == _HEADER:
+                frames.append((end + 1 - start, channel, UnreadHeader(data[begin:end])))
+            elif kind == _METHOD and data.startswith(_DELIVER, begin):
+                frames.append((end + 1 - start, channel, _deliver(data, begin + len(_DELIVER))))
+            else:
+                frames.append(_by_pamqp(data[start : end + 1]))
+            start = end + 1
+        self._rest = data[start:]
+        return frames
+
+
+def _deliver(data: bytes, at: int) -> spec.Basic.Deliver:
+    """The arguments of a `basic.deliver`: three short strings around the tag and the flag."""
+    # Filled in after it is made: pamqp's constructor refuses names that RabbitMQ allows.
+    deliver = spec.Basic.Deliver()
+    deliver.consumer_tag, at = _short_string(data, at)
+    deliver.delivery_tag, bits = _TAG_AND_BITS.unpack_from(data, at)
+    deliver.redelivered = bool(bits & 1)
+    deliver.exchange, at = _short_string(data, at + _TAG_AND_BITS.size)
+    deliver.routing_key, _ = _short_string(data, at)
+    return deliver
+
+
+def _short_string(data: bytes, at: int) -> tuple[str, int]:
+    begin = at + 1
+    end = begin + data[at]
+    return data[begin:end].decode("utf-8", "replace"), end
+
+
+def _by_pamqp(frame: bytes) -> ReceivedFrame:
+    try:
+        return pamqp.frame.unmarshal(frame)
+    except PAMQPException as error:
+        raise InvalidFrameError(str(error)) from error
