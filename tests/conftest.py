@@ -16,7 +16,8 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "rabbitmq_flavour" in metafunc.fixturenames:
+    chosen = [marker.args[0] for marker in metafunc.definition.iter_markers("parametrize")]
+    if "rabbitmq_flavour" in metafunc.fixturenames and "rabbitmq_flavour" not in chosen:
         metafunc.parametrize("rabbitmq_flavour", flavours()[0], scope="session")
 
 

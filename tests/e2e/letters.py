@@ -1,0 +1,145 @@
+"""Webhooks of the four forges for real commits, and a sender that repeats exactly what nobody answered."""
+
+import asyncio
+import random
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import httpx2
+import orjson
+from solstice_common.messages import Source
+from solstice_forge.forges.samples import push_event_name
+from solstice_forge.forges.signing import sign
+
+from tests.webhooks.deliveries import deliveries
+
+REF: Final = "refs/heads/main"
+TEMPLATES: Final[Mapping[Source, str]] = {
+    Source.GITHUB: "github/push-branch",
+    Source.FORGEJO: "forgejo/push-branch",
+    Source.GITEA: "gitea/push-branch",
+    Source.GITLAB: "gitlab/push-branch-signed",
+}
+"""A push of each forge as it documents it; GitLab's signed, as from GitLab 19."""
+PAUSE_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One webhook call, as a forge would make it; a repeated one has the delivery id of the first."""
+
+    source: Source
+    commit: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was answered with a 2xx."""
+
+    letter: Letter
+    decision: str
+    request_ids: tuple[str, ...]
+
+
+def secrets() -> dict[str, str]:
+    """The settings that make forge-integration believe the letters."""
+    return {
+        "GITHUB_WEBHOOK_SECRET": _secret(Source.GITHUB),
+        "FORGEJO_WEBHOOK_SECRET": _secret(Source.FORGEJO),
+        "GITEA_WEBHOOK_SECRET": _secret(Source.GITEA),
+        "GITLAB_SIGNING_TOKEN": _secret(Source.GITLAB),
+    }
+
+
+def push(source: Source, repo_url: str, commit: str, *, now: float) -> Letter:
+    """The push of `commit` under a new delivery id."""
+    payload = orjson.loads(deliveries()[TEMPLATES[source]].body)
+    payload.update(ref=REF, after=commit)
+    if source is Source.GITLAB:
+        payload["checkout_sha"] = commit
+        payload["project"]["git_http_url"] = repo_url
+    else:
+        payload["head_commit"]["id"] = commit
+        payload["repository"]["clone_url"] = repo_url
+    body = orjson.dumps(payload)
+    headers = sign(
+        source,
+        _secret(source),
+        event=push_event_name(source, REF),
+        body=body,
+        delivery_id=str(uuid.uuid4()),
+        now=now,
+    )
+    return Letter(source=source, commit=commit, body=body, headers=headers)
+
+
+def with_copies(pushes: Sequence[Letter], repo_urls: Mapping[Source, str], *, now: float) -> list[Letter]:
+    """Every third push comes twice as it is, and every third again under another delivery id, some pushes later."""
+    rng = random.Random(2)
+    letters = [(float(place), letter) for place, letter in enumerate(pushes)]
+    for place, letter in enumerate(pushes):
+        later = place + rng.uniform(0.5, 8)
+        if place % 3 == 0:
+            letters.append((later, letter))
+        elif place % 3 == 1:
+            again = push(letter.source, repo_urls[letter.source], letter.commit, now=now)
+            letters.append((later, again))
+    return [letter for _, letter in sorted(letters, key=lambda each: each[0])]
+
+
+def _secret(source: Source) -> str:
+    return deliveries()[TEMPLATES[source]].secret
+
+
+class Sender:
+    """Sends letters, each again and again until it is answered with a 2xx, and remembers the answers."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+        self._told = asyncio.Event()
+        self.answers: list[Answer] = []
+        self.unanswered = 0
+        """How many calls came to nothing: nobody there, or a connection that ended before the answer."""
+        self.refused: list[str] = []
+
+    async def send(self, letters: Sequence[Letter], *, at_once: int = 6) -> None:
+        """Return when every letter has its 2xx."""
+        waiting = deque(letters)
+        async with asyncio.TaskGroup() as tasks:
+            for each in range(at_once):
+                tasks.create_task(self._send(waiting), name=f"sender {each}")
+
+    async def answered(self, count: int) -> None:
+        """Wait until so many letters have been answered in all."""
+        while len(self.answers) < count:
+            self._told.clear()
+            await self._told.wait()
+
+    async def _send(self, waiting: deque[Letter]) -> None:
+        while waiting:
+            letter = waiting.popleft()
+            while not await self._is_answered(letter):  # noqa: ASYNC110  who is not there yet rings no bell
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _is_answered(self, letter: Letter) -> bool:
+        try:
+            answer = await self._client.post(
+                f"/webhooks/{letter.source}", content=letter.body, headers=dict(letter.headers)
+            )
+        except httpx2.TransportError:
+            self.unanswered += 1
+            return False
+        if not answer.is_success:
+            self.refused.append(f"{answer.status_code} {answer.text}")
+            return False
+        told = answer.json()
+        self.answers.append(
+            Answer(letter=letter, decision=told["decision"], request_ids=tuple(told["request_ids"]))
+        )
+        self._told.set()
+        return True

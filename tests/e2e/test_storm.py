@@ -1,0 +1,393 @@
+"""A storm of webhooks while everything is restarted and killed: nothing accepted is lost, nothing ends twice."""
+
+import asyncio
+import sqlite3
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+import pytest
+from solstice_common.broker import open_broker
+from solstice_common.messages import JobStatusV1, Source
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, jobs_route
+from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
+from solstice_orchestrator.supervisor import descendants, process_ids
+
+from tests.e2e.ledger import Ledger
+from tests.e2e.letters import Answer, Letter, Sender, push, secrets, with_copies
+from tests.repositories import Repository
+from tests.servers.forge_integration import ForgeProcess, forge_integration
+from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.servers.ports import free_ports
+from tests.servers.rabbitmq import DEFAULT, Vhost
+from tests.traffic import drain
+
+PATIENCE_SECONDS = 180.0
+PUSHES = 30
+"""Of each forge."""
+ONE_JOB = 'job "build" { step "work" run="sh .solstice/work.sh"; }'
+TWO_JOBS = ONE_JOB + '\njob "test" { needs "build"; step "work" run="sh .solstice/work.sh"; }'
+WORKFLOWS = {
+    Source.GITHUB: ONE_JOB,
+    Source.FORGEJO: ONE_JOB,
+    Source.GITEA: ONE_JOB,
+    Source.GITLAB: TWO_JOBS,
+}
+P = TypeVar("P")
+
+
+async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for the fact."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await fact():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The whole line as processes of its own, and what is known of it from outside."""
+
+    place: Place
+    vhost: Vhost
+    ledger: Ledger
+    store: JobStore
+    forge_port: int
+    stack: ExitStack
+
+    async def forge(self) -> ForgeProcess:
+        """Another forge-integration at the same address, on the same inbox."""
+        port = str(self.forge_port)
+        return await self._started(
+            forge_integration(self.place, AMQP_URL=self.vhost.url, FORGE_PORT=port, **secrets())
+        )
+
+    async def orchestrator(self) -> OrchestratorProcess:
+        """One more on the same store. Its lease outlives what a busy machine may keep it waiting."""
+        return await self._started(
+            orchestrator(
+                self.place,
+                AMQP_URL=self.vhost.url,
+                CAPACITY_MAP="linux=3",
+                LEASE_SECONDS="8",
+                RENEW_SECONDS="1",
+                DRAIN_SECONDS="60",
+            )
+        )
+
+    async def _started(self, service: AbstractContextManager[P]) -> P:
+        return await asyncio.to_thread(self.stack.enter_context, service)
+
+    async def running(self, worker: OrchestratorProcess) -> set[tuple[str, int]]:
+        """The attempts that it holds."""
+        held = await self.store.jobs(state=JobState.RUNNING, limit=100)
+        return {(job.job_id, job.attempt) for job in held if job.worker_id == worker.worker_id}
+
+    async def runs(self) -> list[RunView]:
+        found: list[RunView] = []
+        page = await self.store.runs(limit=500)
+        found += page.runs
+        while page.next is not None:
+            page = await self.store.runs(limit=500, after=page.next)
+            found += page.runs
+        return found
+
+    async def depths(self) -> dict[str, int | None]:
+        """How many messages wait in each queue."""
+        jobs = jobs_route(BrokerSettings(amqp_url=self.vhost.url))
+        async with open_broker(self.vhost.url, name="test") as broker:
+            await broker.ready(60)
+            depths = {
+                name: await broker.depth(name)
+                for name in (jobs.queue, jobs.dlq, STATUSES.queue, STATUSES.dlq)
+            }
+        return {name: None if depth is None else depth.ready for name, depth in depths.items()}
+
+    async def told(self) -> list[JobStatusV1]:
+        """Everything that was published for the forges, in order."""
+        depth = (await self.depths())[STATUSES.queue] or 0
+        async with open_broker(self.vhost.url, name="test") as broker:
+            await broker.ready(60)
+            return [
+                JobStatusV1.decode(message.body) for message in await drain(broker, STATUSES.queue, depth)
+            ]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def line(own_rabbitmq_vhost: Vhost, tmp_path: Path, stack: ExitStack) -> AsyncIterator[Line]:
+    place = Place(directory=tmp_path)
+    async with open_store(place.database_url) as store:
+        yield Line(
+            place=place,
+            vhost=own_rabbitmq_vhost,
+            ledger=Ledger(directory=tmp_path),
+            store=store,
+            forge_port=free_ports(1)[0],
+            stack=stack,
+        )
+
+
+def letters_to(ledger: Ledger) -> list[Letter]:
+    """Pushes of real commits of four real repositories, one forge after the other, and their copies."""
+    made: Mapping[Source, tuple[Repository, Sequence[str]]] = {
+        source: ledger.repository(source.value, workflow, PUSHES) for source, workflow in WORKFLOWS.items()
+    }
+    now = time.time()
+    pushes = chain.from_iterable(
+        (
+            push(source, repository.url, commits[number], now=now)
+            for source, (repository, commits) in made.items()
+        )
+        for number in range(PUSHES)
+    )
+    urls = {source: repository.url for source, (repository, _) in made.items()}
+    return with_copies(list(pushes), urls, now=now)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process is there and more than a corpse that nobody has collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Everything that runs and names a place in `directory` in its environment, as every process of a job does."""
+    mark = f"={directory}/".encode()
+    found = []
+    for pid in process_ids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        # The environment of the orchestrators has the directory itself, without anything below it.
+        if mark in environment and is_alive(pid):
+            found.append(pid)
+    return found
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
+async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile(line: Line) -> None:
+    letters = await asyncio.to_thread(letters_to, line.ledger)
+    quarter = len(letters) // 4
+    slices = [letters[start : start + quarter] for start in range(0, 4 * quarter, quarter)]
+    slices[-1] += letters[4 * quarter :]
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{line.forge_port}", timeout=60, trust_env=False
+    ) as client:
+        forge, victim, other = await line.forge(), await line.orchestrator(), await line.orchestrator()
+        sender = Sender(client)
+        await while_the_broker_restarts(line, sender, slices[0])
+        forge = await while_forge_integration_is_killed(line, sender, slices[1], forge)
+        lost = await while_an_orchestrator_is_killed(line, sender, slices[2], victim)
+        heir = await while_an_orchestrator_is_replaced(line, sender, slices[3], other)
+        await everything_has_ended(line, sender, client)
+    for service in (forge, heir):
+        service.terminate()
+        assert await asyncio.to_thread(service.ended) == 0, service.events[-5:]
+    assert sender.refused == []
+    runs = await line.runs()
+    each_answer_has_one_run(sender.answers, letters, runs)
+    jobs = [job for run in runs for job in await line.store.jobs(run_id=run.run_id, limit=10)]
+    attempts = {job.job_id: await line.store.attempts(job.job_id) for job in jobs}
+    assert len(jobs) == 5 * PUSHES
+    each_job_succeeded_once(jobs, attempts, lost=lost, killed=victim.worker_id)
+    the_ledger_agrees(line.ledger, runs, jobs, attempts)
+    depths = await line.depths()
+    assert depths.pop(STATUSES.queue)
+    assert depths == dict.fromkeys(depths, 0)
+    each_run_was_told_to_its_end(await line.told(), runs, jobs)
+    assert processes_in(line.place.workspaces) == []
+
+
+async def while_the_broker_restarts(line: Line, sender: Sender, letters: Sequence[Letter]) -> None:
+    """In the middle of publishing and consuming; some of the letters find it going, some gone."""
+    server, third = line.vhost.server, len(letters) // 3
+    await sender.send(letters[:third])
+    await becomes_true("some jobs have begun", lambda: _at_least(line, 3))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sender.send(letters[third : 2 * third]), name="sending")
+        tasks.create_task(asyncio.to_thread(server.stop), name="stopping")
+    await sender.send(letters[2 * third :])
+    await asyncio.to_thread(server.start)
+    assert sender.unanswered == 0, "a broker that is away is no reason to refuse a webhook"
+
+
+async def while_forge_integration_is_killed(
+    line: Line, sender: Sender, letters: Sequence[Letter], forge: ForgeProcess
+) -> ForgeProcess:
+    """Between one answer and the next; returns its successor."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sender.send(letters), name="sending")
+        await sender.answered(len(sender.answers) + len(letters) // 4)
+        forge.process.kill()
+        successor = await line.forge()
+    assert sender.unanswered > 0, "it was killed in the middle"
+    return successor
+
+
+async def while_an_orchestrator_is_killed(
+    line: Line, sender: Sender, letters: Sequence[Letter], victim: OrchestratorProcess
+) -> set[tuple[str, int]]:
+    """While all its jobs are half done; returns the attempts that died with it."""
+    line.ledger.shut()
+    await sender.send(letters)
+    held: set[tuple[str, int]] = set()
+
+    async def all_wait() -> bool:
+        nonlocal held
+        held = await line.running(victim)
+        return bool(held) and held <= line.ledger.attempts("waits")
+
+    await becomes_true("every job that it holds waits at the gate", all_wait)
+    below = descendants(victim.process.pid)
+    victim.kill()
+
+    async def all_dead() -> bool:
+        return not any(map(is_alive, below))
+
+    assert below
+    await becomes_true("what ran below a killed orchestrator is dead", all_dead)
+    # It may have taken another job between the question and the kill; that one stood before the shut gate as well.
+    held |= await line.running(victim)
+    line.ledger.open()
+    return held
+
+
+async def while_an_orchestrator_is_replaced(
+    line: Line, sender: Sender, letters: Sequence[Letter], leaving: OrchestratorProcess
+) -> OrchestratorProcess:
+    """By SIGTERM, with jobs in its hands; returns its successor."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sender.send(letters), name="sending")
+        successor = await line.orchestrator()
+
+        async def has_work() -> bool:
+            return bool(await line.running(leaving))
+
+        await becomes_true("it has jobs in its hands", has_work)
+        leaving.terminate()
+    assert await asyncio.to_thread(leaving.ended) == 0, leaving.events[-5:]
+    assert await line.running(leaving) == set()
+    return successor
+
+
+async def everything_has_ended(line: Line, sender: Sender, client: httpx2.AsyncClient) -> None:
+    asked_for = {request_id for answer in sender.answers for request_id in answer.request_ids}
+
+    async def nothing_waits() -> bool:
+        ready = (await client.get("/readyz")).json()
+        return bool(ready["backlog"] == 0)
+
+    async def all_ended() -> bool:
+        runs = await line.runs()
+        return len(runs) >= len(asked_for) and all(run.state.final for run in runs)
+
+    async def all_told() -> bool:
+        # By the file itself: whoever asks the store for rows becomes their publisher.
+        database = f"{line.place.directory / 'store.db'}"
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            (waiting,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
+        return bool(waiting == 0)
+
+    await becomes_true("the inbox has nothing more to publish", nothing_waits)
+    await becomes_true("every run has ended", all_ended)
+    await becomes_true("every status is with the broker", all_told)
+
+
+def each_answer_has_one_run(
+    answers: Sequence[Answer], letters: Sequence[Letter], runs: Sequence[RunView]
+) -> None:
+    """All copies of a push were told of one request, and there is a run of it, and there are no others."""
+    assert len(answers) == len(letters)
+    requests = defaultdict[tuple[Source, str], set[str]](set)
+    for answer in answers:
+        requests[answer.letter.source, answer.letter.commit].update(answer.request_ids)
+    assert len(requests) == 4 * PUSHES
+    assert {len(ids) for ids in requests.values()} == {1}
+    accepted = Counter(answer.decision for answer in answers)
+    assert accepted["ignored"] == 0
+    # A push that was kept and not answered is a duplicate when it is sent again.
+    assert 0.9 * len(requests) <= accepted["accepted"] <= len(requests)
+    assert sorted(run.request_id for run in runs) == sorted(next(iter(ids)) for ids in requests.values())
+    assert {(Source(run.source), run.commit_sha): {run.request_id} for run in runs} == requests
+
+
+def each_job_succeeded_once(
+    jobs: Sequence[JobView],
+    attempts: Mapping[str, Sequence[AttemptView]],
+    *,
+    lost: set[tuple[str, int]],
+    killed: str,
+) -> None:
+    """Nobody's attempt came to nothing but those of the orchestrator that was killed."""
+    assert {(job.state, job.reason) for job in jobs} == {(JobState.SUCCEEDED, Reason.COMPLETED)}
+    in_vain: dict[tuple[str, int], str] = {}
+    for job in jobs:
+        *others, last = attempts[job.job_id]
+        assert (last.state, last.number) == (JobState.SUCCEEDED, job.attempt)
+        for other in others:
+            # One that was claimed in the very moment of a SIGTERM goes back as it came, and counts for nothing.
+            if other.reason is not Reason.RELEASED:
+                assert other.reason in {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}, other
+                in_vain[job.job_id, other.number] = other.worker_id
+    assert in_vain == dict.fromkeys(lost, killed)
+
+
+def the_ledger_agrees(
+    ledger: Ledger,
+    runs: Sequence[RunView],
+    jobs: Sequence[JobView],
+    attempts: Mapping[str, Sequence[AttemptView]],
+) -> None:
+    """The side effects: each job came to its end once, in its last attempt, on its own commit."""
+    commits = {run.run_id: run.commit_sha for run in runs}
+    expected = {job.job_id: (job.attempt, commits[job.run_id]) for job in jobs}
+    assert ledger.done() == Counter(expected.keys())
+    assert {line.job_id: (int(line.attempt), line.commit) for line in ledger.lines("done")} == expected
+    begun = Counter((line.job_id, int(line.attempt)) for line in ledger.lines("begun"))
+    assert set(begun.values()) == {1}
+    assert set(begun) <= {(job_id, each.number) for job_id, tries in attempts.items() for each in tries}
+
+
+def each_run_was_told_to_its_end(
+    told: Sequence[JobStatusV1], runs: Sequence[RunView], jobs: Sequence[JobView]
+) -> None:
+    """In order and without a gap; a copy, where the broker's answer got lost, is the same status again."""
+    by_run = defaultdict[str, list[JobStatusV1]](list)
+    for status in told:
+        by_run[status.run_id].append(status)
+    assert set(by_run) == {run.run_id for run in runs}
+    for run_id, statuses in by_run.items():
+        once = {status.status_id: status for status in statuses}
+        assert [status.sequence for status in once.values()] == list(range(1, len(once) + 1)), run_id
+        last = statuses[-1]
+        assert (last.job_id, last.state, last.sequence) == (None, RunState.SUCCEEDED, len(once))
+    ended = Counter(
+        status.job_id
+        for status in {each.status_id: each for each in told}.values()
+        if status.job_id and status.state == JobState.SUCCEEDED
+    )
+    assert ended == Counter(job.job_id for job in jobs)
+
+
+async def _at_least(line: Line, count: int) -> bool:
+    return len(line.ledger.lines("begun")) >= count

@@ -1,0 +1,104 @@
+"""A service of ours as a real process, whose log events a test can wait for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from subprocess import Popen
+from typing import IO, Any, TypeVar
+
+WAIT_SECONDS = 60.0
+KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "HOME", "VIRTUAL_ENV", "PYTHONPATH", "COVERAGE_PROCESS_START")
+
+
+def kept_environment() -> dict[str, str]:
+    """What a service needs of this process's environment: none of its settings."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ}
+
+
+@dataclass(kw_only=True)
+class ServiceProcess:
+    """A running service and the events it has logged."""
+
+    process: "Popen[str]"
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _said: threading.Condition = field(default_factory=threading.Condition)
+    _silent: bool = False
+
+    def listen(self, lines: IO[str]) -> None:
+        """Collect events until the process has closed its end."""
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = {"event": line.rstrip()}
+            with self._said:
+                self.events.append(event)
+                self._said.notify_all()
+        with self._said:
+            self._silent = True
+            self._said.notify_all()
+
+    def logged(self, name: str) -> dict[str, Any]:
+        """Wait for the first event of that name."""
+
+        def found() -> list[dict[str, Any]]:
+            return [event for event in self.events if event.get("event") == name]
+
+        with self._said:
+            self._said.wait_for(lambda: found() or self._silent, WAIT_SECONDS)
+            if not found():
+                raise AssertionError(f"no event {name!r} in {self.events}")
+            return found()[0]
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_SECONDS)
+
+    def freeze(self) -> None:
+        """Let it do nothing, without knowing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def ended(self) -> int:
+        """Wait for the end; the exit code."""
+        return self.process.wait(WAIT_SECONDS)
+
+
+S = TypeVar("S", bound=ServiceProcess)
+
+
+@contextmanager
+def service_process(
+    kind: type[S], code: str, command: str, *, environment: Mapping[str, str], started: str
+) -> Iterator[S]:
+    """The `command` that `code` is the way into, once it has logged `started`; killed afterwards if it still runs."""
+    with Popen(
+        [sys.executable, "-c", code, command],
+        env={"LOG_FORMAT": "json", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        running = kind(process=process)
+        assert process.stderr is not None
+        listener = threading.Thread(target=running.listen, args=(process.stderr,), name=f"log of {command}")
+        listener.start()
+        try:
+            running.logged(started)
+            yield running
+        finally:
+            process.kill()
+            process.wait()
+            listener.join()
