@@ -15,7 +15,7 @@ from solstice_orchestrator.store.transaction import Rules
 from tests.builders import job, job_request
 from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, claimed, running
 
-GROWING = ("jobs", "runs", "attempts", "log_chunks", "request_aliases")
+GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases")
 
 
 class Watched:

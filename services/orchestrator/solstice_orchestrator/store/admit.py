@@ -22,6 +22,7 @@ _GROUPS: Final = (64, 8, 1)
 class _NewRun:
     """A request on its way into the store, and what makes it unique."""
 
+    age: int
     run_id: str
     request: JobRequestV1
     body: bytes
@@ -33,15 +34,17 @@ def admit(
     transaction: Transaction, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]
 ) -> Sequence[Admission]:
     """Store those that are new; say for each what it became."""
+    next_age = transaction.connection.execute("SELECT ifnull(max(age), 0) + 1 FROM runs").fetchone()[0]
     new = [
         _NewRun(
+            age,
             transaction.new_id(),
             request,
             body,
             key(request.request_id),
             None if request.idempotency_key is None else key(request.idempotency_key),
         )
-        for request, body in zip(requests, bodies, strict=True)
+        for age, (request, body) in enumerate(zip(requests, bodies, strict=True), start=next_age)
     ]
     known = _among(
         transaction,
@@ -50,10 +53,10 @@ def admit(
     )
     fresh = [each for each in new if each.request_key not in known] if known else new
     if _insert_runs(transaction, fresh) == len(new):
-        _tell(transaction, new)
+        _keep_and_tell(transaction, new)
         return [Admitted(run_id=each.run_id) for each in new]
     stored = _among(transaction, "SELECT run_id FROM runs WHERE run_id IN", [each.run_id for each in fresh])
-    _tell(transaction, [each for each in fresh if each.run_id in stored])
+    _keep_and_tell(transaction, [each for each in fresh if each.run_id in stored])
     return [
         Admitted(run_id=each.run_id)
         if each.run_id in stored
@@ -66,24 +69,26 @@ def _insert_runs(transaction: Transaction, new: Sequence[_NewRun]) -> int:
     """One statement for many rows: SQLite's module gives up the interpreter once per statement, not once per row."""
     rows = [
         (
+            each.age,
             each.run_id,
             each.request_key,
             each.idempotency_key,
             each.request.repo_full_name or each.request.repo_url,
-            each.body,
             transaction.now,
         )
         for each in new
     ]
     return insert_many(
         transaction,
-        "INSERT INTO runs (run_id, request_key, idempotency_key, repository, request, created_at) VALUES",
+        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, created_at) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
     )
 
 
-def _tell(transaction: Transaction, new: Sequence[_NewRun]) -> None:
+def _keep_and_tell(transaction: Transaction, new: Sequence[_NewRun]) -> None:
+    """What belongs to runs that turned out to be new: their requests, and their first status."""
+    insert_many(transaction, "INSERT INTO requests VALUES", [(each.age, each.body) for each in new])
     at, base = timestamp(transaction.now), transaction.rules.public_url
     description = describe_run(RunState.PLANNING, "", ())
     rows = [

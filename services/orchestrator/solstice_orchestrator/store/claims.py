@@ -7,7 +7,7 @@ from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign
 from solstice_orchestrator.store.leases import beat
 from solstice_orchestrator.store.moves import job_row, move_job, settle_run
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
-from solstice_orchestrator.store.rows import decode_spec, request_of
+from solstice_orchestrator.store.rows import REQUEST, decode_spec, request_of
 from solstice_orchestrator.store.transaction import Transaction
 
 
@@ -71,7 +71,8 @@ def _give(transaction: Transaction, worker_id: str, job_id: str) -> Claim:
         (job_id, number, worker_id, JobState.RUNNING.value, Reason.CLAIMED.value, now),
     )
     request = transaction.connection.execute(
-        "SELECT request FROM runs WHERE run_id = ?", (job["run_id"],)
+        f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
+        (job["run_id"],),
     ).fetchone()
     return Claim(
         key=AttemptKey(job_id=job_id, number=number),

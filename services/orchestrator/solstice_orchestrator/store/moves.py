@@ -23,7 +23,7 @@ from solstice_orchestrator.statuses import (
     subject,
 )
 from solstice_orchestrator.store.protocol import OutboxKind
-from solstice_orchestrator.store.rows import request_fields, timestamp
+from solstice_orchestrator.store.rows import REQUEST, request_fields, timestamp
 from solstice_orchestrator.store.transaction import Transaction
 
 TELL: Final = "INSERT INTO outbox (kind, request_id, body) VALUES (?, ?, ?)"
@@ -123,10 +123,10 @@ def move_run(
     """Bring a run to `new` and tell of it; a run that ends because our budget was spent becomes a dead letter too."""
     now = transaction.now
     run = transaction.connection.execute(
-        "UPDATE runs SET state = ?, detail = ?, sequence = sequence + 1,"
+        "UPDATE runs SET state = ?, detail = ?, sequence = sequence + 1,"  # noqa: S608  made of constants
         " started_at = CASE WHEN started_at IS NULL AND ? THEN ? ELSE started_at END,"
         " finished_at = ?, plan_worker = NULL, plan_since = NULL"
-        " WHERE run_id = ? RETURNING *",
+        f" WHERE run_id = ? RETURNING *, {REQUEST}",
         (
             new.value,
             detail,
@@ -159,7 +159,7 @@ def _tell_job(transaction: Transaction, job: sqlite3.Row, now: Mapping[str, Any]
     """Tell what `job` has become: `now` holds its state, reason, detail, attempt and exit code."""
     state, reason = JobState(now["state"]), Reason(now["reason"])
     run = transaction.connection.execute(
-        "UPDATE runs SET sequence = sequence + 1 WHERE run_id = ? RETURNING sequence, request",
+        f"UPDATE runs SET sequence = sequence + 1 WHERE run_id = ? RETURNING sequence, {REQUEST}",  # noqa: S608  made of constants
         (job["run_id"],),
     ).fetchone()
     base, request = transaction.rules.public_url, request_fields(run["request"])

@@ -40,6 +40,8 @@ def take(transaction: Transaction, limit: int) -> Sequence[OutboxRow]:
 def published(transaction: Transaction, row_ids: Sequence[int]) -> None:
     """Forget what was confirmed; with nothing left, anybody may be the next publisher."""
     connection = transaction.connection
-    connection.executemany("DELETE FROM outbox WHERE row_id = ?", [(row_id,) for row_id in row_ids])
+    connection.execute(
+        "DELETE FROM outbox WHERE row_id IN (SELECT value FROM json_each(?))", (json.dumps(list(row_ids)),)
+    )
     if not anything(connection):
         connection.execute("UPDATE outbox_lease SET until = 0 WHERE holder = ?", (transaction.rules.holder,))

@@ -17,22 +17,24 @@ from solstice_orchestrator.statuses import storable
 from solstice_orchestrator.store.leases import beat
 from solstice_orchestrator.store.moves import add_job, move_run, settle_run
 from solstice_orchestrator.store.protocol import PlanningTask
-from solstice_orchestrator.store.rows import encode_spec, request_of
+from solstice_orchestrator.store.rows import REQUEST, encode_spec, request_of
 from solstice_orchestrator.store.transaction import Transaction
 
 
 def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
     """Take runs that wait to be planned, oldest first."""
     rows = transaction.connection.execute(
-        "SELECT run_id, plan_attempt, request FROM runs"
+        f"SELECT age, run_id, plan_attempt, {REQUEST} FROM runs"  # noqa: S608  made of constants
         " WHERE state = 'planning' AND plan_worker IS NULL AND plan_at <= ? ORDER BY run_id LIMIT ?",
         (transaction.now, limit),
     ).fetchall()
-    if rows:
-        beat(transaction, worker_id)
-    transaction.connection.executemany(
-        "UPDATE runs SET plan_worker = ?, plan_since = ?, plan_attempt = plan_attempt + 1 WHERE run_id = ?",
-        [(worker_id, transaction.now, row["run_id"]) for row in rows],
+    if not rows:
+        return []
+    beat(transaction, worker_id)
+    transaction.connection.execute(
+        "UPDATE runs SET plan_worker = ?, plan_since = ?, plan_attempt = plan_attempt + 1"
+        " WHERE age IN (SELECT value FROM json_each(?))",
+        (worker_id, transaction.now, json.dumps([row["age"] for row in rows])),
     )
     return [
         PlanningTask(

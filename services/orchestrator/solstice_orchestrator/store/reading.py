@@ -14,7 +14,7 @@ from solstice_orchestrator.store.protocol import (
     Page,
     RunView,
 )
-from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.rows import REQUEST, attempt_view, job_view, key, run_view
 
 
 def runs(
@@ -30,7 +30,7 @@ def runs(
         ("run_id < ?", after), ("repository = ?", repository), ("state = ?", state and state.value)
     )
     rows = connection.execute(
-        f"SELECT * FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above
+        f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above
         (*values, limit + 1),
     ).fetchall()
     views = [run_view(row) for row in rows[:limit]]
@@ -38,14 +38,17 @@ def runs(
 
 
 def run(connection: sqlite3.Connection, run_id: str) -> RunView | None:
-    row = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    row = connection.execute(
+        f"SELECT *, {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
+        (run_id,),
+    ).fetchone()
     return None if row is None else run_view(row)
 
 
 def run_of_request(connection: sqlite3.Connection, request_id: str) -> RunView | None:
     """Also for the id of a request that was a duplicate of another."""
     row = connection.execute(
-        "SELECT * FROM runs WHERE request_key = ?1"
+        f"SELECT *, {REQUEST} FROM runs WHERE request_key = ?1"  # noqa: S608  made of constants
         " OR run_id = (SELECT run_id FROM request_aliases WHERE request_key = ?1)",
         (key(request_id),),
     ).fetchone()

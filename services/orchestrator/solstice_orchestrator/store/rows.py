@@ -5,7 +5,7 @@ import json
 import sqlite3
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from solstice_common.messages import JobRequestV1, Priority, format_timestamp
@@ -13,6 +13,9 @@ from solstice_common.messages import JobRequestV1, Priority, format_timestamp
 from solstice_orchestrator.jobs import JobSpec, JobState, Reason, RunState, StepSpec
 from solstice_orchestrator.scheduling import PRIORITY_ORDER
 from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
+
+REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
+"""A column of every statement about `runs` whose rows are to tell of the request."""
 
 
 def timestamp(at: float) -> str:

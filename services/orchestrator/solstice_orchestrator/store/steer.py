@@ -9,7 +9,7 @@ from solstice_orchestrator.store.admit import admit
 from solstice_orchestrator.store.moves import job_row, move_job, move_run, settle_run
 from solstice_orchestrator.store.protocol import JobView, RunView
 from solstice_orchestrator.store.reading import job, run
-from solstice_orchestrator.store.rows import request_of, timestamp
+from solstice_orchestrator.store.rows import REQUEST, request_of, timestamp
 from solstice_orchestrator.store.transaction import Transaction
 
 
@@ -41,7 +41,10 @@ def cancel_run(transaction: Transaction, run_id: str) -> RunView | None:
 
 def rerun(transaction: Transaction, run_id: str) -> RunView | None:
     """The same request again, on purpose: under a new request id and without the old idempotency key."""
-    row = transaction.connection.execute("SELECT request FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    row = transaction.connection.execute(
+        f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
+        (run_id,),
+    ).fetchone()
     if row is None:
         return None
     # Not by the fast reader: it would round large integers of fields that we do not know.

@@ -3,11 +3,11 @@
 -- is random, so each new one dirties a page of its index wherever it falls: digests of 16 bytes keep those pages few.
 
 CREATE TABLE runs (
-    run_id          TEXT PRIMARY KEY NOT NULL,
+    age             INTEGER PRIMARY KEY,        -- the order of arrival
+    run_id          TEXT NOT NULL UNIQUE,
     request_key     BLOB NOT NULL UNIQUE,       -- digest of the request id
     idempotency_key BLOB UNIQUE,                -- digest of the idempotency key
     repository      TEXT NOT NULL,              -- repo_full_name, else repo_url
-    request         BLOB NOT NULL,              -- jobrequest.v1 as it came
     state           TEXT NOT NULL DEFAULT 'planning',
     detail          TEXT NOT NULL DEFAULT '',
     sequence        INTEGER NOT NULL DEFAULT 1, -- of the newest status told about this run or a job of it
@@ -24,6 +24,12 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_by_state ON runs (state, run_id);
 CREATE INDEX runs_by_repository ON runs (repository, run_id);
+
+-- Apart from its run, which is written again at each of its steps: this is written once.
+CREATE TABLE requests (
+    age  INTEGER PRIMARY KEY REFERENCES runs (age),
+    body BLOB NOT NULL                          -- jobrequest.v1 as it came
+);
 
 -- Request ids that were found to ask for a run that another request id had asked for already.
 CREATE TABLE request_aliases (
