@@ -1,39 +1,32 @@
 """A storm of webhooks while everything is restarted and killed: nothing accepted is lost, nothing ends twice."""
 
 import asyncio
-import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
-import httpx2
 import pytest
-from solstice_common.broker import open_broker
 from solstice_common.messages import JobStatusV1, Source
-from solstice_common.settings import BrokerSettings
-from solstice_common.topology import STATUSES, jobs_route
+from solstice_common.topology import STATUSES
 from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
 from solstice_orchestrator.supervisor import descendants, process_ids
 
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Answer, Letter, Sender, push, secrets, with_copies
+from tests.e2e.line import Line, becomes_true, open_line
 from tests.repositories import Repository
-from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
-from tests.servers.ports import free_ports
+from tests.servers.forge_integration import ForgeProcess
+from tests.servers.orchestrator import OrchestratorProcess
 from tests.servers.rabbitmq import DEFAULT, Vhost
-from tests.traffic import drain
 
-PATIENCE_SECONDS = 180.0
 PUSHES = 30
 """Of each forge."""
+FEW = 3
+SETTINGS = {"CAPACITY_MAP": "linux=3", "LEASE_SECONDS": "8", "DRAIN_SECONDS": "60"}
+"""A lease outlives whatever a busy machine may keep an orchestrator waiting for."""
 ONE_JOB = 'job "build" { step "work" run="sh .solstice/work.sh"; }'
 TWO_JOBS = ONE_JOB + '\njob "test" { needs "build"; step "work" run="sh .solstice/work.sh"; }'
 WORKFLOWS = {
@@ -42,104 +35,6 @@ WORKFLOWS = {
     Source.GITEA: ONE_JOB,
     Source.GITLAB: TWO_JOBS,
 }
-P = TypeVar("P")
-
-
-async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for the fact."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not await fact():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
-        await asyncio.sleep(0.05)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """The whole line as processes of its own, and what is known of it from outside."""
-
-    place: Place
-    vhost: Vhost
-    ledger: Ledger
-    store: JobStore
-    forge_port: int
-    stack: ExitStack
-
-    async def forge(self) -> ForgeProcess:
-        """Another forge-integration at the same address, on the same inbox."""
-        port = str(self.forge_port)
-        return await self._started(
-            forge_integration(self.place, AMQP_URL=self.vhost.url, FORGE_PORT=port, **secrets())
-        )
-
-    async def orchestrator(self) -> OrchestratorProcess:
-        """One more on the same store. Its lease outlives what a busy machine may keep it waiting."""
-        return await self._started(
-            orchestrator(
-                self.place,
-                AMQP_URL=self.vhost.url,
-                CAPACITY_MAP="linux=3",
-                LEASE_SECONDS="8",
-                RENEW_SECONDS="1",
-                DRAIN_SECONDS="60",
-            )
-        )
-
-    async def _started(self, service: AbstractContextManager[P]) -> P:
-        return await asyncio.to_thread(self.stack.enter_context, service)
-
-    async def running(self, worker: OrchestratorProcess) -> set[tuple[str, int]]:
-        """The attempts that it holds."""
-        held = await self.store.jobs(state=JobState.RUNNING, limit=100)
-        return {(job.job_id, job.attempt) for job in held if job.worker_id == worker.worker_id}
-
-    async def runs(self) -> list[RunView]:
-        found: list[RunView] = []
-        page = await self.store.runs(limit=500)
-        found += page.runs
-        while page.next is not None:
-            page = await self.store.runs(limit=500, after=page.next)
-            found += page.runs
-        return found
-
-    async def depths(self) -> dict[str, int | None]:
-        """How many messages wait in each queue."""
-        jobs = jobs_route(BrokerSettings(amqp_url=self.vhost.url))
-        async with open_broker(self.vhost.url, name="test") as broker:
-            await broker.ready(60)
-            depths = {
-                name: await broker.depth(name)
-                for name in (jobs.queue, jobs.dlq, STATUSES.queue, STATUSES.dlq)
-            }
-        return {name: None if depth is None else depth.ready for name, depth in depths.items()}
-
-    async def told(self) -> list[JobStatusV1]:
-        """Everything that was published for the forges, in order."""
-        depth = (await self.depths())[STATUSES.queue] or 0
-        async with open_broker(self.vhost.url, name="test") as broker:
-            await broker.ready(60)
-            return [
-                JobStatusV1.decode(message.body) for message in await drain(broker, STATUSES.queue, depth)
-            ]
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as opened:
-        yield opened
-
-
-@pytest.fixture
-async def line(own_rabbitmq_vhost: Vhost, tmp_path: Path, stack: ExitStack) -> AsyncIterator[Line]:
-    place = Place(directory=tmp_path)
-    async with open_store(place.database_url) as store:
-        yield Line(
-            place=place,
-            vhost=own_rabbitmq_vhost,
-            ledger=Ledger(directory=tmp_path),
-            store=store,
-            forge_port=free_ports(1)[0],
-            stack=stack,
-        )
 
 
 def letters_to(ledger: Ledger) -> list[Letter]:
@@ -183,23 +78,34 @@ def processes_in(directory: Path) -> list[int]:
     return found
 
 
+@pytest.fixture
+async def line(own_rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Line]:
+    async with open_line(own_rabbitmq_vhost, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(directory=tmp_path)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
-async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile(line: Line) -> None:
-    letters = await asyncio.to_thread(letters_to, line.ledger)
+async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile(
+    line: Line, ledger: Ledger
+) -> None:
+    letters = await asyncio.to_thread(letters_to, ledger)
     quarter = len(letters) // 4
     slices = [letters[start : start + quarter] for start in range(0, 4 * quarter, quarter)]
     slices[-1] += letters[4 * quarter :]
-    async with httpx2.AsyncClient(
-        base_url=f"http://127.0.0.1:{line.forge_port}", timeout=60, trust_env=False
-    ) as client:
-        forge, victim, other = await line.forge(), await line.orchestrator(), await line.orchestrator()
-        sender = Sender(client)
-        await while_the_broker_restarts(line, sender, slices[0])
-        forge = await while_forge_integration_is_killed(line, sender, slices[1], forge)
-        lost = await while_an_orchestrator_is_killed(line, sender, slices[2], victim)
-        heir = await while_an_orchestrator_is_replaced(line, sender, slices[3], other)
-        await everything_has_ended(line, sender, client)
+    forge = await line.forge(**secrets())
+    victim, other = await line.orchestrator(**SETTINGS), await line.orchestrator(**SETTINGS)
+    sender = Sender(line.client)
+    await while_the_broker_restarts(line, ledger, sender, slices[0])
+    forge = await while_forge_integration_is_killed(line, sender, slices[1], forge)
+    lost = await while_an_orchestrator_is_killed(line, ledger, sender, slices[2], victim)
+    heir = await while_an_orchestrator_is_replaced(line, sender, slices[3], other)
+    await everything_has_ended(line, sender)
     for service in (forge, heir):
         service.terminate()
         assert await asyncio.to_thread(service.ended) == 0, service.events[-5:]
@@ -210,7 +116,7 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
     attempts = {job.job_id: await line.store.attempts(job.job_id) for job in jobs}
     assert len(jobs) == 5 * PUSHES
     each_job_succeeded_once(jobs, attempts, lost=lost, killed=victim.worker_id)
-    the_ledger_agrees(line.ledger, runs, jobs, attempts)
+    the_ledger_agrees(ledger, runs, jobs, attempts)
     depths = await line.depths()
     assert depths.pop(STATUSES.queue)
     assert depths == dict.fromkeys(depths, 0)
@@ -218,11 +124,17 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
     assert processes_in(line.place.workspaces) == []
 
 
-async def while_the_broker_restarts(line: Line, sender: Sender, letters: Sequence[Letter]) -> None:
+async def while_the_broker_restarts(
+    line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter]
+) -> None:
     """In the middle of publishing and consuming; some of the letters find it going, some gone."""
     server, third = line.vhost.server, len(letters) // 3
     await sender.send(letters[:third])
-    await becomes_true("some jobs have begun", lambda: _at_least(line, 3))
+
+    async def some_have_begun() -> bool:
+        return len(ledger.lines("begun")) >= FEW
+
+    await becomes_true("some jobs have begun", some_have_begun)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sender.send(letters[third : 2 * third]), name="sending")
         tasks.create_task(asyncio.to_thread(server.stop), name="stopping")
@@ -239,23 +151,23 @@ async def while_forge_integration_is_killed(
         tasks.create_task(sender.send(letters), name="sending")
         await sender.answered(len(sender.answers) + len(letters) // 4)
         forge.process.kill()
-        successor = await line.forge()
+        successor = await line.forge(**secrets())
     assert sender.unanswered > 0, "it was killed in the middle"
     return successor
 
 
 async def while_an_orchestrator_is_killed(
-    line: Line, sender: Sender, letters: Sequence[Letter], victim: OrchestratorProcess
+    line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter], victim: OrchestratorProcess
 ) -> set[tuple[str, int]]:
     """While all its jobs are half done; returns the attempts that died with it."""
-    line.ledger.shut()
+    ledger.shut()
     await sender.send(letters)
     held: set[tuple[str, int]] = set()
 
     async def all_wait() -> bool:
         nonlocal held
-        held = await line.running(victim)
-        return bool(held) and held <= line.ledger.attempts("waits")
+        held = await running(line, victim)
+        return bool(held) and held <= ledger.attempts("waits")
 
     await becomes_true("every job that it holds waits at the gate", all_wait)
     below = descendants(victim.process.pid)
@@ -267,8 +179,8 @@ async def while_an_orchestrator_is_killed(
     assert below
     await becomes_true("what ran below a killed orchestrator is dead", all_dead)
     # It may have taken another job between the question and the kill; that one stood before the shut gate as well.
-    held |= await line.running(victim)
-    line.ledger.open()
+    held |= await running(line, victim)
+    ledger.open()
     return held
 
 
@@ -278,39 +190,29 @@ async def while_an_orchestrator_is_replaced(
     """By SIGTERM, with jobs in its hands; returns its successor."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sender.send(letters), name="sending")
-        successor = await line.orchestrator()
+        successor = await line.orchestrator(**SETTINGS)
 
         async def has_work() -> bool:
-            return bool(await line.running(leaving))
+            return bool(await running(line, leaving))
 
         await becomes_true("it has jobs in its hands", has_work)
         leaving.terminate()
     assert await asyncio.to_thread(leaving.ended) == 0, leaving.events[-5:]
-    assert await line.running(leaving) == set()
+    assert await running(line, leaving) == set()
     return successor
 
 
-async def everything_has_ended(line: Line, sender: Sender, client: httpx2.AsyncClient) -> None:
+async def everything_has_ended(line: Line, sender: Sender) -> None:
     asked_for = {request_id for answer in sender.answers for request_id in answer.request_ids}
+    await becomes_true("the inbox has nothing more to publish", line.all_is_published)
+    await becomes_true("every run has ended", lambda: line.have_ended(len(asked_for)))
+    await becomes_true("every status is with the broker", line.all_is_told)
 
-    async def nothing_waits() -> bool:
-        ready = (await client.get("/readyz")).json()
-        return bool(ready["backlog"] == 0)
 
-    async def all_ended() -> bool:
-        runs = await line.runs()
-        return len(runs) >= len(asked_for) and all(run.state.final for run in runs)
-
-    async def all_told() -> bool:
-        # By the file itself: whoever asks the store for rows becomes their publisher.
-        database = f"{line.place.directory / 'store.db'}"
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            (waiting,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
-        return bool(waiting == 0)
-
-    await becomes_true("the inbox has nothing more to publish", nothing_waits)
-    await becomes_true("every run has ended", all_ended)
-    await becomes_true("every status is with the broker", all_told)
+async def running(line: Line, worker: OrchestratorProcess) -> set[tuple[str, int]]:
+    """The attempts that it holds."""
+    held = await line.store.jobs(state=JobState.RUNNING, limit=100)
+    return {(job.job_id, job.attempt) for job in held if job.worker_id == worker.worker_id}
 
 
 def each_answer_has_one_run(
@@ -387,7 +289,3 @@ def each_run_was_told_to_its_end(
         if status.job_id and status.state == JobState.SUCCEEDED
     )
     assert ended == Counter(job.job_id for job in jobs)
-
-
-async def _at_least(line: Line, count: int) -> bool:
-    return len(line.ledger.lines("begun")) >= count

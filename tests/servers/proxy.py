@@ -1,8 +1,8 @@
-"""A TCP proxy that fails on demand: pass, freeze, drop, refuse."""
+"""A TCP proxy that fails on demand: pass, freeze, drop, refuse; or that gives the world time to change in between."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ class FaultProxy:
         self._open = asyncio.Event()
         self._open.set()
         self._refusing = False
+        self._awaited: tuple[bytes, Callable[[], object]] | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         (self.port,) = free_ports(1)
         self.connections = 0
@@ -47,6 +48,10 @@ class FaultProxy:
         self._refusing = True
         self.drop()
 
+    def before(self, sign: bytes, act: Callable[[], object]) -> None:
+        """Call `act`, in a thread, before the first bytes of a client that hold `sign` go on to the server."""
+        self._awaited = (sign, act)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
             writer.transport.abort()
@@ -61,17 +66,22 @@ class FaultProxy:
         self._writers |= pair
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(reader, far_writer), name="proxy-out")
+                both.create_task(self._pump(reader, far_writer, outward=True), name="proxy-out")
                 both.create_task(self._pump(far_reader, writer), name="proxy-in")
         finally:
             self._writers -= pair
             for end in pair:
                 end.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, outward: bool = False
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
                 await self._open.wait()
+                if outward and self._awaited is not None and self._awaited[0] in data:
+                    (_, act), self._awaited = self._awaited, None
+                    await asyncio.to_thread(act)
                 writer.write(data)
                 await writer.drain()
         # A black hole swallows the end of a connection as well.

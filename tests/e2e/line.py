@@ -1,0 +1,121 @@
+"""The whole line as processes of its own on one RabbitMQ, and what can be seen of it from outside."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import httpx2
+from solstice_common.broker import open_broker
+from solstice_common.messages import JobStatusV1
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, Route, jobs_route
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import RunView
+
+from tests.servers.forge_integration import ForgeProcess, forge_integration
+from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.servers.ports import free_ports
+from tests.servers.rabbitmq import Vhost
+from tests.traffic import WAIT_SECONDS, drain
+
+PATIENCE_SECONDS: Final = 180.0
+JOBS: Final[Route] = jobs_route(BrokerSettings.model_construct())
+
+P = TypeVar("P")
+
+
+async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for the fact."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await fact():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Start what a test needs; everything is ended with the line."""
+
+    place: Place
+    vhost: Vhost
+    store: JobStore
+    client: httpx2.AsyncClient
+    """For forge-integration's address."""
+    forge_port: int
+    stack: ExitStack
+
+    async def forge(self, **settings: str) -> ForgeProcess:
+        """Another forge-integration at the same address, on the same inbox."""
+        port = str(self.forge_port)
+        return await self._started(
+            forge_integration(self.place, AMQP_URL=self.vhost.url, FORGE_PORT=port, **settings)
+        )
+
+    async def orchestrator(self, **settings: str) -> OrchestratorProcess:
+        """One more on the same store."""
+        return await self._started(orchestrator(self.place, AMQP_URL=self.vhost.url, **settings))
+
+    async def _started(self, service: AbstractContextManager[P]) -> P:
+        return await asyncio.to_thread(self.stack.enter_context, service)
+
+    async def all_is_published(self) -> bool:
+        """Whether forge-integration has nothing left to publish."""
+        ready = (await self.client.get("/readyz")).json()
+        return bool(ready["backlog"] == 0)
+
+    async def all_is_told(self) -> bool:
+        """Whether every status is with the broker."""
+        # By the file itself: whoever asks the store for rows becomes their publisher.
+        database = self.place.directory / "store.db"
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            (waiting,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
+        return bool(waiting == 0)
+
+    async def runs(self) -> list[RunView]:
+        """All there are, newest first."""
+        page = await self.store.runs(limit=500)
+        found = [*page.runs]
+        while page.next is not None:
+            page = await self.store.runs(limit=500, after=page.next)
+            found += page.runs
+        return found
+
+    async def have_ended(self, count: int) -> bool:
+        """Whether there are so many runs, and all have come to their end."""
+        runs = await self.runs()
+        return len(runs) >= count and all(run.state.final for run in runs)
+
+    async def depths(self) -> dict[str, int | None]:
+        """How many messages wait in each queue; None for one that does not exist."""
+        names = (JOBS.queue, JOBS.dlq, STATUSES.queue, STATUSES.dlq)
+        async with open_broker(self.vhost.url, name="test") as broker:
+            await broker.ready(WAIT_SECONDS)
+            depths = {name: await broker.depth(name) for name in names}
+        return {name: None if depth is None else depth.ready for name, depth in depths.items()}
+
+    async def told(self) -> list[JobStatusV1]:
+        """Everything that waits for whoever shows it at the forges, in order, and is taken from the queue by this."""
+        count = (await self.depths())[STATUSES.queue] or 0
+        async with open_broker(self.vhost.url, name="test") as broker:
+            await broker.ready(WAIT_SECONDS)
+            taken = await drain(broker, STATUSES.queue, count) if count else []
+        return [JobStatusV1.decode(message.body) for message in taken]
+
+
+@asynccontextmanager
+async def open_line(vhost: Vhost, directory: Path) -> AsyncIterator[Line]:
+    """A line on `vhost` that keeps everything in `directory`, and of which nothing runs yet."""
+    place, (port,) = Place(directory=directory), free_ports(1)
+    with ExitStack() as stack:
+        async with (
+            open_store(place.database_url) as store,
+            httpx2.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS, trust_env=False
+            ) as client,
+        ):
+            yield Line(place=place, vhost=vhost, store=store, client=client, forge_port=port, stack=stack)

@@ -1,0 +1,78 @@
+"""Recorded deliveries of real forges through both services: what should be built becomes a run, and nothing else."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from solstice_common.topology import STATUSES
+from solstice_forge.sources import FORGES
+from solstice_orchestrator.jobs import RunState
+
+from tests.e2e.line import JOBS, Line, becomes_true, open_line
+from tests.servers.rabbitmq import DEFAULT, Vhost
+from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, NOT_SUPPORTED_YET, Recorded, recorded
+
+
+def secrets() -> dict[str, str]:
+    """The settings that make forge-integration believe them."""
+    return {
+        f"{origin.upper()}_WEBHOOK_SECRET": ",".join(
+            sorted({one.meta["auth"]["secret"] for one in recorded().values() if one.meta["forge"] == origin})
+        )
+        for origin in FORGES
+    }
+
+
+def is_built(one: Recorded) -> bool:
+    return one.meta["expected"]["should_trigger"] == "yes" and one.id not in NOT_SUPPORTED_YET
+
+
+def subject(one: Recorded) -> tuple[str, str, str]:
+    """What is to be built, by the words of the recording and not by our own."""
+    fields = one.meta["expected"]["fields"]
+    return one.meta["forge"], fields["repo_url"], fields["commit_sha"]
+
+
+@pytest.mark.skipif(CORPUS is None, reason=NOT_ASKED_FOR)
+@pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
+@pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
+async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_repository(
+    rabbitmq_vhost: Vhost, tmp_path: Path
+) -> None:
+    async with open_line(rabbitmq_vhost, tmp_path) as line:
+        forge = await line.forge(**secrets())
+        # Nobody is asked for these repositories: by this protocol there are none of them.
+        orchestrator = await line.orchestrator(GIT_PROTOCOLS="file", UNTRUSTED_RUNS="run")
+        decisions = {name: await decision(line, one) for name, one in recorded().items()}
+        count = Counter(decisions.values())["accepted"]
+        await becomes_true("everything is published", line.all_is_published)
+        await becomes_true("every run has ended", lambda: line.have_ended(count))
+        await becomes_true("every status is with the broker", line.all_is_told)
+        for service in (forge, orchestrator):
+            service.terminate()
+            assert await asyncio.to_thread(service.ended) == 0
+        runs, depths, told = await line.runs(), await line.depths(), await line.told()
+    built = {name for name, one in recorded().items() if is_built(one)}
+    assert {name for name, word in decisions.items() if word != "ignored"} == built
+    assert len(runs) == count
+    assert {(run.source, run.repo_url, run.commit_sha) for run in runs} == {
+        subject(recorded()[name]) for name in built
+    }
+    for run in runs:
+        assert run.state is RunState.ERRORED
+        assert run.repo_url in run.detail
+        assert "GIT_PROTOCOLS" in run.detail
+        last = [status for status in told if status.run_id == run.run_id][-1]
+        assert (last.state, last.repo_url) == (RunState.ERRORED, run.repo_url)
+        assert run.repo_url in str(last.description)
+    assert depths.pop(STATUSES.queue)
+    assert depths == {JOBS.queue: 0, JOBS.dlq: 0, STATUSES.dlq: 0}
+
+
+async def decision(line: Line, one: Recorded) -> str:
+    answer = await line.client.post(
+        f"/webhooks/{one.meta['forge']}", content=one.body, headers=one.headers("headers")
+    )
+    assert answer.is_success, f"{one.id}: {answer.text}"
+    return str(answer.json()["decision"])
