@@ -5,11 +5,12 @@ a page says something else.
 """
 
 import ast
+import functools
 import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -23,17 +24,22 @@ import solstice_orchestrator.metrics
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from solstice_common.settings import BrokerSettings, ClientSettings, SolsticeSettings, state_directory
+from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
 
+from tests.floor_plan import PACKAGES, contracts_table, modules_table
+from tests.markdown import table
+
 ROOT: Final = Path(__file__).parent.parent
+ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
 OBSERVABILITY: Final = ROOT / "docs" / "observability.md"
 
 
-def settings_table(model: type[SolsticeSettings], *, without: type[SolsticeSettings] | None = None) -> str:
-    """One row per setting; those of `without` stand in a table of their own."""
-    skipped = set() if without is None else set(without.model_fields)
+def settings_table(model: type[SolsticeSettings], *without: type[SolsticeSettings]) -> str:
+    """One row per setting; those of `without` stand in tables of their own."""
+    skipped = {name for other in without for name in other.model_fields}
     rows = [
         (
             f"`{name.upper()}`",
@@ -45,7 +51,7 @@ def settings_table(model: type[SolsticeSettings], *, without: type[SolsticeSetti
         for name, field in model.model_fields.items()
         if name not in skipped
     ]
-    return _table(("environment", "flag", "type", "default", ""), rows)
+    return table(("environment", "flag", "type", "default", ""), rows)
 
 
 def metrics_table(module: ModuleType) -> str:
@@ -55,7 +61,7 @@ def metrics_table(module: ModuleType) -> str:
         (f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help)
         for each in declared
     ]
-    return _table(("metric", "type", "labels", ""), rows)
+    return table(("metric", "type", "labels", ""), rows)
 
 
 def log_events_table(module: ModuleType) -> str:
@@ -69,17 +75,24 @@ def log_events_table(module: ModuleType) -> str:
         if isinstance(statement, ast.Assign) and isinstance(following, ast.Expr):
             (target,) = statement.targets
             said[typing.cast("ast.Name", target).id] = str(ast.literal_eval(following.value))
-    return _table(
+    return table(
         ("event", ""), [(f"`{event.value}`", " ".join(said[event.name].split())) for event in events]
     )
 
 
 PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
+    ARCHITECTURE: {
+        **{
+            f"modules-{name}": functools.partial(modules_table, package) for name, package in PACKAGES.items()
+        },
+        "contracts": contracts_table,
+    },
     CONFIGURATION: {
         "broker": lambda: settings_table(BrokerSettings),
-        "forge": lambda: settings_table(ForgeSettings, without=BrokerSettings),
-        "orchestrator": lambda: settings_table(OrchestratorSettings, without=BrokerSettings),
+        "forge": lambda: settings_table(ForgeSettings, BrokerSettings),
+        "orchestrator": lambda: settings_table(OrchestratorSettings, BrokerSettings),
         "client": lambda: settings_table(ClientSettings),
+        "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
     OBSERVABILITY: {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
@@ -101,15 +114,6 @@ def rendered(page: Path) -> str:
             raise LookupError(f"{page.name} has no place for the table {name!r}")
         text = f"{before}{start}{render()}{end}{rest.partition(end)[2]}"
     return text
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "".join(_row(line) for line in [head, ["---"] * len(head), *rows])
-
-
-def _row(cells: Sequence[str]) -> str:
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |\n"
 
 
 def _kind(field: FieldInfo) -> str:

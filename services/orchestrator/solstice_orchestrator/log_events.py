@@ -83,3 +83,6 @@ class LogEvent(StrEnum):
     """A workspace could not be removed: directory."""
     PROCESSES_LEFT = "processes.left"
     """Processes that do not die: directory, count."""
+
+    WEB_REQUEST_FAILED = "web.request_failed"
+    """A mistake of ours while answering: path, method, with the traceback. The asker was told 500."""

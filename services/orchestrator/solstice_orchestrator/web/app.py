@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api import Api, answer
@@ -69,7 +70,7 @@ def create_app(
         return refused(request, 503, "unavailable", f"{error}. Nothing was changed; try again later.")
 
     def on_bug(request: Request, error: Exception) -> Response:
-        log.error("web.request_failed", path=request.url.path, method=request.method, exc_info=error)
+        log.error(LogEvent.WEB_REQUEST_FAILED, path=request.url.path, method=request.method, exc_info=error)
         response = refused(
             request, 500, "internal", "Something broke here; the orchestrator's log says what."
         )

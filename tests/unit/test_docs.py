@@ -1,0 +1,212 @@
+"""What the pages tell is true: links lead somewhere, and every command, setting, event, metric and module they name is there."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import solstice_common.log_events
+import solstice_forge.app
+import solstice_forge.log_events
+import solstice_forge.metrics
+import solstice_forge.triage
+import solstice_orchestrator.log_events
+import solstice_orchestrator.metrics
+from solstice_common.settings import ClientSettings
+from solstice_forge.enqueue import EnqueueSettings
+from solstice_forge.events import IgnoreReason
+from solstice_forge.settings import ForgeSettings
+from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.workflow import parse_workflow
+
+from tests.floor_plan import PACKAGES, modules
+from tests.pages import (
+    PAGES,
+    ROOT,
+    blocks,
+    command_lines,
+    headings,
+    help_of,
+    links,
+    prose,
+    quoted,
+    recipes,
+    shell_lines,
+    subcommand,
+    text_of,
+)
+
+SETTINGS: Final = {
+    name.upper()
+    for model in (ForgeSettings, OrchestratorSettings, ClientSettings, EnqueueSettings)
+    for name in model.model_fields
+}
+NOT_OURS: Final = frozenset({"ALLOWED_HOST_LIST", "ACCESS_REFUSED"})
+"""Names of Gitea's and RabbitMQ's that look like settings."""
+EVENTS: Final = {
+    event.value
+    for module in (
+        solstice_common.log_events,
+        solstice_forge.log_events,
+        solstice_orchestrator.log_events,
+    )
+    for event in module.LogEvent
+}
+METRICS: Final = {
+    metric.name: set(metric.labels)
+    for declared in (solstice_forge.metrics, solstice_orchestrator.metrics)
+    for metric in declared.Metrics().declared()
+}
+MODULES: Final = (
+    *(f"{package.name}/{name}" for package in PACKAGES.values() for name, _ in modules(package)),
+    *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/*.py")),
+)
+WEBHOOKS: Final = "docs/webhooks.md"
+
+
+def code() -> Iterator[Path]:
+    """What may read an environment variable: our own code, the servers of the tests, and `./just`."""
+    for folder in ("common", "services", "tests"):
+        yield from (path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
+    yield from (ROOT / "just", ROOT / "Justfile", ROOT / ".ci/run")
+
+
+CODE: Final = "\n".join(path.read_text("utf-8") for path in code())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    broken = []
+    for path, anchor in links(page):
+        target = (ROOT / page).parent / path if path else ROOT / page
+        found = target.exists()
+        if found and anchor:
+            found = anchor in headings(target.resolve().relative_to(ROOT).as_posix())
+        if not found:
+            broken.append(f"{path}#{anchor}" if anchor else path)
+    assert broken == []
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, id=f"{page}: {line}") for page in PAGES for line in command_lines(page)]
+)
+def test_command_and_its_flags_exist(line: str) -> None:
+    words = shlex.split(line)
+    settings = [word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)]
+    program, *arguments = words[len(settings) :]
+    text = help_of(program, subcommand(arguments))
+    secrets = {name for name in SETTINGS if name.endswith(("_SECRET", "_TOKEN"))}
+    assert [name for name in settings if name not in text and name not in secrets] == []
+    for flag in (argument.partition("=")[0] for argument in arguments if argument.startswith("-")):
+        assert flag in text, f"{flag} is no flag of {program} {' '.join(subcommand(arguments))}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_recipes_exist(page: str) -> None:
+    asked = [line for line in (*shell_lines(page), *quoted(page)) if line.startswith("./just ")]
+    assert {line.split()[1] for line in asked if re.fullmatch(r"[a-z]+", line.split()[1])} <= recipes()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_exist(page: str) -> None:
+    named = {
+        name
+        for span in (*quoted(page), *blocks(page, "ini"), *shell_lines(page))
+        for name in re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", span)
+    }
+    assert [name for name in sorted(named - SETTINGS - NOT_OURS) if name not in CODE] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_log_events_exist(page: str) -> None:
+    subjects = {event.partition(".")[0] for event in EVENTS}
+    files = {"sh", "py", "md", "kdl", "json", "sqlite"}
+    named = {
+        span
+        for span in quoted(page)
+        if re.fullmatch(r"[a-z]+\.[a-z_]+", span)
+        and span.partition(".")[0] in subjects
+        and span.partition(".")[2] not in files
+    }
+    assert sorted(named - EVENTS) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_metrics_and_their_labels_exist(page: str) -> None:
+    packages = {path.name for path in PACKAGES.values()}
+    for span in quoted(page):
+        name = re.match(r"solstice_[a-z_]+", span)
+        if name is None or name[0] in packages:
+            continue
+        assert name[0] in METRICS, span
+        assert set(re.findall(r"([a-z]+)=", span)) <= METRICS[name[0]], span
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_exist(page: str) -> None:
+    named = {span for span in quoted(page) if re.fullmatch(r"[\w/-]*\.py", span)}
+    named = {span.removeprefix("common/") for span in named}
+    assert [
+        span for span in sorted(named) if not any(f"/{each}".endswith(f"/{span}") for each in MODULES)
+    ] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES.keys())
+def test_every_module_says_what_it_is(package: Path) -> None:
+    assert [name for name, sentence in modules(package) if not sentence] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_workflows_on_the_page_are_workflows(page: str) -> None:
+    for example in blocks(page, "kdl"):
+        if re.search(r"^job ", example, re.MULTILINE):
+            assert parse_workflow(example.encode(), default_runs_on="linux")
+
+
+def test_every_page_is_in_the_index() -> None:
+    indexed = {"docs/README.md", *(f"docs/{path}" for path, _ in links("docs/README.md"))}
+    indexed |= {f"docs/decisions/{path}" for path, _ in links("docs/decisions/README.md")}
+    assert {page for page in PAGES if page.startswith("docs/")} - indexed == set()
+
+
+def test_readme_leads_to_every_page_of_the_documentation() -> None:
+    def led_to(page: str) -> set[Path]:
+        return {((ROOT / page).parent / path).resolve() for path, _ in links(page) if path}
+
+    assert led_to("docs/README.md") - led_to("README.md") == set()
+
+
+def test_webhook_page_tells_every_reason_to_ignore_and_no_other() -> None:
+    section = prose(WEBHOOKS).partition("### What is not built")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {
+        reason.value for reason in IgnoreReason
+    }
+
+
+def test_webhook_page_tells_every_refusal_and_no_other() -> None:
+    told = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(WEBHOOKS), re.MULTILINE))
+    refused = set()
+    for module in (solstice_forge.app, solstice_forge.triage):
+        for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused":
+                given = {word.arg: word.value for word in node.keywords}
+                refused.add(tuple(str(ast.literal_eval(given[name])) for name in ("status", "reason")))
+    # Those that the router and a mistake of ours bring about.
+    others = {("404", "not_found"), ("405", "method_not_allowed"), ("500", "internal_error")}
+    assert all(f'"{reason}"' in CODE for _, reason in others)
+    assert told == refused | others
+
+
+def test_life_of_a_job_shows_every_state() -> None:
+    picture = "".join(blocks("docs/life-of-a-job.md", "text"))
+    assert {state.value for state in JobState if state.value not in picture} <= {"approval"}
+
+
+def test_reasons_for_another_attempt_are_told() -> None:
+    page = text_of("docs/life-of-a-job.md")
+    retried = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED, Reason.PROVISION_FAILED, Reason.CHECKOUT_FAILED}
+    assert [reason for reason in (*retried, Reason.EXECUTOR_FAILED) if f"`{reason.value}`" not in page] == []
