@@ -34,10 +34,15 @@ class Watched:
 
     async def scans(self) -> set[str]:
         """What SQLite says of every walk through a whole table that grows, or through a whole index of it."""
+        assert len(self._statements) > 10
+        details = await self.plans()
+        return {detail for detail in details if detail.startswith(tuple(f"SCAN {name}" for name in GROWING))}
+
+    async def plans(self) -> set[str]:
+        """What SQLite says of every step of every statement."""
         statements = {
             text for text in self._statements if text.startswith(("SELECT", "UPDATE", "DELETE", "INSERT"))
         }
-        assert len(statements) > 10
 
         def explain(connection: sqlite3.Connection) -> set[str]:
             connection.set_trace_callback(None)
@@ -47,8 +52,7 @@ class Watched:
                 for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
             }
 
-        details = await self.store._database.write(explain)
-        return {detail for detail in details if detail.startswith(tuple(f"SCAN {name}" for name in GROWING))}
+        return await self.store._database.write(explain)
 
 
 @pytest.fixture
@@ -86,3 +90,9 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     await store.runs(limit=9, repository="lantern/harbour")
     # The counts walk through the partial index that holds nothing but unfinished jobs.
     assert {scan for scan in await watched.scans() if "jobs_open" not in scan} == set()
+
+
+async def test_a_repositorys_unfinished_runs_are_found_among_the_unfinished(watched: Watched) -> None:
+    await watched.store.runs(limit=9, repository="lantern/harbour", state=RunState.RUNNING)
+    used = {detail for detail in await watched.plans() if "runs" in detail and "requests" not in detail}
+    assert used == {"SEARCH runs USING INDEX runs_by_state (state=?)"}

@@ -26,8 +26,10 @@ def runs(
     state: RunState | None,
 ) -> Page:
     """Newest first; the cursor is the id of the last run of a page."""
+    # The plus keeps the index of repositories out: few runs are unfinished, and a repository may have any number.
+    of_repository = "repository = ?" if state is None or state.final else "+repository = ?"
     where, values = _where(
-        ("run_id < ?", after), ("repository = ?", repository), ("state = ?", state and state.value)
+        ("run_id < ?", after), (of_repository, repository), ("state = ?", state and state.value)
     )
     rows = connection.execute(
         f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above

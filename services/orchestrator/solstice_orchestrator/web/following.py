@@ -10,8 +10,8 @@ from solstice_orchestrator.store.protocol import JobStore, JobView, LogChunk
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import run_document
 
-BATCH: Final = 64
-"""Chunks read at once: small enough that one busy log leaves the others their turn."""
+BATCH: Final = 16
+"""Chunks read at once, at most 1 MiB: small enough that one busy log leaves the others their turn."""
 MAX_JOBS: Final = 1000
 RUN_SETTLE_SECONDS: Final = 0.25
 LIST_SETTLE_SECONDS: Final = 1.0
