@@ -1,6 +1,6 @@
 """Wake the other processes of this machine that wait for a change, without anybody polling.
 
-Each listener owns a FIFO in a shared directory; ringing writes one byte to every FIFO there. A bell that rings while
+Whoever listens owns a FIFO in a shared directory; ringing writes one byte to every FIFO there. A bell that rings while
 nobody listens is not remembered, so a listener looks at the data once after it began to listen, and again at a slow
 interval in case a ring went astray.
 """
@@ -20,6 +20,8 @@ class Doorbell:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._listeners: set[asyncio.Event] = set()
+        self._descriptor, self._fifo = -1, directory
         directory.mkdir(parents=True, exist_ok=True)
 
     def ring(self) -> None:
@@ -33,9 +35,25 @@ class Doorbell:
     async def listen(self) -> AsyncIterator[asyncio.Event]:
         """An event that is set at every ring; the listener clears it before it looks.
 
-        Raises OSError when the directory cannot hold a FIFO.
+        All listeners of one Doorbell share a FIFO, and belong to one event loop. Raises OSError when the directory
+        cannot hold a FIFO.
         """
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        rung = asyncio.Event()
+        if not self._listeners:
+            self._descriptor, self._fifo = self._hang()
+            asyncio.get_running_loop().add_reader(self._descriptor, self._answer)
+        self._listeners.add(rung)
+        try:
+            yield rung
+        finally:
+            self._listeners.remove(rung)
+            if not self._listeners:
+                self._fifo.unlink(missing_ok=True)
+                asyncio.get_running_loop().remove_reader(self._descriptor)
+                os.close(self._descriptor)
+
+    def _hang(self) -> tuple[int, Path]:
+        """A FIFO where every ringer finds it, open for reading."""
         # Opened under a name that no ringer looks for, then renamed: a ringer must not find it without a reader.
         name = uuid.uuid4().hex
         hidden, visible = self._directory / f"{name}.new", self._directory / f"{name}.fifo"
@@ -45,20 +63,18 @@ class Doorbell:
         try:
             descriptor = os.open(hidden, os.O_RDWR | os.O_NONBLOCK)
             hidden.rename(visible)
-
-            def answer() -> None:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(descriptor, 65536)
-                rung.set()
-
-            loop.add_reader(descriptor, answer)
-            yield rung
-        finally:
+        except BaseException:
             hidden.unlink(missing_ok=True)
-            visible.unlink(missing_ok=True)
             if descriptor >= 0:
-                loop.remove_reader(descriptor)
                 os.close(descriptor)
+            raise
+        return descriptor, visible
+
+    def _answer(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._descriptor, 65536)
+        for rung in self._listeners:
+            rung.set()
 
 
 def _ring(fifo: Path) -> None:

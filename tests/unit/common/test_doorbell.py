@@ -44,6 +44,22 @@ async def test_a_listener_that_does_not_look_never_blocks_the_ringer(tmp_path: P
         await rung.wait()
 
 
+async def test_listeners_of_one_bell_share_what_a_ring_costs(tmp_path: Path) -> None:
+    bell = Doorbell(tmp_path)
+    async with bell.listen() as one, asyncio.timeout(10):
+        async with bell.listen() as other:
+            assert len(entries(tmp_path)) == 1
+            bell.ring()
+            await asyncio.gather(one.wait(), other.wait())
+            one.clear()
+        bell.ring()
+        await one.wait()
+    assert entries(tmp_path) == []
+    async with bell.listen() as again, asyncio.timeout(10):
+        bell.ring()
+        await again.wait()
+
+
 async def test_leaving_takes_the_bell_away(tmp_path: Path) -> None:
     bell = Doorbell(tmp_path)
     async with bell.listen():
