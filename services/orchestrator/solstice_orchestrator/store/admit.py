@@ -14,7 +14,7 @@ from solstice_orchestrator.store.transaction import Transaction
 
 Key = TypeVar("Key", str, bytes)
 
-_GROUPS: Final = (64, 8, 1)
+_GROUPS: Final = (64, 32, 16, 8, 4, 2, 1)
 """Rows per statement: few enough texts to stay prepared, and far below SQLite's limit on variables."""
 
 
