@@ -1,27 +1,38 @@
-"""Files of commits, fetched once: a commit never changes, and one push may ask for the same file many times at once."""
+"""Files of commits, fetched once and in groups: a burst of pushes to one repository costs its forge one conversation.
+
+What is asked of a repository while a fetch from it is under way waits for the next fetch.
+"""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 from solstice_common.messages import JobRequestV1
 
-from solstice_orchestrator.checkout import fetch_files
+from solstice_orchestrator.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.new_repository import object_format
 
 LOG = structlog.get_logger(__name__)
 
+MAX_GROUP: Final = 32
+"""Commits in one fetch."""
+MAX_GROUPS: Final = 8
+"""Repositories that are fetched from at once."""
+MAX_APART: Final = 4
+"""Commits that are fetched apart at once, after their groups had no answer for them."""
 MAX_COMMITS: Final = 128
 MAX_BYTES: Final = 64 * 1024
 """Of one commit's files; larger ones are not kept."""
 
+_Repository = tuple[str, str]
+"""Its URL and the kind of its ids."""
 _Key = tuple[str, str, tuple[str, ...]]
-_Files = Mapping[str, bytes]
 
 
 class CommitFiles:
@@ -29,38 +40,95 @@ class CommitFiles:
 
     def __init__(self, tasks: asyncio.TaskGroup, policy: GitPolicy, scratch: Path) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
-        self._kept: OrderedDict[_Key, _Files] = OrderedDict()
-        self._coming: dict[_Key, asyncio.Task[_Files | CheckoutFailed]] = {}
+        self._kept: OrderedDict[_Key, Files] = OrderedDict()
+        self._coming: dict[_Key, asyncio.Future[Answer]] = {}
+        self._waiting: defaultdict[_Repository, list[Want]] = defaultdict(list)
+        """The keys are the repositories that have a task."""
+        self._groups, self._apart = asyncio.Semaphore(MAX_GROUPS), asyncio.Semaphore(MAX_APART)
 
-    async def of(self, request: JobRequestV1, paths: Sequence[str]) -> _Files:
-        """Those of the files that the request's commit holds; raises CheckoutFailed."""
-        key = (request.repo_url, request.commit_sha, tuple(paths))
+    async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
+        """The first of the paths that the request's commit has, with its content; raises CheckoutFailed."""
+        want = Want(request=request, paths=tuple(paths))
+        key = _key(want)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
         if key not in self._coming:
-            self._coming[key] = self._tasks.create_task(
-                self._fetch(key, request), name=f"fetch {request.commit_sha[:10]}"
-            )
+            self._coming[key] = asyncio.get_running_loop().create_future()
+            self._fetch(want)
         # Shielded: who gives up waiting leaves the others their answer.
         answer = await asyncio.shield(self._coming[key])
         if isinstance(answer, CheckoutFailed):
             raise CheckoutFailed(answer.reason, answer.detail, may_appear=answer.may_appear)
         return answer
 
-    async def _fetch(self, key: _Key, request: JobRequestV1) -> _Files | CheckoutFailed:
+    def _fetch(self, want: Want) -> None:
+        repository = (want.request.repo_url, object_format(want.request.commit_sha))
+        is_served = repository in self._waiting
+        self._waiting[repository].append(want)
+        if not is_served:
+            self._tasks.create_task(self._serve(repository), name=f"fetch from {repository[0]}")
+
+    async def _serve(self, repository: _Repository) -> None:
+        """Fetch one group after the other, as long as any are waiting."""
+        wants: Sequence[Want] = []
         try:
-            files = await fetch_files(request, key[2], policy=self._policy, scratch=self._scratch)
-        except CheckoutFailed as error:
-            return error
-        except Exception as error:
-            # One fetch must not take the others with it.
-            LOG.exception(LogEvent.PLANNING_BROKE, request_id=request.request_id)
-            return CheckoutFailed(Reason.CHECKOUT_FAILED, f"{type(error).__name__}: {error}")
+            while self._waiting[repository]:
+                async with self._groups:
+                    waiting = self._waiting[repository]
+                    wants, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
+                    answers = await self._together(wants)
+                for want, answer in zip(wants, answers, strict=True):
+                    if isinstance(answer, Apart):
+                        self._tasks.create_task(
+                            self._serve_apart(want, answer), name=f"fetch {want.request.commit_sha[:10]}"
+                        )
+                    else:
+                        self._resolve(want, answer)
+                wants = []
         finally:
-            del self._coming[key]
-        if sum(map(len, files.values())) <= MAX_BYTES:
-            self._kept[key] = files
+            for want in (*wants, *self._waiting.pop(repository)):
+                self._give_up(want)
+
+    async def _serve_apart(self, want: Want, how: Apart) -> None:
+        try:
+            async with self._apart:
+                self._resolve(want, await self._alone(want, how))
+        finally:
+            self._give_up(want)
+
+    async def _together(self, wants: Sequence[Want]) -> Sequence[Answer | Apart]:
+        try:
+            return await fetch_together(wants, policy=self._policy, scratch=self._scratch)
+        except Exception as error:
+            # A mistake of ours that one commit brings out must take neither the others nor the loop with it.
+            LOG.exception(LogEvent.PLANNING_BROKE, request_id=wants[0].request.request_id)
+            return [Apart.AGAIN if len(wants) > 1 else _broke(error) for _ in wants]
+
+    async def _alone(self, want: Want, how: Apart) -> Answer:
+        try:
+            return await fetch_apart(want, how, policy=self._policy, scratch=self._scratch)
+        except Exception as error:
+            LOG.exception(LogEvent.PLANNING_BROKE, request_id=want.request.request_id)
+            return _broke(error)
+
+    def _resolve(self, want: Want, answer: Answer) -> None:
+        key = _key(want)
+        self._coming.pop(key).set_result(answer)
+        if not isinstance(answer, CheckoutFailed) and sum(map(len, answer.values())) <= MAX_BYTES:
+            self._kept[key] = answer
             if len(self._kept) > MAX_COMMITS:
                 self._kept.popitem(last=False)
-        return files
+
+    def _give_up(self, want: Want) -> None:
+        """Whoever waits is told that the fetching was cancelled; for what has its answer this does nothing."""
+        if future := self._coming.pop(_key(want), None):
+            future.cancel()
+
+
+def _key(want: Want) -> _Key:
+    return (want.request.repo_url, want.request.commit_sha, want.paths)
+
+
+def _broke(error: Exception) -> CheckoutFailed:
+    return CheckoutFailed(Reason.CHECKOUT_FAILED, f"{type(error).__name__}: {error}")

@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from solstice_common.errors import SolsticeError
 
 from solstice_orchestrator.jobs import Reason
+
+T = TypeVar("T")
 
 PASSED_ON: Final = frozenset(
     {
@@ -34,6 +37,7 @@ PASSED_ON: Final = frozenset(
 
 STDERR_BYTES: Final = 64 * 1024
 WATCH_SECONDS: Final = 0.25
+"""How often git's directory is measured while git writes there; a shorter command is measured once, at its end."""
 
 CONFIG: Final = """\
 [core]
@@ -107,17 +111,25 @@ class GitPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GitResult:
+class GitResult(Generic[T]):
+    """How a command ended, and what was made of its output."""
+
     returncode: int
-    stdout: bytes
+    stdout: T
     stderr: str
 
 
 class Git:
-    """git in one directory; `home` holds its configuration and counts for nothing else."""
+    """git on one repository; `home` holds its configuration and counts for nothing else.
 
-    def __init__(self, policy: GitPolicy, directory: Path, home: Path, max_bytes: int) -> None:
+    The repository is `directory` itself when it is bare, else its `.git`.
+    """
+
+    def __init__(
+        self, policy: GitPolicy, directory: Path, home: Path, max_bytes: int, *, bare: bool = False
+    ) -> None:
         directory.mkdir(exist_ok=True)
+        self.git_dir = directory if bare else directory / ".git"
         self._directory, self._max_bytes = directory, max_bytes
         config = home / "gitconfig"
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
@@ -132,21 +144,35 @@ class Git:
             "GIT_CEILING_DIRECTORIES": str(directory.parent),
             "GIT_CONFIG_GLOBAL": str(config),
             "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_DIR": str(directory / ".git"),
+            "GIT_DIR": str(self.git_dir),
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_LITERAL_PATHSPECS": "1",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_PROTOCOL_FROM_USER": "0",
             "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15",
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_WORK_TREE": str(directory),
+            **({} if bare else {"GIT_WORK_TREE": str(directory)}),
             "SSH_ASKPASS": "true",
         }
 
-    async def run(self, *arguments: str, max_output: int = 64 * 1024) -> GitResult:
-        """Run one git command to its end; its output is cut at `max_output` bytes.
+    async def run(
+        self, *arguments: str, given: bytes = b"", max_output: int = 64 * 1024, writes: bool = False
+    ) -> GitResult[bytes]:
+        """Run one git command to its end, as `converse` does; its output is cut at `max_output` bytes."""
+        read = partial(_read, limit=max_output)
+        return await self.converse(*arguments, given=given, read=read, writes=writes)
 
-        Raises CheckoutFailed when the directory outgrows its limit. Whoever cancels this kills git and its children.
+    async def converse(
+        self,
+        *arguments: str,
+        given: bytes,
+        read: Callable[[asyncio.StreamReader], Coroutine[Any, Any, T]],
+        writes: bool = False,
+    ) -> GitResult[T]:
+        """Run one git command to its end, with `given` as its input; `read` has to take all of its output.
+
+        Raises CheckoutFailed when the command `writes` and the directory outgrows its limit. Whoever cancels this
+        kills git and its children.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -154,28 +180,34 @@ class Git:
                 *arguments,
                 cwd=self._directory,
                 env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
             raise CheckoutFailed(Reason.CHECKOUT_FAILED, f"git could not be started: {error}") from None
+        assert process.stdout is not None  # noqa: S101  asked for above
+        assert process.stderr is not None  # noqa: S101  the same
         try:
             async with asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(self._watch(process.pid), name="git watch")
-                stdout = tasks.create_task(_read(process.stdout, max_output), name="git stdout")
+                watching = tasks.create_task(self._watch(process.pid), name="git watch") if writes else None
+                stdout = tasks.create_task(read(process.stdout), name="git stdout")
                 stderr = tasks.create_task(_read(process.stderr, STDERR_BYTES), name="git stderr")
+                if process.stdin is not None:
+                    process.stdin.write(given)
+                    process.stdin.close()
                 returncode = await process.wait()
                 await asyncio.wait([stdout, stderr])
-                outgrown = watching.done()
-                watching.cancel()
+                outgrown = watching is not None and watching.done()
+                if watching is not None:
+                    watching.cancel()
         finally:
             _kill_group(process.pid)
             await process.wait()
             # The transport closes its pipes a turn later; leave none open behind us.
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  asyncio has no public way
-        if outgrown or await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes:
+        if outgrown or (writes and await self._has_outgrown()):
             raise CheckoutFailed(
                 Reason.CHECKOUT_FAILED,
                 f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
@@ -186,9 +218,13 @@ class Git:
 
     async def _watch(self, group: int) -> None:
         """Kill git as soon as its directory has outgrown the limit."""
-        while await asyncio.to_thread(directory_bytes, self._directory) <= self._max_bytes:  # noqa: ASYNC110  a disk rings no bell
+        await asyncio.sleep(WATCH_SECONDS)
+        while not await self._has_outgrown():  # noqa: ASYNC110  a disk rings no bell
             await asyncio.sleep(WATCH_SECONDS)
         _kill_group(group)
+
+    async def _has_outgrown(self) -> bool:
+        return await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes
 
 
 def directory_bytes(directory: Path) -> int:
@@ -205,10 +241,10 @@ def directory_bytes(directory: Path) -> int:
     return total
 
 
-async def _read(stream: asyncio.StreamReader | None, limit: int) -> bytes:
+async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
     """All of a stream, of which the first `limit` bytes are kept."""
     kept = bytearray()
-    while stream and (piece := await stream.read(64 * 1024)):
+    while piece := await stream.read(64 * 1024):
         kept += piece[: limit - len(kept)]
     return bytes(kept)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.checkout import check_out, fetch_files
+from solstice_orchestrator.checkout import check_out
+from solstice_orchestrator.commit_group import Apart, Want, fetch_apart
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.supervisor import descendants
@@ -45,7 +46,11 @@ def request_for(repository: Repository, sha: str, **changes: Any) -> JobRequestV
 async def fetched(
     request: JobRequestV1, scratch: Path, *paths: str, policy: GitPolicy = ANY_PROTOCOL
 ) -> dict[str, bytes]:
-    return dict(await fetch_files(request, paths or (PATH,), policy=policy, scratch=scratch))
+    want = Want(request=request, paths=paths or (PATH,))
+    answer = await fetch_apart(want, Apart.AGAIN, policy=policy, scratch=scratch)
+    if isinstance(answer, CheckoutFailed):
+        raise answer
+    return dict(answer)
 
 
 async def refusal(
@@ -80,11 +85,17 @@ async def test_files_are_those_of_that_commit(repository: Repository, scratch: P
     first = repository.commit({PATH: "one", "other": "x"})
     second = repository.commit({PATH: "two"})
     assert await fetched(request_for(repository, first), scratch) == {PATH: b"one"}
-    assert await fetched(request_for(repository, second), scratch, PATH, "absent", "other") == {
-        PATH: b"two",
-        "other": b"x",
-    }
+    assert await fetched(request_for(repository, second), scratch, "other") == {"other": b"x"}
+    assert await fetched(request_for(repository, second), scratch, "absent") == {}
     assert left(scratch) == []
+
+
+async def test_the_first_of_the_paths_that_is_there_is_enough(repository: Repository, scratch: Path) -> None:
+    sha = repository.commit({PATH: "one", "other": "x", "directory/x": "y"})
+    request = request_for(repository, sha)
+    assert await fetched(request, scratch, "absent", PATH, "other", "directory") == {PATH: b"one"}
+    assert await fetched(request, scratch, "other", PATH) == {"other": b"x"}
+    assert "a directory" in (await refusal(request, scratch, "directory", PATH)).detail
 
 
 async def test_a_commit_that_no_branch_has_any_more_is_still_had_by_its_id(

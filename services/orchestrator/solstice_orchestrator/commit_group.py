@@ -1,0 +1,188 @@
+"""Files of many commits of one repository in one conversation with its server.
+
+A group costs one fetch of the commits without their files, and one of the few files that are wanted (a server that
+cannot leave files out has sent them by then). What every fetch of the repository would have met is everybody's
+answer; whatever may be on account of one commit is tried for each commit apart, so that none fails its neighbours.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from solstice_common.messages import JobRequestV1
+
+from solstice_orchestrator import fetching
+from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, directory_bytes
+from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.tree_entries import Entries, TreeEntry, entries_of, entries_of_roots, read_blobs
+
+_PARTIAL_FETCH: Final = (
+    *("-c", "remote.origin.promisor=true", "-c", "remote.origin.partialCloneFilter=blob:none"),
+    *fetching.FETCH,
+    "--filter=blob:none",
+)
+"""Only this command knows that the repository is partial: one that reads there never fetches by itself."""
+_ABSENT: Final = re.compile(r"not our ref ([0-9a-f]{40,64})\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """The first of the paths that the request's commit has."""
+
+    request: JobRequestV1
+    paths: tuple[str, ...]
+
+
+class Apart(Enum):
+    """How to go on with a commit that its group could not answer for."""
+
+    AGAIN = auto()
+    """As a group of one."""
+    WHOLE = auto()
+    """By its id, with all its files: the server gives no single ones."""
+    BY_REF = auto()
+    """With its ref: the server does not give it by its id."""
+
+
+Files: TypeAlias = Mapping[str, bytes]
+"""What was found, by its path."""
+Answer: TypeAlias = Files | CheckoutFailed
+
+
+class _NotById(Exception):
+    """The server does not give one of the commits by its id."""
+
+    def __init__(self, absent: Iterable[str]) -> None:
+        super().__init__()
+        self.absent = frozenset(absent)
+        """Those that it does not know; empty when it did not say."""
+
+
+async def fetch_together(
+    wants: Sequence[Want], *, policy: GitPolicy, scratch: Path
+) -> Sequence[Answer | Apart]:
+    """What each gets, in their order; all are of one repository. A single one is never told to try AGAIN.
+
+    `scratch` is a directory for temporary ones.
+    """
+    absent: frozenset[str] = frozenset()
+    while left := [want for want in wants if want.request.commit_sha not in absent]:
+        try:
+            found = iter(await _in_one_fetch(left, policy, scratch))
+            return [next(found) if want in left else Apart.BY_REF for want in wants]
+        except _NotById as refused:
+            named = refused.absent & {want.request.commit_sha for want in left}
+            if len(left) > 1 and not named:
+                break
+            absent |= named or {left[0].request.commit_sha}
+        except CheckoutFailed as error:
+            if len(left) > 1:
+                break
+            return [error if want in left else Apart.BY_REF for want in wants]
+    return [Apart.AGAIN if want in left else Apart.BY_REF for want in wants]
+
+
+async def fetch_apart(want: Want, how: Apart, *, policy: GitPolicy, scratch: Path) -> Answer:
+    """What a commit gets by itself."""
+    if how is Apart.AGAIN:
+        (found,) = await fetch_together([want], policy=policy, scratch=scratch)
+        if not isinstance(found, Apart):
+            return found
+        how = found
+    request = want.request
+    try:
+        async with (
+            fetching.bounded(policy.planning_timeout_seconds, request),
+            fetching.temporary(scratch) as home,
+        ):
+            git = _new_git(request, home, policy)
+            if how is Apart.BY_REF or not await fetching.fetch_by_id(git, request):
+                await fetching.fetch_by_ref(git, request)
+            entries = await entries_of(git, request.commit_sha, want.paths)
+            answer = _answer(
+                want, entries, await read_blobs(git, _blobs([want], {request.commit_sha: entries}))
+            )
+    except CheckoutFailed as error:
+        return error
+    if isinstance(answer, Apart):
+        return CheckoutFailed(
+            Reason.CHECKOUT_FAILED,
+            f"{request.repo_url} gives the commit without its files also when asked for all",
+        )
+    return answer
+
+
+async def _in_one_fetch(wants: Sequence[Want], policy: GitPolicy, scratch: Path) -> Sequence[Answer | Apart]:
+    """Raises _NotById, and CheckoutFailed when one of the commits may be the reason that all failed."""
+    request = wants[0].request
+    async with fetching.temporary(scratch) as home:
+        try:
+            async with fetching.bounded(policy.planning_timeout_seconds, request) as limit:
+                git = _new_git(request, home, policy)
+                shas = list(dict.fromkeys(want.request.commit_sha for want in wants))
+                fetched = await git.run(
+                    *_PARTIAL_FETCH, "--depth=1", "--end-of-options", "origin", *shas, writes=True
+                )
+                if fetched.returncode == 0:
+                    return await _answers(git, wants, shas)
+        except CheckoutFailed as error:
+            # Not a word in all that time: that is no commit's fault, and nobody needs to wait for it again.
+            if limit.expired() and directory_bytes(git.git_dir / "objects") == 0:
+                return [error] * len(wants)
+            raise
+    if fetching.is_not_by_id(fetched):
+        raise _NotById(_ABSENT.findall(fetched.stderr))
+    if fetching.is_of_repository(fetched):
+        return [fetching.failure(request, fetched)] * len(wants)
+    raise fetching.failure(request, fetched)
+
+
+def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
+    return fetching.new_git(
+        request, home / "bare.git", home, policy, max_bytes=policy.planning_max_bytes, bare=True
+    )
+
+
+async def _answers(git: Git, wants: Sequence[Want], shas: Sequence[str]) -> Sequence[Answer | Apart]:
+    """The wanted files of fetched commits; what is not here of them is fetched."""
+    # For git none of them has parents from now on, also where one is another's, and where the server sent more.
+    (git.git_dir / "shallow").write_text("".join(f"{sha}\n" for sha in shas), encoding="ascii")
+    paths = list(dict.fromkeys(path for want in wants for path in want.paths))
+    entries = await entries_of_roots(git, shas, paths)
+    if entries is None:
+        entries = {sha: await entries_of(git, sha, paths) for sha in shas}
+    blobs = _blobs(wants, entries)
+    contents = await read_blobs(git, blobs)
+    missing = [blob for blob in blobs if blob not in contents]
+    if missing:
+        fetched = await git.run(*_PARTIAL_FETCH, "--end-of-options", "origin", *missing, writes=True)
+        if fetched.returncode == 0:
+            contents = {**contents, **await read_blobs(git, missing)}
+        elif not fetching.is_not_by_id(fetched):
+            raise fetching.failure(wants[0].request, fetched)
+    return [_answer(want, entries[want.request.commit_sha], contents) for want in wants]
+
+
+def _first(want: Want, entries: Entries) -> tuple[str, TreeEntry] | None:
+    return next(((path, entries[path]) for path in want.paths if path in entries), None)
+
+
+def _blobs(wants: Sequence[Want], entries: Mapping[str, Entries]) -> Sequence[str]:
+    """The ids of all contents that are needed."""
+    firsts = (_first(want, entries[want.request.commit_sha]) for want in wants)
+    return list(dict.fromkeys(first[1].blob for first in firsts if first and first[1].is_plain_file))
+
+
+def _answer(want: Want, entries: Entries, contents: Mapping[str, bytes]) -> Answer | Apart:
+    first = _first(want, entries)
+    if first is None:
+        return {}
+    path, entry = first
+    if not entry.is_plain_file:
+        return CheckoutFailed(
+            Reason.INVALID_WORKFLOW, f"{path} is {entry.kind} in this commit; it must be a plain file"
+        )
+    return {path: contents[entry.blob]} if entry.blob in contents else Apart.WHOLE

@@ -1,0 +1,151 @@
+"""What every fetch has in common: a new repository, a bound on its time, and a verdict on what the server said.
+
+| what happened | reason | tried again |
+|---|---|---|
+| protocol not allowed, no such repository, credentials asked for, commit not there | COMMIT_NOT_FOUND | no |
+| the workflow path is a symbolic link, a directory or a submodule | INVALID_WORKFLOW | no |
+| host unreachable, time or disk limit, broken transfer, git missing, anything else | CHECKOUT_FAILED | yes |
+"""
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from solstice_common.messages import JobRequestV1
+
+from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, GitResult, last_words
+from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.new_repository import object_format, write_repository
+
+REF_DEPTH: Final = 100
+
+FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
+_REF: Final = re.compile(r"refs/[A-Za-z0-9._/@-]{1,250}")
+_NOT_BY_ID: Final = re.compile(
+    r"not our ref|unadvertised object|couldn't find remote ref|dumb http transport does not support|"
+    r"does not support shallow|no such remote ref|unable to find remote ref",
+    re.IGNORECASE,
+)
+_NOT_THERE: Final = re.compile(
+    r"repository '.*' not found|does not appear to be a git repository|repository not found|"
+    r"could not read Username|could not read Password|Authentication failed|terminal prompts disabled|"
+    r"Permission denied \(|returned error: 40[134]|transport '.*' not allowed|not exported|access denied|"
+    r"does not exist",
+    re.IGNORECASE,
+)
+_UNREACHABLE: Final = re.compile(
+    r"unable to access '|Could not resolve host|unable to look up|unable to connect to|Could not read from remote repository",
+    re.IGNORECASE,
+)
+"""Said before any commit is asked for."""
+
+
+def new_git(
+    request: JobRequestV1, directory: Path, home: Path, policy: GitPolicy, *, max_bytes: int, bare: bool
+) -> Git:
+    """What runs git on a new repository in `directory` that knows where to fetch from, and holds nothing yet.
+
+    Raises CheckoutFailed for a protocol that is not allowed.
+    """
+    scheme = request.repo_url.partition("://")[0]
+    if scheme not in policy.protocols:
+        raise CheckoutFailed(
+            Reason.COMMIT_NOT_FOUND,
+            f"the protocol {scheme!r} of {request.repo_url} is not allowed here; GIT_PROTOCOLS allows "
+            f"{', '.join(policy.protocols)}",
+        )
+    git = Git(policy, directory, home, max_bytes, bare=bare)
+    write_repository(
+        git.git_dir, url=request.repo_url, object_format=object_format(request.commit_sha), bare=bare
+    )
+    return git
+
+
+async def fetch_by_id(git: Git, request: JobRequestV1) -> bool:
+    """Bring just the commit; False when the server gives nothing by its id."""
+    fetched = await git.run(
+        *FETCH, "--depth=1", "--end-of-options", "origin", request.commit_sha, writes=True
+    )
+    if fetched.returncode != 0 and not is_not_by_id(fetched):
+        raise failure(request, fetched)
+    return fetched.returncode == 0
+
+
+async def fetch_by_ref(git: Git, request: JobRequestV1) -> None:
+    """Bring the commit with its ref, else with every branch."""
+    for wider in _wider(request):
+        fetched = await git.run(*FETCH, *wider, writes=True)
+        if fetched.returncode != 0 and not is_not_by_id(fetched):
+            raise failure(request, fetched)
+        there = await git.run("cat-file", "-e", f"{request.commit_sha}^{{commit}}")
+        if there.returncode == 0:
+            return
+    raise CheckoutFailed(
+        Reason.COMMIT_NOT_FOUND,
+        f"the commit {request.commit_sha} is not (or no longer) in {request.repo_url}",
+        may_appear=True,
+    )
+
+
+def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
+    """What else to ask for when the server gives nothing by id, the cheapest first."""
+    by_ref: list[tuple[str, ...]] = []
+    if request.ref and _REF.fullmatch(request.ref) and ".." not in request.ref:
+        by_ref = [
+            (f"--depth={REF_DEPTH}", "--end-of-options", "origin", request.ref),
+            ("--end-of-options", "origin", request.ref),
+        ]
+    return [*by_ref, ("--end-of-options", "origin", "+refs/heads/*:refs/remotes/origin/*")]
+
+
+def is_not_by_id(result: GitResult[bytes]) -> bool:
+    """Whether the server refused to give an object by its id; it may still have it."""
+    return _NOT_BY_ID.search(result.stderr) is not None
+
+
+def is_of_repository(result: GitResult[bytes]) -> bool:
+    """Whether a fetch failed in a way that every fetch of the repository would have, whatever it asked for."""
+    return bool(_NOT_THERE.search(result.stderr) or _UNREACHABLE.search(result.stderr))
+
+
+def failure(request: JobRequestV1, result: GitResult[bytes]) -> CheckoutFailed:
+    """The verdict on a fetch that failed, by what git said."""
+    said = last_words(result.stderr) or f"git ended with {result.returncode} and said nothing"
+    if _NOT_THERE.search(result.stderr):
+        return CheckoutFailed(
+            Reason.COMMIT_NOT_FOUND,
+            f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({said})",
+        )
+    return CheckoutFailed(Reason.CHECKOUT_FAILED, f"fetching from {request.repo_url} failed: {said}")
+
+
+@asynccontextmanager
+async def bounded(seconds: float, request: JobRequestV1) -> AsyncIterator[asyncio.Timeout]:
+    """Raise CheckoutFailed when the body takes longer."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield limit
+    except TimeoutError:
+        raise CheckoutFailed(
+            Reason.CHECKOUT_FAILED, f"fetching from {request.repo_url} took longer than {seconds:g} s"
+        ) from None
+
+
+@asynccontextmanager
+async def temporary(scratch: Path) -> AsyncIterator[Path]:
+    """A new directory in `scratch`, gone afterwards."""
+    home = _new_directory(scratch)
+    try:
+        yield home
+    finally:
+        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+
+def _new_directory(scratch: Path) -> Path:
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Path(tempfile.mkdtemp(prefix="git-", dir=scratch))

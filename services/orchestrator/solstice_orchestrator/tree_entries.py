@@ -1,0 +1,111 @@
+"""What a commit has at a path, and the content of files, out of a repository on this disk; nothing here fetches."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from solstice_orchestrator.git import CheckoutFailed, Git, GitResult, last_words
+from solstice_orchestrator.jobs import Reason
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""Files are read as far as this; who wants them smaller says so when reading them."""
+MAX_LISTING_BYTES: Final = 1024 * 1024
+
+_OTHER_KINDS: Final = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a directory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """What stands at a path: its mode, and the id of its content."""
+
+    mode: str
+    blob: str
+
+    @property
+    def is_plain_file(self) -> bool:
+        return self.mode not in _OTHER_KINDS
+
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return _OTHER_KINDS.get(self.mode, "a plain file")
+
+
+Entries: TypeAlias = Mapping[str, TreeEntry]
+"""By path; absent paths are not there."""
+
+
+async def entries_of_roots(
+    git: Git, shas: Sequence[str], paths: Sequence[str]
+) -> Mapping[str, Entries] | None:
+    """What each of the commits, none of which has parents here, has at the paths; None when git says too much.
+
+    (A path that is a directory is listed with all that is in it.)
+    """
+    listed = await git.run(
+        *("diff-tree", "--stdin", "--root", "-r", "-t", "-z", "--no-renames", "--no-abbrev", "--", *paths),
+        given="".join(f"{sha}\n" for sha in shas).encode(),
+        max_output=MAX_LISTING_BYTES,
+    )
+    if len(listed.stdout) == MAX_LISTING_BYTES:
+        return None
+    _must(listed)
+    found: dict[str, dict[str, TreeEntry]] = {sha: {} for sha in shas}
+    of_commit: dict[str, TreeEntry] = {}
+    fields = iter(listed.stdout.split(b"\0"))
+    for field in fields:
+        if field.startswith(b":"):
+            # ":000000 100644 0{40} <id> A", and the path in a field of its own (git-diff-tree(1), "Raw output format")
+            _, mode, _, blob, _ = field.decode("ascii").split(" ")
+            of_commit[next(fields).decode("utf-8", "surrogateescape")] = TreeEntry(mode=mode, blob=blob)
+        elif field:
+            of_commit = found[field.decode("ascii").strip()]
+    return {sha: {path: found[sha][path] for path in paths if path in found[sha]} for sha in shas}
+
+
+async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
+    """The same of one commit, with parents or without, by one process for each path."""
+    found = {}
+    for path in paths:
+        listed = await git.run("ls-tree", "-z", "--full-tree", sha, "--", path)
+        _must(listed)
+        entry, _, _ = listed.stdout.partition(b"\0")
+        if entry:
+            mode, _, blob = entry.partition(b"\t")[0].decode("ascii").split(" ")
+            found[path] = TreeEntry(mode=mode, blob=blob)
+    return found
+
+
+async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
+    """The first MAX_FILE_BYTES of each of those that are here, by its id."""
+    ids = list(dict.fromkeys(blobs))
+    if not ids:
+        return {}
+    read = await git.converse(
+        "cat-file", "--batch", given="".join(f"{blob}\n" for blob in ids).encode(), read=_contents
+    )
+    _must(read)
+    return read.stdout
+
+
+async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
+    """What `git cat-file --batch` says: "<id> blob <size>", the content and a newline, or "<id> missing"."""
+    found = {}
+    while words := (await stream.readline()).decode("ascii").split():
+        if words[-1] == "missing":
+            continue
+        content, left = bytearray(), int(words[2])
+        while left and (piece := await stream.read(min(left, 64 * 1024))):
+            left -= len(piece)
+            content += piece[: MAX_FILE_BYTES - len(content)]
+        await stream.read(1)
+        found[words[0]] = bytes(content)
+    return found
+
+
+def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
+    if read.returncode != 0:
+        raise CheckoutFailed(
+            Reason.CHECKOUT_FAILED, f"what was fetched cannot be read: {last_words(read.stderr)}"
+        )

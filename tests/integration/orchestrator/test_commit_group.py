@@ -1,0 +1,273 @@
+"""Commits of one repository in one fetch: what each of them gets, and that none fails its neighbours."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from solstice_orchestrator.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
+from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, GitResult
+from solstice_orchestrator.jobs import Reason
+
+from tests.builders import job_request
+from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.servers.git_servers import answering, git_backend, http_server, plain_files
+
+PATH = ".solstice/workflow.kdl"
+POLICY = GitPolicy(protocols=("file", "http"), environment={"PATH": os.environ["PATH"]})
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "harbour")
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The git commands that were run, without their options and arguments."""
+    seen: list[str] = []
+    converse = Git.converse
+
+    async def counted(git: Git, *arguments: str, **options: Any) -> GitResult[Any]:
+        seen.append(next(word for word in arguments if word in {"fetch", "diff-tree", "ls-tree", "cat-file"}))
+        return await converse(git, *arguments, **options)
+
+    monkeypatch.setattr(Git, "converse", counted)
+    return seen
+
+
+def wants(url: str, *shas: str, paths: Sequence[str] = (PATH, "job.sh"), **changes: Any) -> list[Want]:
+    return [
+        Want(request=job_request(repo_url=url, commit_sha=sha, **changes), paths=tuple(paths)) for sha in shas
+    ]
+
+
+async def together(
+    asked: Sequence[Want], tmp_path: Path, *, policy: GitPolicy = POLICY
+) -> Sequence[Answer | Apart]:
+    answers = await fetch_together(asked, policy=policy, scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+    return answers
+
+
+async def apart(
+    asked: Sequence[Want], how: Sequence[Answer | Apart], tmp_path: Path, *, policy: GitPolicy = POLICY
+) -> Sequence[Answer]:
+    """The answers in the end, when those that must go apart have gone."""
+    return [
+        await fetch_apart(want, way, policy=policy, scratch=tmp_path / "scratch")
+        if isinstance(way, Apart)
+        else way
+        for want, way in zip(asked, how, strict=True)
+    ]
+
+
+def commit_of_tree(repository: Repository, tree: bytes) -> str:
+    """A commit of a tree that git itself would not write."""
+    written = subprocess.run(
+        ["git", "hash-object", "-t", "tree", "--literally", "-w", "--stdin"],
+        cwd=repository.path,
+        env=GIT_ENVIRONMENT,
+        input=tree,
+        check=True,
+        capture_output=True,
+    )
+    return repository.git("commit-tree", "-m", "evil", written.stdout.decode().strip())
+
+
+def reasons(answers: Sequence[Answer | Apart]) -> list[Reason | Answer | Apart]:
+    return [answer.reason if isinstance(answer, CheckoutFailed) else answer for answer in answers]
+
+
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+@pytest.mark.parametrize("gives_single_files", [True, False], ids=["single files", "whole commits"])
+async def test_a_group_costs_one_conversation(
+    tmp_path: Path, commands: list[str], object_format: str, gives_single_files: bool
+) -> None:
+    repository = Repository(tmp_path / "harbour", object_format=object_format)
+    repository.git("config", "uploadpack.allowFilter", str(gives_single_files).lower())
+    shas = [
+        repository.commit({PATH: "one", "job.sh": "sh"}),
+        repository.commit({PATH: "two", ".gitmodules": '[submodule "x"]\n\tpath = x\n\turl = ../x\n'}),
+        repository.commit({"other": "PATH is the parent's here, and not changed"}),
+        repository.commit({PATH: "one"}),
+    ]
+    (repository.path / PATH).unlink()
+    shas += [repository.commit({"job.sh": "a script"})]
+    (repository.path / "job.sh").unlink()
+    shas += [repository.commit({})]
+    assert await together(wants(repository.url, *shas), tmp_path) == [
+        {PATH: b"one"},
+        {PATH: b"two"},
+        {PATH: b"two"},
+        {PATH: b"one"},
+        {"job.sh": b"a script"},
+        {},
+    ]
+    assert commands == ["fetch", "diff-tree", "cat-file", *["fetch", "cat-file"] * gives_single_files]
+
+
+async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path: Path) -> None:
+    repository.git("config", "uploadpack.allowFilter", "true")
+    large = os.urandom(4_000_000)
+    shas = [repository.commit({PATH: str(number), "job.sh": large}) for number in range(2)]
+    policy = GitPolicy(protocols=("file",), planning_max_bytes=1_000_000)
+    assert await together(wants(repository.url, *shas), tmp_path, policy=policy) == [
+        {PATH: b"0"},
+        {PATH: b"1"},
+    ]
+
+
+async def test_each_gets_the_paths_that_it_asked_for(repository: Repository, tmp_path: Path) -> None:
+    sha = repository.commit({PATH: "x", "job.sh": "y", "deep/down/z.kdl": "z"})
+    asked = [*wants(repository.url, sha), *wants(repository.url, sha, paths=["deep/down/z.kdl"])]
+    asked += wants(repository.url, sha, paths=["deep/down", PATH])
+    found = await together(asked, tmp_path)
+    assert found[:2] == [{PATH: b"x"}, {"deep/down/z.kdl": b"z"}]
+    assert isinstance(found[2], CheckoutFailed)
+    assert "deep/down is a directory" in found[2].detail
+
+
+async def test_a_merge_has_its_files_whatever_its_parents_have(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit({PATH: "base"})
+    repository.git("checkout", "--quiet", "-b", "side")
+    side = repository.commit({"side": "1"})
+    repository.git("checkout", "--quiet", "main")
+    repository.commit({"main": "2"})
+    repository.git("merge", "--quiet", "--no-ff", "--message", "Merge", "side")
+    merge = repository.git("rev-parse", "HEAD")
+    assert await together(wants(repository.url, side, merge), tmp_path) == [{PATH: b"base"}] * 2
+
+
+async def test_files_that_are_none_are_refused_for_their_commits_alone(
+    repository: Repository, tmp_path: Path
+) -> None:
+    good = repository.commit({PATH: "x"})
+    (repository.path / PATH).unlink()
+    (repository.path / PATH).symlink_to("/etc/passwd")
+    link = repository.commit({})
+    (repository.path / PATH).unlink()
+    directory = repository.commit({f"{PATH}/x": "y"})
+    repository.git("rm", "--quiet", "-r", PATH)
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{good},{PATH}")
+    repository.git("commit", "--quiet", "--message", "Add a submodule")
+    submodule = repository.git("rev-parse", "HEAD")
+    found = await together(wants(repository.url, link, good, directory, submodule), tmp_path)
+    assert found[1] == {PATH: b"x"}
+    assert [answer.detail for answer in found if isinstance(answer, CheckoutFailed)] == [
+        f"{PATH} is a symbolic link in this commit; it must be a plain file",
+        f"{PATH} is a directory in this commit; it must be a plain file",
+        f"{PATH} is a submodule in this commit; it must be a plain file",
+    ]
+    assert {answer.reason for answer in found if isinstance(answer, CheckoutFailed)} == {
+        Reason.INVALID_WORKFLOW
+    }
+
+
+async def test_a_directory_of_very_many_files_is_refused_for_its_commit_alone(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[str]
+) -> None:
+    monkeypatch.setattr("solstice_orchestrator.tree_entries.MAX_LISTING_BYTES", 2_000)
+    crowded = repository.commit({f"{PATH}/{number}": "x" for number in range(50)})
+    (repository.path / ".solstice").rename(tmp_path / "away")
+    good = repository.commit({PATH: "x"})
+    found = await together(wants(repository.url, crowded, good), tmp_path)
+    assert reasons(found) == [Reason.INVALID_WORKFLOW, {PATH: b"x"}]
+    assert "ls-tree" in commands
+
+
+async def test_a_huge_file_is_cut_and_leaves_the_others_whole(repository: Repository, tmp_path: Path) -> None:
+    shas = [repository.commit({PATH: content}) for content in ("before", "x" * 3_000_000, "after")]
+    before, huge, after = await together(wants(repository.url, *shas), tmp_path)
+    assert (before, after) == ({PATH: b"before"}, {PATH: b"after"})
+    assert huge == {PATH: b"x" * 1024 * 1024}
+
+
+async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
+    repository: Repository, tmp_path: Path, commands: list[str]
+) -> None:
+    shas = [repository.commit({PATH: str(number)}) for number in range(2)]
+    asked = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
+    found = await together(asked, tmp_path)
+    assert found == [Apart.BY_REF, {PATH: b"0"}, Apart.BY_REF, {PATH: b"1"}]
+    assert commands == ["fetch", "fetch", "fetch", "diff-tree", "cat-file"]
+    ends = await apart(asked, found, tmp_path)
+    assert [end.may_appear for end in ends if isinstance(end, CheckoutFailed)] == [True, True]
+
+
+async def test_objects_that_no_git_would_write_fail_their_commit_alone(
+    repository: Repository, tmp_path: Path
+) -> None:
+    good = repository.commit({PATH: "x"})
+    evil = commit_of_tree(
+        repository, b"100644 .git\0" + bytes.fromhex(repository.git("rev-parse", f"{good}:{PATH}"))
+    )
+    asked = wants(repository.url, good, evil)
+    found = await together(asked, tmp_path)
+    assert found == [Apart.AGAIN, Apart.AGAIN]
+    assert reasons(await apart(asked, found, tmp_path)) == [{PATH: b"x"}, Reason.CHECKOUT_FAILED]
+
+
+async def test_a_commit_larger_than_allowed_fails_alone(repository: Repository, tmp_path: Path) -> None:
+    good = repository.commit({PATH: "x"})
+    large = repository.commit({PATH: "y", "large.bin": os.urandom(3_000_000)})
+    policy = GitPolicy(protocols=("file",), planning_max_bytes=1_000_000)
+    asked = wants(repository.url, large, good)
+    ends = await apart(asked, await together(asked, tmp_path, policy=policy), tmp_path, policy=policy)
+    assert reasons(ends) == [Reason.CHECKOUT_FAILED, {PATH: b"x"}]
+
+
+async def test_a_server_that_gives_nothing_by_id_is_asked_for_the_ref_of_each(
+    repository: Repository, tmp_path: Path
+) -> None:
+    shas = [repository.commit({PATH: str(number)}) for number in range(3)]
+    with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
+        asked = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas, ref="refs/heads/main")
+        found = await together(asked, tmp_path)
+        assert {answer for answer in found if isinstance(answer, Apart)} <= {Apart.AGAIN, Apart.BY_REF}
+        assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {PATH: b"2"}]
+
+
+async def test_a_server_that_gives_no_single_files_gives_each_commit_whole(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.git("config", "uploadpack.allowFilter", "true")
+    shas = [repository.commit({PATH: str(number)}) for number in range(2)]
+    (repository.path / PATH).unlink()
+    shas += [repository.commit({})]
+    for number, sha in enumerate(shas):
+        repository.git("branch", f"advertised-{number}", sha)
+    with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
+        asked = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas)
+        found = await together(asked, tmp_path)
+        assert found == [Apart.WHOLE, Apart.WHOLE, {}]
+        assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {}]
+
+
+async def test_a_server_of_plain_files_is_asked_for_the_branch_of_each(
+    repository: Repository, tmp_path: Path
+) -> None:
+    shas = [repository.commit({PATH: str(number)}) for number in range(2)]
+    repository.git("update-server-info")
+    with http_server(plain_files(repository.path / ".git")) as port:
+        asked = wants(f"http://127.0.0.1:{port}/", *shas)
+        found = await together(asked, tmp_path)
+        assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(404, Reason.COMMIT_NOT_FOUND), (503, Reason.CHECKOUT_FAILED)],
+    ids=["not found", "overloaded"],
+)
+async def test_a_failure_of_the_repository_is_everybodys_after_one_try(
+    tmp_path: Path, commands: list[str], status: int, reason: Reason
+) -> None:
+    with http_server(answering(status)) as port:
+        found = await together(wants(f"http://127.0.0.1:{port}/x", *("1" * 40, "2" * 40)), tmp_path)
+    assert reasons(found) == [reason] * 2
+    assert commands == ["fetch"]
