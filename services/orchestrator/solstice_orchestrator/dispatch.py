@@ -179,9 +179,9 @@ class Dispatch:
         try:
             await self._execute(claim, stop=stop)
         except Exception:
-            # One job must not take the others with it.
+            # One job must not take the others with it, not even one whose end cannot be recorded: its lease runs out.
             log.exception(LogEvent.EXECUTION_BROKE, job_id=claim.key.job_id, attempt=claim.key.number)
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(Exception):
                 await self._store.finish(claim.key, _BROKEN)
 
     def _let_go(self, key: AttemptKey) -> None:

@@ -126,7 +126,7 @@ async def _plan(
     except Exception as error:
         # A mistake of ours that one run brings out must not stop the others, now or at every new start.
         LOG.exception(LogEvent.PLANNING_BROKE, request_id=task.request.request_id, run_id=task.run_id)
-        with contextlib.suppress(StoreUnavailable):
+        with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
     finally:
         places.release()

@@ -11,7 +11,7 @@ from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.capacity import capacity
 from solstice_orchestrator.dispatch import Dispatch
 from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.sqlite import SqliteStore
@@ -72,12 +72,13 @@ class Play:
 
 
 class MoodyStore(SqliteStore):
-    """Away for renewals, or silent, while told so; holds claims back while told so."""
+    """Away for renewals, or silent, while told so; holds claims back, or breaks over an end, while told so."""
 
     away = False
     hangs = False
     claimed_and_held: asyncio.Event | None = None
     let_go: asyncio.Event | None = None
+    unfinished: asyncio.Event | None = None
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         if self.away:
@@ -85,6 +86,12 @@ class MoodyStore(SqliteStore):
         if self.hangs:
             await asyncio.Event().wait()
         return await super().renew(worker_id, held)
+
+    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+        if self.unfinished is not None:
+            self.unfinished.set()
+            raise RuntimeError("a mistake")
+        return await super().finish(key, outcome)
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
         claims = await super().claim(worker_id, free, limit)
@@ -233,6 +240,21 @@ async def test_an_execution_that_breaks_takes_no_other_with_it(store: MoodyStore
         assert "a" in play.running
         (view,) = await store.jobs(run_id=run_id, limit=1)
         assert view.reason is Reason.EXECUTOR_FAILED
+
+
+async def test_an_end_that_cannot_be_recorded_takes_no_other_with_it(store: MoodyStore, play: Play) -> None:
+    await planned(store, job("true", name="a"))
+    async with dispatching(store, play) as dispatch:
+        await play.until(lambda: "a" in play.running)
+        play.breaks, store.unfinished = True, asyncio.Event()
+        await planned(store, job("true", name="b"))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await store.unfinished.wait()
+        play.breaks, store.unfinished = False, None
+        await planned(store, job("true", name="c"))
+        await play.until(lambda: "c" in play.running)
+        assert "a" in play.running
+        assert dispatch.running == 2
 
 
 async def test_draining_waits_for_what_runs_and_no_longer(store: MoodyStore, play: Play) -> None:
