@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from solstice_common.errors import SolsticeError
 
+from solstice_orchestrator.children import Child, child
 from solstice_orchestrator.jobs import Reason
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ WATCH_SECONDS: Final = 0.25
 CONFIG: Final = """\
 [core]
 \thooksPath = /dev/null
+\tfsync = none
 \tfsmonitor = false
 \taskPass = true
 [credential]
@@ -73,7 +74,8 @@ CONFIG: Final = """\
 """
 """Ours alone: neither the machine's configuration nor the service user's is read.
 
-Old repositories hold the three kinds of harmless disorder that `fetch.fsck` lets pass.
+Old repositories hold the three kinds of harmless disorder that `fetch.fsck` lets pass. Nothing that git writes here
+has to outlive the machine, so nothing waits for the disk (`fsync`).
 """
 
 OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
@@ -171,42 +173,25 @@ class Git:
     ) -> GitResult[T]:
         """Run one git command to its end, with `given` as its input; `read` has to take all of its output.
 
-        Raises CheckoutFailed when the command `writes` and the directory outgrows its limit. Whoever cancels this
-        kills git and its children.
+        Raises CheckoutFailed when git cannot be started, and when it `writes` and its directory outgrows its limit.
+        Whoever cancels this kills git and its children.
         """
+        outgrown = False
         try:
-            process = await asyncio.create_subprocess_exec(
-                "git",
-                *arguments,
-                cwd=self._directory,
-                env=self._environment,
-                stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
+            async with (
+                child(("git", *arguments), self._directory, self._environment, given) as git,
+                asyncio.TaskGroup() as tasks,
+            ):
+                watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
+                stdout = tasks.create_task(read(git.stdout), name="git stdout")
+                stderr = tasks.create_task(_read(git.stderr, STDERR_BYTES), name="git stderr")
+                await asyncio.wait([stdout, stderr])
+                returncode = await git.wait()
+                if watching is not None:
+                    outgrown = watching.done()
+                    watching.cancel()
         except OSError as error:
             raise CheckoutFailed(Reason.CHECKOUT_FAILED, f"git could not be started: {error}") from None
-        assert process.stdout is not None  # noqa: S101  asked for above
-        assert process.stderr is not None  # noqa: S101  the same
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(self._watch(process.pid), name="git watch") if writes else None
-                stdout = tasks.create_task(read(process.stdout), name="git stdout")
-                stderr = tasks.create_task(_read(process.stderr, STDERR_BYTES), name="git stderr")
-                if process.stdin is not None:
-                    process.stdin.write(given)
-                    process.stdin.close()
-                returncode = await process.wait()
-                await asyncio.wait([stdout, stderr])
-                outgrown = watching is not None and watching.done()
-                if watching is not None:
-                    watching.cancel()
-        finally:
-            _kill_group(process.pid)
-            await process.wait()
-            # The transport closes its pipes a turn later; leave none open behind us.
-            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  asyncio has no public way
         if outgrown or (writes and await self._has_outgrown()):
             raise CheckoutFailed(
                 Reason.CHECKOUT_FAILED,
@@ -216,12 +201,12 @@ class Git:
             returncode=returncode, stdout=stdout.result(), stderr=stderr.result().decode("utf-8", "replace")
         )
 
-    async def _watch(self, group: int) -> None:
+    async def _watch(self, git: Child) -> None:
         """Kill git as soon as its directory has outgrown the limit."""
         await asyncio.sleep(WATCH_SECONDS)
         while not await self._has_outgrown():  # noqa: ASYNC110  a disk rings no bell
             await asyncio.sleep(WATCH_SECONDS)
-        _kill_group(group)
+        git.kill()
 
     async def _has_outgrown(self) -> bool:
         return await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes
@@ -247,11 +232,6 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
     while piece := await stream.read(64 * 1024):
         kept += piece[: limit - len(kept)]
     return bytes(kept)
-
-
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def last_words(stderr: str) -> str:

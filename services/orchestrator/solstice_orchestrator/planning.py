@@ -21,8 +21,8 @@ from solstice_orchestrator.store.protocol import JobStore, PlanningTask
 
 LOG = structlog.get_logger(__name__)
 
-CONCURRENCY: Final = 8
-"""Runs that are planned at once: most of the time they wait for a forge."""
+CONCURRENCY: Final = 64
+"""Runs that are planned at once: they wait for forges, and those of one repository are fetched together."""
 LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without being told that something changed; also after it was away."""
 LAG_SECONDS: Final = (1.0, 4.0)
