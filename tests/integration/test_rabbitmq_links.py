@@ -6,12 +6,15 @@ import ssl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from solstice_common.broker import Published, PublishStatus, open_broker
+from aiormq.connection import TCPTransportFactory
+from solstice_common.broker import Broker, Published, PublishStatus, open_broker
 from solstice_common.delivery import Ack
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Topology
+from yarl import URL
 
 from tests.servers.ports import free_ports
 from tests.servers.proxy import FaultProxy, fault_proxy
@@ -96,6 +99,48 @@ async def test_connections_closed_by_an_operator_come_back(rabbitmq_vhost: Vhost
                         await asyncio.sleep(0.1)
             await traffic.progress()
         assert traffic.confirmed <= traffic.seen
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"",
+        b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
+        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x0a\xce",
+    ],
+    ids=["nothing", "HTTP", "half a hello"],
+)
+async def test_whoever_else_answers_at_the_address_is_outlived(
+    rabbitmq_vhost: Vhost, greeting: bytes
+) -> None:
+    """As a proxy does while nobody is behind it, or a broker that is just ending."""
+    async with (
+        fault_proxy(rabbitmq_vhost.url) as proxy,
+        connected(proxy.url(rabbitmq_vhost.url)) as broker,
+    ):
+        await _outlives_hanging_up(broker, proxy, greeting)
+    await _no_task_is_left()
+
+
+async def test_a_broker_that_has_hung_up_before_we_read_is_outlived(
+    rabbitmq_vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop that is busy when the connection stands reads so late."""
+    create = TCPTransportFactory.create
+    async with fault_proxy(rabbitmq_vhost.url) as proxy:
+
+        async def create_late(
+            factory: TCPTransportFactory, url: URL, **options: Any
+        ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await create(factory, url, **options)
+            if proxy.hangs_up:
+                await becomes(reader.at_eof)
+            return reader, writer
+
+        monkeypatch.setattr(TCPTransportFactory, "create", create_late)
+        async with connected(proxy.url(rabbitmq_vhost.url)) as broker:
+            await _outlives_hanging_up(broker, proxy, b"")
+    await _no_task_is_left()
 
 
 async def test_a_broker_that_comes_back_empty_gets_everything_declared_again(rabbitmq_vhost: Vhost) -> None:
@@ -340,6 +385,17 @@ async def test_a_url_without_a_host_is_a_mistake_in_the_settings(url: str) -> No
     with pytest.raises(ConfigurationError, match="AMQP_URL"):
         async with open_broker(url, name="test"):
             pass
+
+
+async def _outlives_hanging_up(broker: Broker, proxy: FaultProxy, greeting: bytes) -> None:
+    proxy.hang_up(greeting)
+    await becomes(lambda: proxy.greeted >= 4)
+    assert not broker.health.connected
+    assert broker.health.detail
+    proxy.pass_through()
+    await broker.ready(WAIT_SECONDS)
+    assert (await broker.publish([order(0)]))[0].confirmed
+    assert len(await drain(broker, ROUTE.queue, 1)) == 1
 
 
 async def _no_task_is_left() -> None:

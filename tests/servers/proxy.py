@@ -17,11 +17,14 @@ class FaultProxy:
         self._open = asyncio.Event()
         self._open.set()
         self._refusing = False
+        self._greeting: bytes | None = None
         self._awaited: tuple[bytes, Callable[[], object]] | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         (self.port,) = free_ports(1)
         self.connections = 0
         """How many connections were let through so far."""
+        self.greeted = 0
+        """How many were told to go away instead."""
 
     def url(self, amqp_url: str) -> str:
         """The same URL by way of this proxy."""
@@ -32,6 +35,7 @@ class FaultProxy:
     def pass_through(self) -> None:
         """Back to normal; what was frozen flows on."""
         self._refusing = False
+        self._greeting = None
         self._open.set()
 
     def freeze(self) -> None:
@@ -48,6 +52,15 @@ class FaultProxy:
         self._refusing = True
         self.drop()
 
+    def hang_up(self, greeting: bytes = b"") -> None:
+        """Say this to everybody who connects, and close in good order, as a proxy does that has nobody behind it."""
+        self._greeting = greeting
+        self.drop()
+
+    @property
+    def hangs_up(self) -> bool:
+        return self._greeting is not None
+
     def before(self, sign: bytes, act: Callable[[], object]) -> None:
         """Call `act`, in a thread, before the first bytes of a client that hold `sign` go on to the server."""
         self._awaited = (sign, act)
@@ -55,6 +68,12 @@ class FaultProxy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
             writer.transport.abort()
+            return
+        if self._greeting is not None:
+            self.greeted += 1
+            writer.write(self._greeting)
+            writer.close()
+            await writer.wait_closed()
             return
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)

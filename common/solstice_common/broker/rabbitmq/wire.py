@@ -265,7 +265,11 @@ async def dial(url: str, name: str, *, timeout_seconds: float) -> Wire:
         # Waited for beside, not inside: aiormq may hold on to a cancellation while it connects.
         await asyncio.wait([connecting], timeout=timeout_seconds)
         with link_errors():
-            _result(connecting)
+            try:
+                _result(connecting)
+            except (StopAsyncIteration, EOFError) as error:
+                # Whoever hangs up before the first frame is read makes aiormq say this, and nothing more.
+                raise LinkLost("the connection was closed before the broker said hello") from error
     except BaseException:
         connecting.cancel()
         wire.abort()
