@@ -11,6 +11,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from solstice_common.errors import ConfigurationError
+
 
 class SolsticeSettings(BaseSettings):
     """The ground of every settings object: frozen, read from the environment, unknown variables left alone."""
@@ -80,6 +82,23 @@ class ClientSettings(SolsticeSettings):
         if not url.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
         return url.rstrip("/")
+
+
+def sqlite_path(url: str) -> Path:
+    """The file that a `sqlite:` URL names; the one rule for brokers, inboxes and stores.
+
+    Three slashes and a relative path, or four and an absolute one: `sqlite:///state/broker.db`,
+    `sqlite:////var/lib/solstice/broker.db`. A leading `~` is the home directory. The path is taken as it stands:
+    no percent escapes, no query. Raises ConfigurationError for anything else; memory cannot be shared, so
+    `:memory:` is no file either.
+    """
+    prefix = "sqlite:///"
+    if not url.startswith(prefix):
+        raise ConfigurationError(f"{url!r}: write sqlite:///FILE, or sqlite:////FILE for an absolute path")
+    name = url.removeprefix(prefix)
+    if not name or name.startswith(":") or name.endswith("/") or any(mark in name for mark in "?#\0"):
+        raise ConfigurationError(f"{url!r}: {name!r} is no name of a file")
+    return Path(name).expanduser()
 
 
 def state_directory() -> Path:

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.errors import StoreUnavailable
 from solstice_common.migrations import Migration, migrate, migrations_of
 
-__all__ = ["Database", "Migration", "Work", "migrations_of", "sqlite_path"]
+__all__ = ["Database", "Migration", "Work", "insert_many", "migrations_of"]
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -33,6 +33,8 @@ It may run once more when another call of its group made SQLite undo both, so it
 """
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
+ROWS_PER_STATEMENT: Final = (64, 8, 1)
+"""Few enough texts of statements to stay prepared, and far below SQLite's limit on variables."""
 MAX_GROUP: Final = 1024
 SWITCH_SECONDS: Final = 0.0001
 """How long one thread may keep the interpreter when another wants it (Python's own default is 5 ms).
@@ -58,23 +60,6 @@ _UNAVAILABLE: Final = frozenset({
     sqlite3.SQLITE_NOTADB,
 })  # fmt: skip
 """The file's or the machine's fault. Any other code is a mistake in our SQL and stays what it is."""
-
-
-def sqlite_path(url: str) -> Path:
-    """The file that a `sqlite:` URL names; the one rule for brokers, inboxes and stores.
-
-    Three slashes and a relative path, or four and an absolute one: `sqlite:///state/broker.db`,
-    `sqlite:////var/lib/solstice/broker.db`. A leading `~` is the home directory. The path is taken as it stands:
-    no percent escapes, no query. Raises ConfigurationError for anything else; memory cannot be shared, so
-    `:memory:` is no file either.
-    """
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
-        raise ConfigurationError(f"{url!r}: write sqlite:///FILE, or sqlite:////FILE for an absolute path")
-    name = url.removeprefix(prefix)
-    if not name or name.startswith(":") or name.endswith("/") or any(mark in name for mark in "?#\0"):
-        raise ConfigurationError(f"{url!r}: {name!r} is no name of a file")
-    return Path(name).expanduser()
 
 
 @dataclass(slots=True, eq=False)
@@ -172,6 +157,25 @@ class Database:
         # One wake-up of the loop for the whole group. A loop that is closed has nobody left to answer.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_settle, settled)
+
+
+def insert_many(
+    connection: sqlite3.Connection, head: str, rows: Sequence[tuple[Any, ...]], tail: str = ""
+) -> int:
+    """Insert rows in as few statements as possible; return how many were inserted.
+
+    Python's SQLite module gives up the interpreter once per row of `executemany`, and takes it back from a busy
+    event loop each time; of a statement with many rows it does so once.
+    """
+    inserted, start = 0, 0
+    for size in ROWS_PER_STATEMENT:
+        while len(rows) - start >= size:
+            group = rows[start : start + size]
+            start += size
+            marks = ",".join(["(" + ",".join("?" * len(group[0])) + ")"] * size)
+            values = [value for row in group for value in row]
+            inserted += connection.execute(f"{head} {marks} {tail}", values).rowcount
+    return inserted
 
 
 def _next_group(calls: _Calls) -> list[_Call]:

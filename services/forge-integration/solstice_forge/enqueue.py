@@ -95,7 +95,7 @@ async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published
         await broker.ready(settings.enqueue_connect_seconds)
         await broker.declare(jobs_route(settings).topology(QueueType(settings.amqp_queue_type)))
         for attempt in range(1, TRIES + 1):
-            message = publication(request, request.encode(), jobs_route(settings), attempt=attempt)
+            message = publication(request.encode(), jobs_route(settings), attempt=attempt)
             (published,) = await broker.publish([message])
             if published.status is not PublishStatus.UNKNOWN:
                 break

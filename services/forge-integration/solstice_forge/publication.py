@@ -3,8 +3,9 @@
 from types import MappingProxyType
 from typing import Final
 
+import orjson
 from solstice_common.broker.protocol import HeaderValue, Message
-from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages import Priority
 from solstice_common.topology import Route
 
 ATTEMPT_HEADER: Final = "x-solstice-attempt"
@@ -17,20 +18,25 @@ AMQP_PRIORITY: Final = MappingProxyType(
 """For the management page, and for quorum queues, which serve anything above 4 first."""
 
 
-def publication(request: JobRequestV1, body: bytes, route: Route, *, attempt: int) -> Message:
-    """The message of a request; `body` is its canonical bytes, `attempt` counts our tries from 1."""
+def publication(body: bytes, route: Route, *, attempt: int) -> Message:
+    """The message of a request; `body` is its canonical bytes, `attempt` counts our tries from 1.
+
+    The request was validated when it was made, perhaps by another version than this one: it is published as it is,
+    and what an orchestrator does not understand of it becomes a dead letter there.
+    """
+    request = orjson.loads(body)
     headers: dict[str, HeaderValue] = {
         ATTEMPT_HEADER: attempt,
-        IDEMPOTENCY_HEADER: request.idempotency_key or request.request_id,
+        IDEMPOTENCY_HEADER: request.get("idempotency_key") or request["request_id"],
     }
-    if request.traceparent is not None:
-        headers[TRACE_HEADER] = request.traceparent
+    if trace := request.get("traceparent"):
+        headers[TRACE_HEADER] = trace
     return Message(
         exchange=route.exchange,
         routing_key=route.routing_key,
         body=body,
-        type=request.schema_version,
-        correlation_id=request.request_id,
+        type=request["schema_version"],
+        correlation_id=request["request_id"],
         headers=headers,
-        priority=AMQP_PRIORITY.get(request.priority or Priority.DEFAULT),
+        priority=AMQP_PRIORITY.get(request.get("priority") or Priority.DEFAULT),
     )

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-import orjson
 import structlog
 from solstice_common.backoff import backoff_seconds
-from solstice_common.broker.protocol import Broker, Message, Published
-from solstice_common.errors import BrokerError, BrokerUnavailable, InvalidMessage, StoreUnavailable
-from solstice_common.messages import JobRequestV1
+from solstice_common.broker.protocol import Broker, Published
+from solstice_common.errors import BrokerError, BrokerUnavailable, StoreUnavailable
 from solstice_common.topology import Route, Topology
 
 from solstice_forge.inbox.protocol import Inbox, Pending
@@ -133,7 +131,9 @@ class Relay:
         self._held_since = self.problem = None
 
     async def _publish(self, group: Sequence[Pending]) -> Step:
-        outcomes = await self._broker.publish([self._message(one) for one in group])
+        outcomes = await self._broker.publish(
+            [publication(one.request, self._route, attempt=one.attempts + 1) for one in group]
+        )
         for outcome in outcomes:
             self._metrics.published(outcome.status)
         confirmed, failed = split(group, outcomes)
@@ -150,15 +150,6 @@ class Relay:
             return Step.FAILED
         self._failures = 0
         return Step.PUBLISHED
-
-    def _message(self, pending: Pending) -> Message:
-        try:
-            request = JobRequestV1.decode(pending.request)
-        except InvalidMessage:
-            # Planned by another version than this one. It is still to be delivered: the orchestrator says in a dead
-            # letter what is wrong with it, and here it would hold up everything behind it.
-            request = JobRequestV1.model_construct(**orjson.loads(pending.request))
-        return publication(request, pending.request, self._route, attempt=pending.attempts + 1)
 
     async def _not_published(self, failed: Sequence[tuple[Pending, Published]]) -> None:
         """They stay pending: what cannot be routed or taken now may be later."""

@@ -3,7 +3,8 @@
 from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator
-from solstice_common.settings import BrokerSettings, SolsticeSettings, state_directory
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import BrokerSettings, SolsticeSettings, sqlite_path, state_directory
 
 MAX_BODY_BYTES: Final = 25 * 1024 * 1024
 """What GitHub and GitLab cap a delivery at."""
@@ -64,6 +65,8 @@ class ForgeSettings(BrokerSettings, SecretSettings):
     @field_validator("forge_inbox_url")
     @classmethod
     def _sqlite_file(cls, url: str) -> str:
-        if not url.startswith("sqlite:///") or url == "sqlite:///":
-            raise ValueError("must be sqlite:///FILE")
+        try:
+            sqlite_path(url)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
         return url

@@ -2,13 +2,14 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from solstice_common.errors import ConfigurationError, StoreUnavailable
-from solstice_forge.inbox.protocol import Decision, NewDelivery
+from solstice_forge.inbox.keep import keep_all
+from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
 from solstice_forge.inbox.sqlite import SqliteInbox
 
 
@@ -169,6 +170,28 @@ async def test_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("url", ["sqlite:///", "postgresql://h/d", ""])
 async def test_address_of_no_file_is_a_configuration_error(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="FORGE_INBOX_URL"):
+    with pytest.raises(ConfigurationError, match=r"sqlite:///FILE|no name of a file"):
         async with SqliteInbox.open(url):
             pass
+
+
+async def test_keeping_never_walks_through_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+
+    def watched(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
+        connection.set_trace_callback(statements.append)
+        try:
+            return keep_all(connection, deliveries)
+        finally:
+            connection.set_trace_callback(None)
+
+    monkeypatch.setattr("solstice_forge.inbox.sqlite.keep_all", watched)
+    async with SqliteInbox.open(f"sqlite:///{tmp_path}/inbox.sqlite3") as inbox:
+        await asyncio.gather(*(inbox.keep(delivery(f"d{number}")) for number in range(3)))
+    queries = [statement for statement in statements if statement.startswith("SELECT")]
+    assert len(queries) >= 2
+    with closing(sqlite3.connect(tmp_path / "inbox.sqlite3")) as connection:
+        plans = [str(row) for query in queries for row in connection.execute(f"EXPLAIN QUERY PLAN {query}")]
+    assert [plan for plan in plans if "SCAN" in plan and "sqlite_sequence" not in plan] == []

@@ -31,7 +31,8 @@ from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.doorbell import Doorbell
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.log_events import LogEvent
-from solstice_common.sqlite import Database, Work, migrations_of, sqlite_path
+from solstice_common.settings import sqlite_path
+from solstice_common.sqlite import Database, Work, migrations_of
 from solstice_common.topology import Topology
 
 T = TypeVar("T")

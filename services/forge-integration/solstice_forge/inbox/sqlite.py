@@ -7,20 +7,19 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Final
 
-import orjson
 from solstice_common.doorbell import Doorbell
-from solstice_common.errors import ConfigurationError
+from solstice_common.errors import StoreUnavailable
+from solstice_common.gathering import Gathering
+from solstice_common.settings import sqlite_path
 from solstice_common.sqlite import Database, migrations_of
 
+from solstice_forge.inbox.keep import keep_all
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery, Pending
 
-SCHEME: Final = "sqlite:///"
 BUSY_SECONDS: Final = 3.0
 """How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
-DUPLICATE_DELIVERY, DUPLICATE_CONTENT = "duplicate_delivery", "duplicate_content"
 _LOCK_POLL_SECONDS: Final = 1.0
 _PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id = ?"
 _NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id = ?"
@@ -33,20 +32,26 @@ class SqliteInbox:
         self._database = database
         self._doorbell = doorbell
         self._ring_due = False
+        self._gathered: Gathering[NewDelivery, Kept] = Gathering(
+            lambda deliveries: database.submit(lambda connection: keep_all(connection, deliveries))
+        )
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> AsyncIterator["SqliteInbox"]:
         """The inbox in the file of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
-        if not url.startswith(SCHEME) or url == SCHEME:
-            raise ConfigurationError(f"FORGE_INBOX_URL {url!r}: must be {SCHEME}FILE")
-        path = Path(url.removeprefix(SCHEME))
+        path = sqlite_path(url)
         migrations = migrations_of("solstice_forge.inbox.migrations")
         async with Database.open(path, migrations, busy_seconds=busy_seconds) as database:
             yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
 
     async def keep(self, delivery: NewDelivery) -> Kept:
-        kept = await self._database.write(lambda connection: _keep(connection, delivery))
+        try:
+            kept = await self._gathered(delivery)
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
+            (kept,) = await self._database.write(lambda connection: keep_all(connection, [delivery]))
         if kept.decision is Decision.ACCEPTED and not self._ring_due:
             # One ring for all that were kept in this turn of the loop.
             self._ring_due = True
@@ -84,59 +89,6 @@ class SqliteInbox:
     def _ring(self) -> None:
         self._ring_due = False
         self._doorbell.ring()
-
-
-def _keep(connection: sqlite3.Connection, delivery: NewDelivery) -> Kept:
-    if repeated := _repeated(connection, delivery):
-        return repeated
-    row_id = connection.execute(
-        "INSERT INTO deliveries (source_name, delivery_id, event_name, received_at, reason, detail, request_id,"
-        " headers, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            delivery.source_name,
-            delivery.delivery_id,
-            delivery.event_name,
-            delivery.received_at,
-            delivery.reason,
-            delivery.detail,
-            delivery.request_id,
-            orjson.dumps(delivery.headers).decode(),
-            delivery.body,
-        ),
-    ).lastrowid
-    if delivery.request is not None:
-        connection.execute(
-            "INSERT INTO requests (row_id, content_key, request_id, request) VALUES (?, ?, ?, ?)",
-            (row_id, delivery.content_key, delivery.request_id, delivery.request),
-        )
-    return Kept(
-        delivery_id=delivery.delivery_id,
-        decision=Decision.IGNORED if delivery.request is None else Decision.ACCEPTED,
-        reason=delivery.reason,
-        request_ids=() if delivery.request_id is None else (delivery.request_id,),
-    )
-
-
-def _repeated(connection: sqlite3.Connection, delivery: NewDelivery) -> Kept | None:
-    """The answer to a delivery that was here before, by its id or by what it says."""
-    reason = DUPLICATE_DELIVERY
-    row = connection.execute(
-        "SELECT request_id FROM deliveries WHERE source_name = ? AND delivery_id = ?",
-        (delivery.source_name, delivery.delivery_id),
-    ).fetchone()
-    if row is None and delivery.content_key is not None:
-        reason = DUPLICATE_CONTENT
-        row = connection.execute(
-            "SELECT request_id FROM requests WHERE content_key = ?", (delivery.content_key,)
-        ).fetchone()
-    if row is None:
-        return None
-    return Kept(
-        delivery_id=delivery.delivery_id,
-        decision=Decision.DUPLICATE,
-        reason=reason,
-        request_ids=() if row["request_id"] is None else (row["request_id"],),
-    )
 
 
 def _pending(connection: sqlite3.Connection, limit: int) -> list[Pending]:

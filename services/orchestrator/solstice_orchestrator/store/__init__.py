@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from solstice_common.sqlite import sqlite_path
+from solstice_common.settings import sqlite_path
 
 from solstice_orchestrator.store.protocol import JobStore
 
