@@ -33,7 +33,7 @@ It may run once more when another call of its group made SQLite undo both, so it
 """
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
-ROWS_PER_STATEMENT: Final = (64, 8, 1)
+ROWS_PER_STATEMENT: Final = (64, 32, 16, 8, 4, 2, 1)
 """Few enough texts of statements to stay prepared, and far below SQLite's limit on variables."""
 MAX_GROUP: Final = 1024
 SWITCH_SECONDS: Final = 0.0001

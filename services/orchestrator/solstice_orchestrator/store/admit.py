@@ -1,10 +1,11 @@
 """Requests become runs: a batch in a few statements, each request once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from solstice_common.messages import JobRequestV1
+from solstice_common.sqlite import insert_many
 
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, subject
@@ -14,8 +15,8 @@ from solstice_orchestrator.store.transaction import Transaction
 
 Key = TypeVar("Key", str, bytes)
 
-_GROUPS: Final = (64, 32, 16, 8, 4, 2, 1)
-"""Rows per statement: few enough texts to stay prepared, and far below SQLite's limit on variables."""
+_ASKED_AT_ONCE: Final = 64
+"""Keys per question: few enough texts to stay prepared, and far below SQLite's limit on variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _insert_runs(transaction: Transaction, new: Sequence[_NewRun]) -> int:
         for each in new
     ]
     return insert_many(
-        transaction,
+        transaction.connection,
         "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, created_at) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
@@ -88,7 +89,9 @@ def _insert_runs(transaction: Transaction, new: Sequence[_NewRun]) -> int:
 
 def _keep_and_tell(transaction: Transaction, new: Sequence[_NewRun]) -> None:
     """What belongs to runs that turned out to be new: their requests, and their first status."""
-    insert_many(transaction, "INSERT INTO requests VALUES", [(each.age, each.body) for each in new])
+    insert_many(
+        transaction.connection, "INSERT INTO requests VALUES", [(each.age, each.body) for each in new]
+    )
     at, base = timestamp(transaction.now), transaction.rules.public_url
     description = describe_run(RunState.PLANNING, "", ())
     rows = [
@@ -110,34 +113,16 @@ def _keep_and_tell(transaction: Transaction, new: Sequence[_NewRun]) -> None:
         )
         for each in new
     ]
-    insert_many(transaction, "INSERT INTO outbox (kind, request_id, body) VALUES", rows)
-
-
-def insert_many(transaction: Transaction, head: str, rows: Sequence[tuple[Any, ...]], tail: str = "") -> int:
-    """Insert rows in as few statements as possible; return how many were inserted."""
-    inserted = 0
-    for group in _grouped(rows):
-        marks = ",".join(["(" + ",".join("?" * len(group[0])) + ")"] * len(group))
-        values = [value for row in group for value in row]
-        inserted += transaction.connection.execute(f"{head} {marks} {tail}", values).rowcount
-    return inserted
-
-
-def _grouped(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    start = 0
-    for size in _GROUPS:
-        while len(rows) - start >= size:
-            yield rows[start : start + size]
-            start += size
+    insert_many(transaction.connection, "INSERT INTO outbox (kind, request_id, body) VALUES", rows)
 
 
 def _among(transaction: Transaction, head: str, values: Sequence[Key]) -> set[Key]:
     """Those of `values` that are there."""
     found: set[Key] = set()
-    for start in range(0, len(values), _GROUPS[0]):
-        group: Sequence[Key] = values[start : start + _GROUPS[0]]
+    for start in range(0, len(values), _ASKED_AT_ONCE):
+        group: Sequence[Key] = values[start : start + _ASKED_AT_ONCE]
         # Padded to one length, so that the statement stays prepared.
-        padded = list(group) + [group[0]] * (_GROUPS[0] - len(group))
+        padded = list(group) + [group[0]] * (_ASKED_AT_ONCE - len(group))
         marks = ",".join("?" * len(padded))
         found.update(row[0] for row in transaction.connection.execute(f"{head} ({marks})", padded))
     return found

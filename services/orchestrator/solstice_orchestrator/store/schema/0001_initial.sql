@@ -34,7 +34,7 @@ CREATE TABLE requests (
 -- Request ids that were found to ask for a run that another request id had asked for already.
 CREATE TABLE request_aliases (
     request_key BLOB PRIMARY KEY NOT NULL,
-    run_id      TEXT NOT NULL REFERENCES runs (run_id)
+    run_id      TEXT NOT NULL               -- no foreign key: it would have to be searched for whenever a run goes
 ) WITHOUT ROWID;
 
 CREATE TABLE jobs (
