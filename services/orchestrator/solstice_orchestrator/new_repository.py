@@ -12,7 +12,7 @@ _CORE: Final = {
 
 def write_repository(git_dir: Path, *, url: str, object_format: str, bare: bool) -> None:
     """Make the directory a repository without objects, whose remote `origin` is `url`."""
-    for below in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+    for below in ("objects", "refs"):
         (git_dir / below).mkdir(parents=True)
     (git_dir / "HEAD").write_text("ref: refs/heads/main\n", encoding="ascii")
     sha256 = object_format == "sha256"

@@ -23,6 +23,7 @@ LOG = structlog.get_logger(__name__)
 
 CONCURRENCY: Final = 64
 """Runs that are planned at once: they wait for forges, and those of one repository are fetched together."""
+CLAIMED_AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without being told that something changed; also after it was away."""
 LAG_SECONDS: Final = (1.0, 4.0)
@@ -76,7 +77,7 @@ async def _claim(
     """Take as many runs as there are places, each of which is then held for its run; waits for the first place."""
     await places.acquire()
     held = 1
-    while held < concurrency and not places.locked():
+    while held < min(concurrency, CLAIMED_AT_ONCE) and not places.locked():
         await places.acquire()
         held += 1
     claimed: Sequence[PlanningTask] = ()

@@ -1,6 +1,8 @@
 """Commits of one repository in one fetch: what each of them gets, and that none fails its neighbours."""
 
+import asyncio
 import os
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -271,3 +273,34 @@ async def test_a_failure_of_the_repository_is_everybodys_after_one_try(
         found = await together(wants(f"http://127.0.0.1:{port}/x", *("1" * 40, "2" * 40)), tmp_path)
     assert reasons(found) == [reason] * 2
     assert commands == ["fetch"]
+
+
+async def test_a_server_that_says_nothing_keeps_nobody_waiting_twice(
+    tmp_path: Path, commands: list[str]
+) -> None:
+    policy = GitPolicy(protocols=("http",), planning_timeout_seconds=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        asked = wants(f"http://127.0.0.1:{mute.getsockname()[1]}/x", "1" * 40, "2" * 40)
+        found = await together(asked, tmp_path, policy=policy)
+    assert reasons(found) == [Reason.CHECKOUT_FAILED] * 2
+    assert commands == ["fetch"]
+
+
+async def test_a_fetch_that_ran_out_of_time_on_the_way_is_tried_for_each_commit(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converse = Git.converse
+
+    async def stuck(git: Git, *arguments: str, **options: Any) -> GitResult[Any]:
+        done = await converse(git, *arguments, **options)
+        await asyncio.Event().wait()
+        return done
+
+    shas = [repository.commit({PATH: str(number)}) for number in range(2)]
+    asked = wants(repository.url, *shas)
+    monkeypatch.setattr(Git, "converse", stuck)
+    policy = GitPolicy(protocols=("file",), planning_timeout_seconds=2)
+    found = await together(asked, tmp_path, policy=policy)
+    assert found == [Apart.AGAIN] * 2
+    monkeypatch.undo()
+    assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]
