@@ -43,6 +43,8 @@ class Line:
 
     place: Place
     vhost: Vhost
+    amqp_url: str
+    """By which the services reach it."""
     store: JobStore
     client: httpx2.AsyncClient
     """For forge-integration's address."""
@@ -51,14 +53,12 @@ class Line:
 
     async def forge(self, **settings: str) -> ForgeProcess:
         """Another forge-integration at the same address, on the same inbox."""
-        port = str(self.forge_port)
-        return await self._started(
-            forge_integration(self.place, AMQP_URL=self.vhost.url, FORGE_PORT=port, **settings)
-        )
+        ours = {"AMQP_URL": self.amqp_url, "FORGE_PORT": str(self.forge_port)}
+        return await self._started(forge_integration(self.place, **{**ours, **settings}))
 
     async def orchestrator(self, **settings: str) -> OrchestratorProcess:
         """One more on the same store."""
-        return await self._started(orchestrator(self.place, AMQP_URL=self.vhost.url, **settings))
+        return await self._started(orchestrator(self.place, **{"AMQP_URL": self.amqp_url, **settings}))
 
     async def _started(self, service: AbstractContextManager[P]) -> P:
         return await asyncio.to_thread(self.stack.enter_context, service)
@@ -69,7 +69,7 @@ class Line:
         return bool(ready["backlog"] == 0)
 
     async def all_is_told(self) -> bool:
-        """Whether every status is with the broker."""
+        """Whether no status waits for its confirm any more."""
         # By the file itself: whoever asks the store for rows becomes their publisher.
         database = self.place.directory / "store.db"
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
@@ -118,4 +118,12 @@ async def open_line(vhost: Vhost, directory: Path) -> AsyncIterator[Line]:
                 base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS, trust_env=False
             ) as client,
         ):
-            yield Line(place=place, vhost=vhost, store=store, client=client, forge_port=port, stack=stack)
+            yield Line(
+                place=place,
+                vhost=vhost,
+                amqp_url=vhost.url,
+                store=store,
+                client=client,
+                forge_port=port,
+                stack=stack,
+            )

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.e2e.line import Line, becomes_true, open_line
 from tests.repositories import Repository
 from tests.servers.forge_integration import ForgeProcess
 from tests.servers.orchestrator import OrchestratorProcess
+from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import DEFAULT, Vhost
 
 PUSHES = 30
@@ -98,17 +100,19 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
     quarter = len(letters) // 4
     slices = [letters[start : start + quarter] for start in range(0, 4 * quarter, quarter)]
     slices[-1] += letters[4 * quarter :]
-    forge = await line.forge(**secrets())
-    victim, other = await line.orchestrator(**SETTINGS), await line.orchestrator(**SETTINGS)
-    sender = Sender(line.client)
-    await while_the_broker_restarts(line, ledger, sender, slices[0])
-    forge = await while_forge_integration_is_killed(line, sender, slices[1], forge)
-    lost = await while_an_orchestrator_is_killed(line, ledger, sender, slices[2], victim)
-    heir = await while_an_orchestrator_is_replaced(line, sender, slices[3], other)
-    await everything_has_ended(line, sender)
-    for service in (forge, heir):
-        service.terminate()
-        assert await asyncio.to_thread(service.ended) == 0, service.events[-5:]
+    async with fault_proxy(line.vhost.url) as proxy:
+        line = replace(line, amqp_url=proxy.url(line.vhost.url))
+        forge = await line.forge(**secrets())
+        victim, other = await line.orchestrator(**SETTINGS), await line.orchestrator(**SETTINGS)
+        sender = Sender(line.client)
+        await while_the_broker_is_killed(line, ledger, sender, slices[0], proxy)
+        forge = await while_forge_integration_is_killed(line, sender, slices[1], forge)
+        lost = await while_an_orchestrator_is_killed(line, ledger, sender, slices[2], victim)
+        heir = await while_an_orchestrator_is_replaced(line, sender, slices[3], other)
+        await everything_has_ended(line, sender)
+        for service in (forge, heir):
+            service.terminate()
+            assert await asyncio.to_thread(service.ended) == 0, service.events[-5:]
     assert sender.refused == []
     runs = await line.runs()
     each_answer_has_one_run(sender.answers, letters, runs)
@@ -124,21 +128,32 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
     assert processes_in(line.place.workspaces) == []
 
 
-async def while_the_broker_restarts(
-    line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter]
+async def while_the_broker_is_killed(
+    line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter], proxy: FaultProxy
 ) -> None:
-    """In the middle of publishing and consuming; some of the letters find it going, some gone."""
-    server, third = line.vhost.server, len(letters) // 3
-    await sender.send(letters[:third])
+    """In the middle of publishing and consuming: what is on the wire is never answered, wherever it was."""
+    server, half = line.vhost.server, len(letters) // 2
 
-    async def some_have_begun() -> bool:
-        return len(ledger.lines("begun")) >= FEW
+    async def some_wait() -> bool:
+        return len(ledger.lines("waits")) >= FEW
 
-    await becomes_true("some jobs have begun", some_have_begun)
+    async def much_is_on_the_wire() -> bool:
+        return not (await line.all_is_published() or await line.all_is_told())
+
+    ledger.shut()
+    await sender.send(letters[: 2 * FEW])
+    await becomes_true("some jobs wait at the gate", some_wait)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(sender.send(letters[third : 2 * third]), name="sending")
-        tasks.create_task(asyncio.to_thread(server.stop), name="stopping")
-    await sender.send(letters[2 * third :])
+        tasks.create_task(sender.send(letters[2 * FEW : half]), name="sending")
+        await sender.answered(3 * FEW)
+        proxy.freeze()
+    # They end now, and nobody can be told of it.
+    ledger.open()
+    await becomes_true("requests and statuses are on the wire", much_is_on_the_wire)
+    await asyncio.to_thread(server.kill)
+    proxy.drop()
+    proxy.pass_through()
+    await sender.send(letters[half:])
     await asyncio.to_thread(server.start)
     assert sender.unanswered == 0, "a broker that is away is no reason to refuse a webhook"
 
@@ -159,29 +174,32 @@ async def while_forge_integration_is_killed(
 async def while_an_orchestrator_is_killed(
     line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter], victim: OrchestratorProcess
 ) -> set[tuple[str, int]]:
-    """While all its jobs are half done; returns the attempts that died with it."""
+    """While all its jobs are half done and requests come in; returns the attempts that died with it."""
+    half = len(letters) // 2
     ledger.shut()
-    await sender.send(letters)
-    held: set[tuple[str, int]] = set()
+    await sender.send(letters[:half])
 
     async def all_wait() -> bool:
-        nonlocal held
         held = await running(line, victim)
         return bool(held) and held <= ledger.attempts("waits")
 
     await becomes_true("every job that it holds waits at the gate", all_wait)
-    below = descendants(victim.process.pid)
-    victim.kill()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sender.send(letters[half:]), name="sending")
+        await sender.answered(len(sender.answers) + FEW)
+        below = descendants(victim.process.pid)
+        victim.kill()
+        # What it took between the question and the kill stood before the shut gate as well.
+        lost = await running(line, victim)
 
     async def all_dead() -> bool:
         return not any(map(is_alive, below))
 
     assert below
+    assert lost
     await becomes_true("what ran below a killed orchestrator is dead", all_dead)
-    # It may have taken another job between the question and the kill; that one stood before the shut gate as well.
-    held |= await running(line, victim)
     ledger.open()
-    return held
+    return lost
 
 
 async def while_an_orchestrator_is_replaced(
