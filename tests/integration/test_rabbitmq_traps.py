@@ -104,6 +104,10 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         (LINKS, "test_closing_while_connecting_does_not_hang"),
         (WIRE, "test_a_cancellation_that_came_together_with_the_answer_is_not_forgotten"),
     ),
+    "a broker that hangs up before its first frame is read raises StopAsyncIteration: nobody connects again": (
+        (LINKS, "test_a_broker_that_has_hung_up_before_we_read_is_outlived"),
+        (LINKS, "test_whoever_else_answers_at_the_address_is_outlived"),
+    ),
     "closing over a black hole takes as long as the heartbeat": (
         (LINKS, "test_closing_over_a_black_hole_is_bounded_and_ends_every_waiting_publish"),
     ),
