@@ -35,7 +35,7 @@ class Gathering(Generic[A, R]):
         try:
             handled = self._handle(turn.items)
         except Exception as error:  # noqa: BLE001  the callers get it
-            turn.answers.set_exception(error)
+            turn.fail(error)
         else:
             handled.add_done_callback(turn.end)
 
@@ -49,7 +49,10 @@ class _Turn(Generic[A, R]):
         if handled.cancelled():
             self.answers.cancel()
         elif (error := handled.exception()) is not None:
-            self.answers.set_exception(error)
-            self.answers.exception()  # seen, even when every caller has gone
+            self.fail(error)
         else:
             self.answers.set_result(handled.result())
+
+    def fail(self, error: BaseException) -> None:
+        self.answers.set_exception(error)
+        self.answers.exception()  # seen, even when every caller has gone

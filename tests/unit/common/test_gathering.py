@@ -80,3 +80,14 @@ async def test_work_that_cannot_even_begin_is_told_to_its_callers() -> None:
 
     with pytest.raises(OSError, match="closed"):
         await Gathering(closed)(1)
+
+
+async def test_work_that_cannot_begin_disturbs_nobody_when_its_callers_have_gone() -> None:
+    def closed(_: Sequence[int]) -> "asyncio.Future[Sequence[str]]":
+        raise OSError("closed")
+
+    caller = asyncio.create_task(Gathering(closed)(1))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await turn()
+    assert caller.cancelled()
