@@ -19,6 +19,9 @@ from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, directory_
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.tree_entries import Entries, TreeEntry, entries_of, entries_of_roots, read_blobs
 
+MAX_ROUNDS: Final = 4
+"""How often a group is tried without the commits that the server does not know: it names one at a time."""
+
 _PARTIAL_FETCH: Final = (
     *("-c", "remote.origin.promisor=true", "-c", "remote.origin.partialCloneFilter=blob:none"),
     *fetching.FETCH,
@@ -69,7 +72,8 @@ async def fetch_together(
     `scratch` is a directory for temporary ones.
     """
     absent: frozenset[str] = frozenset()
-    while left := [want for want in wants if want.request.commit_sha not in absent]:
+    left = list(wants)
+    for _ in range(MAX_ROUNDS):
         try:
             found = iter(await _in_one_fetch(left, policy, scratch))
             return [next(found) if want in left else Apart.BY_REF for want in wants]
@@ -78,6 +82,9 @@ async def fetch_together(
             if len(left) > 1 and not named:
                 break
             absent |= named or {left[0].request.commit_sha}
+            left = [want for want in wants if want.request.commit_sha not in absent]
+            if not left:
+                break
         except CheckoutFailed as error:
             if len(left) > 1:
                 break

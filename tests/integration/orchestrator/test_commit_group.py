@@ -201,6 +201,17 @@ async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
     assert [end.may_appear for end in ends if isinstance(end, CheckoutFailed)] == [True, True]
 
 
+async def test_a_group_of_many_that_are_not_there_is_given_up_soon(
+    repository: Repository, tmp_path: Path, commands: list[str]
+) -> None:
+    good = repository.commit({PATH: "x"})
+    asked = wants(repository.url, *(f"{number:040x}" for number in range(1, 9)), good)
+    found = await together(asked, tmp_path)
+    assert commands == ["fetch"] * 4
+    assert sorted(way.name for way in found if isinstance(way, Apart)) == ["AGAIN"] * 5 + ["BY_REF"] * 4
+    assert found[-1] is Apart.AGAIN
+
+
 async def test_objects_that_no_git_would_write_fail_their_commit_alone(
     repository: Repository, tmp_path: Path
 ) -> None:
