@@ -1,37 +1,17 @@
-"""Every broker that keeps the contract: the embedded one, and RabbitMQ in each flavour at hand."""
+"""A broker of every kind that keeps the contract, and connections to it."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import pytest
 from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
 
-from tests.servers.rabbitmq import RabbitMQServer, flavours
+from tests.brokers import broker_url, pytest_generate_tests
 
-EMBEDDED = "embedded"
+__all__ = ["broker_url", "pytest_generate_tests"]
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "broker_kind" in metafunc.fixturenames:
-        kinds = [EMBEDDED, *flavours()[0]]
-        names = [kind if kind.startswith(("embedded", "rabbitmq")) else f"rabbitmq-{kind}" for kind in kinds]
-        metafunc.parametrize("broker_kind", kinds, ids=names, scope="session")
-
-
-@pytest.fixture
-def broker_url(
-    broker_kind: str, rabbitmq_servers: Callable[[str], RabbitMQServer], tmp_path: Path
-) -> Iterator[str]:
-    """A broker that only this test sees."""
-    if broker_kind == EMBEDDED:
-        yield f"sqlite:///{tmp_path / 'broker.db'}"
-    else:
-        with rabbitmq_servers(broker_kind).vhost() as vhost:
-            yield vhost.url
 
 
 @pytest.fixture
