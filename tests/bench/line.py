@@ -19,7 +19,7 @@ from tests.bench.routes import route_named
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import RabbitMQServer
 
-CONNECTIONS = 64
+CONNECTIONS = 128
 
 
 @dataclass(frozen=True, slots=True)

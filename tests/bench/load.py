@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SECRET = "a-secret-of-the-bench"
 BODY_BYTES = 10_000
@@ -29,15 +30,14 @@ def push(number: int, repository: str = "https://forge.example/river/otter.git")
 
 
 def push_of(commit: str, repository: str, *, ref: str) -> bytes:
-    """A Forgejo push of that commit, padded to the size of a common one."""
-    message = "A change"
-    document = {
+    """A Forgejo push of that commit, with as many others before it as make it about BODY_BYTES long."""
+    document: dict[str, Any] = {
         "ref": ref,
         "before": "0" * 40,
         "after": commit,
         "compare_url": "",
-        "commits": [{"id": commit, "message": message}],
-        "head_commit": {"id": commit, "message": message},
+        "commits": [],
+        "head_commit": _commit(commit, repository),
         "repository": {
             "id": 7,
             "name": "otter",
@@ -49,8 +49,30 @@ def push_of(commit: str, repository: str, *, ref: str) -> bytes:
         "pusher": {"login": "marten", "username": "marten"},
         "sender": {"login": "marten", "username": "marten"},
     }
-    padding = "x" * (BODY_BYTES - len(json.dumps(document)))
-    return json.dumps({**document, "commits": [{"id": commit, "message": message + padding}]}).encode()
+    size, commits = len(json.dumps(document)), document["commits"]
+    while size < BODY_BYTES:
+        commit = hashlib.sha1(commit.encode(), usedforsecurity=False).hexdigest()
+        commits.append(_commit(commit, repository))
+        size += len(json.dumps(commits[-1])) + 2
+    return json.dumps(document).encode()
+
+
+def _commit(commit: str, repository: str) -> dict[str, Any]:
+    """A commit as Forgejo tells it, with as much in it that no other has as a real one."""
+    files = [f"services/{commit[at : at + 6]}/module_{commit[at + 6 : at + 8]}.py" for at in (0, 10, 20)]
+    person = {"name": "Marten", "email": "marten@forge.example", "username": "marten"}
+    return {
+        "id": commit,
+        "message": f"Let {commit[4:12]} take {commit[12:22]} for granted\n\nAs {commit[22:30]} said in review.\n",
+        "url": f"{repository.removesuffix('.git')}/commit/{commit}",
+        "author": person,
+        "committer": person,
+        "verification": {"verified": True, "signature": hashlib.sha512(commit.encode()).hexdigest()},
+        "timestamp": "2026-01-31T12:00:00Z",
+        "added": files[:1],
+        "removed": [],
+        "modified": files[1:],
+    }
 
 
 def request_bytes(body: bytes, *, host: str = "127.0.0.1") -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_forge.inbox.keep import keep_all
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
 from solstice_forge.inbox.sqlite import SqliteInbox
+from zstandard import ZstdDecompressor
 
 
 def delivery(name: str, *, key: str | None = None, source: str = "forgejo", asks: bool = True) -> NewDelivery:
@@ -195,3 +197,19 @@ async def test_keeping_never_walks_through_what_was_kept(
     with closing(sqlite3.connect(tmp_path / "inbox.sqlite3")) as connection:
         plans = [str(row) for query in queries for row in connection.execute(f"EXPLAIN QUERY PLAN {query}")]
     assert [plan for plan in plans if "SCAN" in plan and "sqlite_sequence" not in plan] == []
+
+
+async def test_body_is_kept_whole_in_less_room(url: str, tmp_path: Path) -> None:
+    body = b'{"commits": [' + b", ".join(b'{"id": "%040x"}' % number for number in range(200)) + b"]}"
+    async with SqliteInbox.open(url) as inbox:
+        await asyncio.gather(
+            inbox.keep(replace(delivery("long"), body=body)),
+            inbox.keep(replace(delivery("nothing", asks=False), body=b"")),
+            inbox.keep(replace(delivery("short"), body=b"{}")),
+        )
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
+        stored = dict(connection.execute("SELECT delivery_id, body FROM deliveries").fetchall())
+    assert len(stored["long"]) < len(body) / 3
+    assert stored["nothing"] == b""
+    for name, expected in (("long", body), ("short", b"{}")):
+        assert ZstdDecompressor().decompress(stored[name]) == expected

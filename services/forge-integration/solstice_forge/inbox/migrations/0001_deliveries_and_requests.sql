@@ -9,7 +9,7 @@ CREATE TABLE deliveries (
     detail TEXT NOT NULL,
     request_id TEXT,
     headers TEXT NOT NULL,
-    body BLOB NOT NULL,
+    body BLOB NOT NULL,                -- Zstandard frame (RFC 8878); empty for what asks for nothing
     UNIQUE (source_name, delivery_id)
 );
 
