@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 import typer
+from typer.testing import CliRunner
+
 from solstice_cli.main import app as solstice
 from solstice_forge.cli import app as forge_integration
 from solstice_orchestrator.cli import app as orchestrator
-from typer.testing import CliRunner
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = tuple(

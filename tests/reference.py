@@ -16,18 +16,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
 import solstice_common.log_events
 import solstice_forge.log_events
 import solstice_forge.metrics
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
 from solstice_common.settings import BrokerSettings, ClientSettings, SolsticeSettings, state_directory
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
-
 from tests.floor_plan import PACKAGES, contracts_table, modules_table
 from tests.markdown import table
 

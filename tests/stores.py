@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
-
 from tests.builders import job, job_request
 
 WORKER = "worker-a"

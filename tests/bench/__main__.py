@@ -12,8 +12,8 @@ import typer
 import uvloop
 from rich.console import Console
 from rich.table import Table
-from solstice_common.logs import configure_logs
 
+from solstice_common.logs import configure_logs
 from tests.bench import consuming, idle, latency, line, publishing
 from tests.bench.idle import Idle
 from tests.bench.latency import Latency

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from solstice_common.broker import open_broker
 from solstice_common.topology import QueueType
-
 from tests.bench.pairs import Comparison, compare
 from tests.bench.processes import role
 from tests.bench.publishing import message, requests

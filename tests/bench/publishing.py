@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from solstice_common.broker import Broker, Message, open_broker
 from solstice_common.messages import JobRequestV1, Source, derive_request_id
 from solstice_common.topology import QueueType, Route
-
 from tests.bench import yardsticks
 from tests.bench.pairs import Comparison, compare
 from tests.bench.routes import route_named

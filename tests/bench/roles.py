@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 import uvloop
 from pydantic import SecretStr
+
 from solstice_common.broker import open_broker
 from solstice_common.logs import configure_logs
 from solstice_common.topology import QueueType
@@ -25,7 +26,6 @@ from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
-
 from tests.bench import load, yardsticks
 from tests.bench.routes import route_named
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.rows import MAX_ROWS
-
 from tests.servers.chromium import FLAGS, chromium
 from tests.servers.orchestrator_web import Stage, spec, stage
 

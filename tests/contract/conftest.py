@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+
 from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
-
 from tests.brokers import broker_url, pytest_generate_tests
 
 __all__ = ["broker_url", "pytest_generate_tests"]

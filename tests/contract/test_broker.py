@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+
 from solstice_common.broker import Broker, Consumer, Delivery, Message, PublishStatus
 from solstice_common.broker.protocol import NO_HEADERS, HeaderValue
 from solstice_common.delivery import Ack, Refuse, Retry, Verdict

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+
 from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
 from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
@@ -18,7 +19,6 @@ from solstice_orchestrator.store.protocol import (
     LogState,
     OutboxKind,
 )
-
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator, ValidationError
+
 from solstice_common.broker import Delivered
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.delivery import Refuse

@@ -10,10 +10,10 @@ from typing import Final
 
 import httpx2
 import orjson
+
 from solstice_common.messages import Source
 from solstice_forge.forges.samples import push_event_name
 from solstice_forge.forges.signing import sign
-
 from tests.webhooks.deliveries import deliveries
 
 REF: Final = "refs/heads/main"

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from solstice_common.broker import Message
 from solstice_common.messages import JobRequestV1, Source
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from solstice_orchestrator.jobs import RunState
-
 from tests.builders import job_request
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Sender, push, secrets

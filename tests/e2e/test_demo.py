@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from solstice_cli.demo_steps import WORKFLOW
 
+from solstice_cli.demo_steps import WORKFLOW
 from tests.servers.solstice_up import Repository, clean_environment, repository
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 import typer
+
 from solstice_cli.demo_steps import WORKFLOW
 from solstice_orchestrator.workflow import parse_workflow
-
 from tests.pages import PROGRAMS, ROOT, shell_lines, text_of
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from solstice_common.topology import STATUSES
 from solstice_forge.sources import FORGES
 from solstice_orchestrator.jobs import RunState
-
 from tests.e2e.line import JOBS, Line, becomes_true, open_line
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, NOT_SUPPORTED_YET, Recorded, recorded

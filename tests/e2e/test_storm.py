@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
 from solstice_orchestrator.supervisor import descendants, process_ids
-
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Answer, Letter, Sender, push, secrets, with_copies
 from tests.e2e.line import Line, becomes_true, open_line

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from solstice_common.messages import JobStatusV1
 
+from solstice_common.messages import JobStatusV1
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import Vhost
 from tests.servers.solstice_up import clean_environment, repository

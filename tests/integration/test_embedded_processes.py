@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+
 from solstice_common.broker import Broker, Message, open_broker
 from solstice_common.delivery import Ack
 from solstice_common.topology import STATUSES, QueueType

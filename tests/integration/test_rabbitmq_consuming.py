@@ -8,10 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
 from solstice_common.broker import Message
 from solstice_common.delivery import Ack, Refuse, Retry
 from solstice_common.topology import Exchange, Queue, QueueType, Topology
-
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import (

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from aiormq.connection import TCPTransportFactory
+from yarl import URL
+
 from solstice_common.broker import Broker, Published, PublishStatus, open_broker
 from solstice_common.delivery import Ack
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Topology
-from yarl import URL
-
 from tests.servers.ports import free_ports
 from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost

@@ -5,7 +5,6 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from solstice_common.broker import Published, PublishStatus
-
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import ROUTE, WAIT_SECONDS, becomes, connected, drain, numbers, order, ready_becomes

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
+
 from solstice_common.api_client import OrchestratorClient
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import ConfigurationError, StoreUnavailable
@@ -18,7 +19,6 @@ from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.web import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from solstice_orchestrator.web.server import serving
-
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 import solstice_common.log_events
 import solstice_forge.app
 import solstice_forge.log_events
@@ -22,7 +23,6 @@ from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.workflow import parse_workflow
-
 from tests.floor_plan import PACKAGES, modules
 from tests.pages import (
     PAGES,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import orjson
+
 from solstice_common.messages import Source
 from solstice_forge.forges.samples import SENDER, push_body, push_event_name
 from solstice_forge.forges.signing import sign

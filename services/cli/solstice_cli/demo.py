@@ -16,9 +16,6 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 from rich.markup import escape
-from solstice_common import commandline
-from solstice_common.api_client import Document, OrchestratorClient
-from solstice_common.following import follow_run
 
 from solstice_cli.demo_steps import (
     GRACE_SECONDS,
@@ -29,6 +26,9 @@ from solstice_cli.demo_steps import (
     solstice_up,
 )
 from solstice_cli.stops import StopFailed, Stops, Unexpected
+from solstice_common import commandline
+from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.following import follow_run
 
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 LOG_TAIL_LINES: Final = 15

@@ -15,15 +15,15 @@ from typing import Final
 
 import httpx2
 import orjson
+
+from solstice_cli.deliveries import Change, signed_delivery
+from solstice_cli.stops import Unexpected
+from solstice_cli.up import UpSettings
 from solstice_common.api_client import Document
 from solstice_common.broker import open_broker
 from solstice_common.delivery import Ack
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
-
-from solstice_cli.deliveries import Change, signed_delivery
-from solstice_cli.stops import Unexpected
-from solstice_cli.up import UpSettings
 
 WORKFLOW: Final = ".solstice/workflow.kdl"
 BRANCH: Final = "refs/heads/main"

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
 from solstice_common.api_client import Document
 from solstice_common.messages import parse_timestamp
 

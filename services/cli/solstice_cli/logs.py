@@ -7,13 +7,13 @@ from typing import Annotated, Final
 import orjson
 import typer
 from rich.console import Console
+
+from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import Exit, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.following import LineWriter, follow_job, follow_run
 from solstice_common.settings import ClientSettings
-
-from solstice_cli.identifiers import find
 
 PAGE: Final = 1000
 LABEL_COLOURS: Final = (36, 35, 33, 34, 32, 31)

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 from pydantic import Field
-from solstice_common import __version__, commandline
-from solstice_forge.enqueue import EnqueueSettings
-from solstice_forge.enqueue_command import enqueue_command
 
 from solstice_cli import display, logs, reading, schema, steering, topology, up, webhook
 from solstice_cli.local import local_broker_url
+from solstice_common import __version__, commandline
+from solstice_forge.enqueue import EnqueueSettings
+from solstice_forge.enqueue_command import enqueue_command
 
 RUN = "Run it"
 LOOK = "Look and steer"

@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from solstice_common.api_client import Document, OrchestratorClient
-from solstice_common.commandline import with_settings
-from solstice_common.settings import ClientSettings
 
 from solstice_cli import display
 from solstice_cli.identifiers import find
+from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.commandline import with_settings
+from solstice_common.settings import ClientSettings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API gave it.")]
 

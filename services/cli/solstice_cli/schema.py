@@ -5,11 +5,11 @@ from typing import Annotated
 
 import orjson
 import typer
+
+from solstice_cli import display
 from solstice_common.commandline import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_common.schemas import render_schemas
-
-from solstice_cli import display
 
 app = typer.Typer(
     help="The JSON schemas of the messages.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 import orjson
-from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Source
 
 from solstice_cli.local import secrets_file
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import Source
 
 FORGES: Final = (Source.FORGEJO, Source.GITEA, Source.GITHUB, Source.GITLAB)
 SECRET_BYTES: Final = 24

@@ -4,13 +4,13 @@ import asyncio
 from typing import Annotated
 
 import typer
-from solstice_common.api_client import Document, OrchestratorClient
-from solstice_common.commandline import with_settings
-from solstice_common.settings import ClientSettings
 
 from solstice_cli import display
 from solstice_cli.identifiers import find
 from solstice_cli.reading import AsJson
+from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.commandline import with_settings
+from solstice_common.settings import ClientSettings
 
 
 @with_settings(ClientSettings)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rich.console import Console
+
 from solstice_common.errors import SolsticeError
 
 WIDTH = 56

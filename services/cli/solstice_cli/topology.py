@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 from pydantic import Field
+
+from solstice_cli import display
+from solstice_cli.local import local_broker_url
 from solstice_common.broker import open_broker
 from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
-
-from solstice_cli import display
-from solstice_cli.local import local_broker_url
 
 app = typer.Typer(
     help="The exchanges and queues on the broker.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS

@@ -14,6 +14,9 @@ import typer
 from pydantic import Field, SecretStr
 from rich.console import Console
 from rich.markup import escape
+
+from solstice_cli.local import local_broker_url, secrets_file
+from solstice_cli.secrets import FORGES, kept_secrets
 from solstice_common.commandline import with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.logs import configure_logs
@@ -22,9 +25,6 @@ from solstice_common.process import run_until_signalled
 from solstice_common.settings import ClientSettings, state_directory
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
-
-from solstice_cli.local import local_broker_url, secrets_file
-from solstice_cli.secrets import FORGES, kept_secrets
 
 
 class UpSettings(ForgeSettings, OrchestratorSettings):

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import httpx2
 import orjson
 import typer
-from solstice_common.commandline import CONTEXT_SETTINGS, Exit
-from solstice_common.errors import ConfigurationError, ServiceUnavailable
-from solstice_common.messages import Source
 
 from solstice_cli import display
 from solstice_cli.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_cli.secrets import kept_secret
+from solstice_common.commandline import CONTEXT_SETTINGS, Exit
+from solstice_common.errors import ConfigurationError, ServiceUnavailable
+from solstice_common.messages import Source
 
 app = typer.Typer(
     help="Try webhooks without a forge.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS

@@ -9,8 +9,6 @@ from typing import Final
 
 import orjson
 import structlog
-from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.errors import StoreUnavailable
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
 from solstice_forge.inbox.protocol import Decision, Inbox, Kept
 from solstice_forge.keeping import new_delivery
 from solstice_forge.log_events import LogEvent

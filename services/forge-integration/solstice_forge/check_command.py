@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
 from solstice_common.commandline import Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import parse_timestamp
-
 from solstice_forge.checking import check, read_headers, source_named
 from solstice_forge.settings import SecretSettings
 from solstice_forge.sources import sources_of

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-
 from solstice_forge.events import Ignored
 from solstice_forge.plan import kind_of
 from solstice_forge.sources import FORGES, Source, how_to_configure

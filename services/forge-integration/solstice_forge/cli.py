@@ -3,10 +3,10 @@
 from typing import Final
 
 import typer
+
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
 from solstice_common.process import run_until_signalled
-
 from solstice_forge import service
 from solstice_forge.check_command import check_command
 from solstice_forge.enqueue import EnqueueSettings

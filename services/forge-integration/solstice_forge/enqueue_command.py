@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
+
 from solstice_common.api_client import FINAL_STATES, Document, OrchestratorClient
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.commandline import Exit, with_settings
 from solstice_common.errors import ServiceUnavailable
 from solstice_common.following import follow_run
 from solstice_common.messages import JobRequestV1, Priority
-
 from solstice_forge.enqueue import EnqueueSettings, Wish, advice, job_request, publish
 
 ADMISSION_POLL_SECONDS = 0.2

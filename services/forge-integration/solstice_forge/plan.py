@@ -7,9 +7,9 @@ from typing import Final
 
 import orjson
 from pydantic import ValidationError
+
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1, derive_request_id, format_timestamp
-
 from solstice_forge.events import ChangeRequest, Event, Malformed, Push
 from solstice_forge.sources import Source
 

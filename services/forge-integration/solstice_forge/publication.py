@@ -4,6 +4,7 @@ from types import MappingProxyType
 from typing import Final
 
 import orjson
+
 from solstice_common.broker.protocol import HeaderValue, Message
 from solstice_common.messages import Priority
 from solstice_common.topology import Route

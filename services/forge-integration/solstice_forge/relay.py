@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+
 from solstice_common.broker.protocol import Broker, Message, Published
 from solstice_common.forwarding import Forwarder, reason_of
 from solstice_common.topology import Route, Topology
-
 from solstice_forge.inbox.protocol import Inbox, Pending
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics

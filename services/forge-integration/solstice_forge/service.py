@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import structlog
 import uvicorn
+
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.topology import QueueType, jobs_route
-
 from solstice_forge.app import Parts, create_app
 from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.inbox.sqlite import SqliteInbox

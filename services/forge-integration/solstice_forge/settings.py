@@ -3,6 +3,7 @@
 from typing import Final, Literal
 
 from pydantic import Field, SecretStr, field_validator
+
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import BrokerSettings, SolsticeSettings, sqlite_path, state_directory
 

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Final
 
 from pydantic import SecretStr
+
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-
 from solstice_forge.forges import forgejo, gitea, github, gitlab, standard_webhooks
 from solstice_forge.forges.protocol import Forge
 from solstice_forge.settings import SecretSettings

@@ -4,10 +4,10 @@ import asyncio
 from typing import Final
 
 import typer
+
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
 from solstice_common.process import run_until_signalled
-
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
 

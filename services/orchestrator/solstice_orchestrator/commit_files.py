@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from solstice_common.messages import JobRequestV1
 
+from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import Reason

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from solstice_common.messages import JobRequestV1
-
 from solstice_orchestrator import fetching
 from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, directory_bytes
 from solstice_orchestrator.jobs import Reason

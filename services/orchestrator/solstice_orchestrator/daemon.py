@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+
 from solstice_common import __version__
 from solstice_common.broker import open_broker
 from solstice_common.broker.protocol import Broker
 from solstice_common.topology import full_topology, jobs_route
-
 from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.dispatch import Dispatch
 from solstice_orchestrator.execution import execute

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
-from solstice_common.errors import StoreUnavailable
 
+from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.capacity import Capacity, free
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent

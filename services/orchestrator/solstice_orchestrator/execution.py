@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from solstice_common.errors import StoreUnavailable
 
+from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.executors.protocol import Execution, Executor
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_buffer import LogBuffer, patiently

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import structlog
+
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
 from solstice_common.delivery import Ack, Refuse, Verdict
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.topology import Topology
-
 from solstice_orchestrator.admission import examine
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics

@@ -6,7 +6,6 @@ from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_common.messages import JobRequestV1, Priority, Source
-
 from solstice_orchestrator.jobs import JobSpec, Reason, StepSpec
 from solstice_orchestrator.workflow import parse_workflow
 

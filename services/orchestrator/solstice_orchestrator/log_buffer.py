@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from solstice_common.errors import StoreUnavailable
-
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore, LogChunk
 
 FLUSH_SECONDS: Final = 0.25

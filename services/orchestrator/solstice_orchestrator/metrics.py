@@ -6,8 +6,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0
-from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 
+from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 from solstice_orchestrator.jobs import JobState, Outcome
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_1_0_0

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+
 from solstice_common.broker.protocol import Broker, HeaderValue, Message, Published
 from solstice_common.forwarding import Forwarder
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.topology import STATUSES, Route, Topology
-
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxRow

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
-
 from solstice_orchestrator.commit_files import CommitFiles
 from solstice_orchestrator.git import CheckoutFailed, GitPolicy
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths

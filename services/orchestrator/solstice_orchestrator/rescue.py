@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
-from solstice_common.errors import StoreUnavailable
 
+from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
+
 from solstice_common.messages import REPO_URL_SCHEMES
 from solstice_common.settings import BrokerSettings, state_directory
-
 from solstice_orchestrator.capacity import parse_slots
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link

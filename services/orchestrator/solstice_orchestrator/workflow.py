@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
-
 from solstice_orchestrator.jobs import JobSpec, StepSpec
 from solstice_orchestrator.kdl import Node, Position, read
 from solstice_orchestrator.workflow_shape import (

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from solstice_common.errors import ConfigurationError
 
+from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.supervisor import process_ids, signal_all

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 
 import pytest
+
 from solstice_common.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
 from solstice_common.following import LineWriter, follow_job, follow_run
-
 from tests.servers.ports import free_ports
 
 JOB = "0193cccc-0000-7000-8000-000000000003"

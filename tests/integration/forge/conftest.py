@@ -5,9 +5,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
-
 from tests.integration.forge.pushes import SECRET
 
 Running = Callable[[ForgeSettings], AbstractAsyncContextManager[httpx2.AsyncClient]]

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+
 from solstice_common.broker import open_broker
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
-
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import number_of, push, received, signed
 from tests.webhooks.deliveries import deliveries

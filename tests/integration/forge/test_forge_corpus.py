@@ -1,10 +1,10 @@
 """Recorded deliveries of real forges through the service: HTTP in, requests on the broker out."""
 
 import pytest
+
 from solstice_common.broker import open_broker
 from solstice_forge.sources import FORGES
 from solstice_forge.triage import Understood, triage
-
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from solstice_common.broker import open_broker
 
+from solstice_common.broker import open_broker
 from tests.integration.forge.conftest import MakeSettings
 from tests.integration.forge.pushes import SECRET, number_of, push, received
 

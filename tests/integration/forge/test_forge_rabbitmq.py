@@ -4,9 +4,9 @@ import asyncio
 
 import httpx2
 import pytest
+
 from solstice_common.broker import open_broker
 from solstice_forge.settings import ForgeSettings
-
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import number_of, push, received
 from tests.servers.proxy import fault_proxy

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from zstandard import ZstdDecompressor
+
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_forge.inbox.keep import keep_all
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
 from solstice_forge.inbox.sqlite import SqliteInbox
-from zstandard import ZstdDecompressor
 
 
 def delivery(name: str, *, key: str | None = None, source: str = "forgejo", asks: bool = True) -> NewDelivery:

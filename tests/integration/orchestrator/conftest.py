@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+
 from solstice_common.broker import Broker, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import Route, full_topology, jobs_route
-
 from tests.brokers import broker_url, pytest_generate_tests
 
 __all__ = ["broker_url", "pytest_generate_tests"]

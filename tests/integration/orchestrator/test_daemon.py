@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
+
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
-
 from tests.servers.orchestrator import START, Place
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
 from solstice_common.broker import Broker, Delivery, Message
 from solstice_common.delivery import Ack
 from solstice_common.errors import StoreUnavailable
@@ -21,7 +22,6 @@ from solstice_orchestrator.outbox import Outbox
 from solstice_orchestrator.store.protocol import Admission
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.transaction import Rules
-
 from tests.builders import job_request
 from tests.stores import FAILED, WORLD_WRONG, Clock, claimed, planned, running
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
+
 from solstice_common.broker import Message, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import JobView
-
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.orchestrator import Place, orchestrator

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator import planning
@@ -22,7 +23,6 @@ from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask, RunView
 from solstice_orchestrator.workspaces import open_workspaces
-
 from tests.builders import job_request
 from tests.repositories import Repository
 

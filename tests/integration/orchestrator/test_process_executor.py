@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.executors import process
 from solstice_orchestrator.executors.process import ProcessExecutor
@@ -22,7 +23,6 @@ from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.supervisor import descendants, process_ids
 from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
-
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store import open_store
-
 from tests.builders import job
 from tests.stores import planned, told
 

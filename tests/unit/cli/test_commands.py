@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
+
 from solstice_cli import main
 from solstice_cli.main import app
 from solstice_common.schemas import render_schemas
-from typer.testing import CliRunner
 
 
 def commands(group: typer.Typer = app, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

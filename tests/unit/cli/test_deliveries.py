@@ -1,6 +1,7 @@
 """What `solstice webhook send` makes is what the forge modules believe and understand."""
 
 import pytest
+
 from solstice_cli.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_common.messages import Source
 from solstice_forge.events import ChangeRequest, Push

@@ -2,6 +2,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from solstice_cli import display
 from solstice_common.api_client import FINAL_STATES, Document
 from solstice_orchestrator.jobs import FINAL, JobState, RunState

@@ -2,6 +2,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
+
 from solstice_cli.identifiers import find
 from solstice_common.api_client import OrchestratorClient
 from solstice_common.errors import ConfigurationError, ServiceRefused

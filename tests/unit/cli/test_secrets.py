@@ -2,6 +2,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from solstice_cli.local import secrets_file
 from solstice_cli.secrets import FORGES, kept_secret, kept_secrets
 from solstice_common.errors import ConfigurationError

@@ -3,6 +3,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_common.backoff import backoff_seconds
 
 

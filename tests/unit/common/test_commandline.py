@@ -5,6 +5,7 @@ import pytest
 import structlog
 import typer
 from pydantic import Field, SecretStr
+
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, run, with_settings
 from solstice_common.errors import (
     BrokerUnavailable,

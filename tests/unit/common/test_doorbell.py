@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Never
 
 import pytest
+
 from solstice_common.doorbell import Doorbell
 
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from solstice_common.broker import Message, PublishStatus, open_broker
 from solstice_common.broker.embedded import broker as embedded
 from solstice_common.broker.embedded.broker import EmbeddedBroker

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
 from solstice_common.broker import Message
 from solstice_common.broker.embedded import rows as embedded_rows
 from solstice_common.broker.embedded.rows import DeadLetter, Settlement

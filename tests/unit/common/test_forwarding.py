@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable
 from solstice_common.forwarding import Forwarder, reason_of

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+
 from solstice_common.gathering import Gathering
 
 

@@ -1,6 +1,7 @@
 from datetime import UTC, datetime
 
 import pytest
+
 from solstice_common.broker import Delivered
 from solstice_common.broker.headers import DETAIL_CHARACTERS, refusal_headers, without_broker_headers
 from solstice_common.delivery import Refuse

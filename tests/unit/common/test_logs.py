@@ -3,6 +3,7 @@ import logging
 
 import pytest
 import structlog
+
 from solstice_common.logs import configure_logs
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import (
     MAX_INTEGER,

@@ -3,6 +3,7 @@ import os
 import signal
 
 import pytest
+
 from solstice_common.errors import ConfigurationError
 from solstice_common.process import run_until_signalled
 

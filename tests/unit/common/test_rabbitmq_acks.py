@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands as spec
+
 from solstice_common.broker.rabbitmq.acks import AckLedger, Settlement, encode
 
 ACK, REQUEUE, DROP = Settlement

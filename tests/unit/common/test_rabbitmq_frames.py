@@ -13,6 +13,7 @@ from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
+
 from solstice_common.broker.rabbitmq.frames import Cutter, FrameStream, Received, UnreadHeader
 
 PROPERTIES = spec.Basic.Properties(

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from pamqp import commands as spec
 from pamqp.header import ContentHeader
+
 from solstice_common.broker.protocol import PublishStatus
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.publisher import Envelope, Unconfirmed, _Call, _Pending

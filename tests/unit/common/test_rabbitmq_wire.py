@@ -13,9 +13,10 @@ from aiormq.connection import Connection, TransportFactory
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
+from yarl import URL
+
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, _Incoming, _RememberingTransport, link_errors
-from yarl import URL
 
 
 class TestAiormq:

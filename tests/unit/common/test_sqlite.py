@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
 from solstice_common.migrations import statements
 from solstice_common.settings import sqlite_path

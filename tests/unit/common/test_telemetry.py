@@ -2,6 +2,7 @@ import random
 import re
 
 import pytest
+
 from solstice_common.telemetry import child_of, new_traceparent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"

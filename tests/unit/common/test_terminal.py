@@ -3,6 +3,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_common.terminal import MAX_HELD, HarmlessText
 
 

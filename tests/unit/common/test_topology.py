@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import (
     STATUSES,

@@ -1,4 +1,5 @@
 import pytest
+
 from solstice_forge.settings import ForgeSettings
 
 

@@ -2,11 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from solstice_common.errors import ConfigurationError
 from solstice_forge.checking import read_headers
 from solstice_forge.cli import app
-from typer.testing import CliRunner
-
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["gitea/push-branch"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.checking import check
@@ -13,7 +14,6 @@ from solstice_forge.events import Ignored, Malformed
 from solstice_forge.forges.signing import sign
 from solstice_forge.sources import FORGES, Source
 from solstice_forge.triage import Refused, Understood, triage
-
 from tests.webhooks.deliveries import Delivery, deliveries
 
 NAMES = sorted(deliveries())

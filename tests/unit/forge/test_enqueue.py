@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import JobRequestV1, Source

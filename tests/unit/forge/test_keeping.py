@@ -2,7 +2,6 @@ import json
 
 from solstice_forge.keeping import new_delivery, without_secret
 from solstice_forge.triage import Understood, triage
-
 from tests.webhooks.deliveries import deliveries
 
 

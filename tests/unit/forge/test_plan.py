@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.events import ChangeRequest, Event, Malformed, Push

@@ -1,4 +1,5 @@
 import pytest
+
 from solstice_common.messages import JobRequestV1
 from solstice_common.topology import Route
 from solstice_forge.publication import publication

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import orjson
 import pytest
+
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable, TopologyMismatch
 from solstice_common.forwarding import GROUP

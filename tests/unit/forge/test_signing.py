@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from solstice_common.messages import Source as Origin
 from solstice_forge.events import Push
 from solstice_forge.forges.samples import push_body, push_event_name

@@ -1,6 +1,7 @@
 import base64
 
 import pytest
+
 from solstice_common.commandline import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin

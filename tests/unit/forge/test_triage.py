@@ -1,6 +1,6 @@
 import pytest
-from solstice_forge.triage import Refused, Understood, triage
 
+from solstice_forge.triage import Refused, Understood, triage
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["github/push-branch"]

@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+
 from solstice_common.messages import Source as Origin
 from solstice_forge.forges import gitlab, standard_webhooks
 from solstice_forge.forges.protocol import Forged, Genuine, Unsupported

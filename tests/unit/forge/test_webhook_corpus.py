@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from solstice_common.messages import Source as Origin
 from solstice_forge.events import ChangeRequest, Ignored, IgnoreReason, Push
 from solstice_forge.forges import bodies, standard_webhooks
 from solstice_forge.forges.protocol import Forged, Genuine
 from solstice_forge.sources import FORGES, Source
 from solstice_forge.triage import Refused, Understood, triage
-
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, NOT_SUPPORTED_YET, recorded, vectors
 
 UNIMPLEMENTED_SCHEMES = frozenset({"hub-sha1"})

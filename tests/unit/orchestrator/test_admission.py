@@ -2,10 +2,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_common.delivery import Refuse
 from solstice_common.messages import MAX_MESSAGE_BYTES, JobRequestV1
 from solstice_orchestrator.admission import examine
-
 from tests.builders import job_request
 
 GOOD = orjson.loads(job_request().encode())

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_orchestrator.capacity import capacity, free, parse_slots
 
 LABELS = ("linux", "illumos")

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.capacity import capacity
 from solstice_orchestrator.dispatch import Dispatch
@@ -16,7 +17,6 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.transaction import Rules
-
 from tests.builders import job
 from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, Clock, planned, state_of
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator import log_buffer
 from solstice_orchestrator.execution import execute
@@ -13,7 +14,6 @@ from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LogChunk
-
 from tests.builders import job, job_request
 
 KEY = AttemptKey(job_id="0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e", number=2)

@@ -1,6 +1,7 @@
 """Which files count, whose code runs, and what a request adds to a workflow."""
 
 import pytest
+
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_orchestrator.job_plan import (
     RUN_SCRIPT,
@@ -13,7 +14,6 @@ from solstice_orchestrator.job_plan import (
     wanted_paths,
 )
 from solstice_orchestrator.jobs import JobSpec, Reason
-
 from tests.builders import job_request
 
 RULES = PlanningRules(default_runs_on="linux")

@@ -3,6 +3,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_orchestrator.jobs import (
     FINAL,
     INFRASTRUCTURE,

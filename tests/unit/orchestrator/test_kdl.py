@@ -9,6 +9,7 @@ import ckdl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.kdl import Node, Value, read, scan
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics

@@ -2,6 +2,7 @@ from collections.abc import Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.needs import Node, unblock
 

@@ -3,6 +3,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Reason
 from solstice_orchestrator.retries import RETRY_CAP_SECONDS, backoff_ceiling, next_retry
 

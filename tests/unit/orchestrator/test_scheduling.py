@@ -2,6 +2,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling import Candidate, assign, rank
 

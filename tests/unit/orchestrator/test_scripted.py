@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+
 from solstice_orchestrator.executors.scripted import ScriptedCrash, ScriptedExecutor
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason
-
 from tests.builders import execution, job
 
 

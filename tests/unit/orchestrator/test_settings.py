@@ -1,4 +1,5 @@
 import pytest
+
 from solstice_common.commandline import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.settings import OrchestratorSettings

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store.protocol import LogChunk
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.transaction import Rules
-
 from tests.builders import job, job_request
 from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, claimed, running
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
 from solstice_orchestrator.jobs import (
     MAX_ATTEMPTS,
@@ -33,7 +34,6 @@ from solstice_orchestrator.store.protocol import (
     OutboxKind,
     PlanningTask,
 )
-
 from tests.builders import job, job_request
 from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock
 

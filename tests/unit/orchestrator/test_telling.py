@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.messages import JobStatusV1
 from solstice_common.topology import STATUSES, Route
@@ -17,7 +18,6 @@ from solstice_orchestrator.statuses import (
     subject,
 )
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxRow
-
 from tests.builders import job_request
 
 JOBS = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")

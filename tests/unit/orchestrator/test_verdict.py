@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from solstice_orchestrator.executors.verdict import VANISHED, Verdict, read_verdict, to_outcome
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
-
 from tests.builders import job
 
 SPEC = job("make", StepSpec(name="slow", run="sleep 9", timeout_seconds=2.5), timeout_seconds=60.0)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.protocol import JobView, RunView

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.jobs import JobSpec
 from solstice_orchestrator.workflow import MAX_FILE_BYTES, parse_workflow

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.executors.surroundings import environment
 from solstice_orchestrator.jobs import JobSpec
 from solstice_orchestrator.workflow import parse_workflow
 from solstice_orchestrator.workspaces import Workspace
-
 from tests.builders import execution, job, job_request
 
 ROOT = Path(__file__).parents[3]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import Source
-
 from solstice_forge.events import Event, Ignored, Malformed
 from solstice_forge.forges import gitea_family
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported

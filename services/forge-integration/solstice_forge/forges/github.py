@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import Source
-
 from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.payloads import (

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import Source
-
 from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges import standard_webhooks
 from solstice_forge.forges.bodies import payload_of

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from solstice_common.messages import Source
-
 from solstice_forge.events import Event, Ignored, Malformed
 
 Headers = Mapping[str, str]

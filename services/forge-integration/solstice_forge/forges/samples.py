@@ -3,6 +3,7 @@
 from typing import Final
 
 import orjson
+
 from solstice_common.messages import Source
 
 SENDER: Final = "solstice"

@@ -3,7 +3,6 @@
 from typing import Final
 
 from solstice_common.messages import Source
-
 from solstice_forge.forges import standard_webhooks
 from solstice_forge.forges.signatures import hex_digest
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import orjson
-from solstice_common.sqlite import insert_many
 from zstandard import ZstdCompressor
 
+from solstice_common.sqlite import insert_many
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
 
 DUPLICATE_DELIVERY: Final = "duplicate_delivery"

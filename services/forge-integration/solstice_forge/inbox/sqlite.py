@@ -14,7 +14,6 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.gathering import Gathering
 from solstice_common.settings import sqlite_path
 from solstice_common.sqlite import Database, migrations_of
-
 from solstice_forge.inbox.keep import keep_all
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery, Pending
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from solstice_common.messages import JobRequestV1
-
 from solstice_orchestrator.jobs import JobSpec, Outcome
 
 LogWriter = Callable[[bytes], Awaitable[None]]

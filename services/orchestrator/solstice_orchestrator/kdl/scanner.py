@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
-
 from solstice_orchestrator.kdl.nodes import Node, Position, Property, Scalar, Value
 from solstice_orchestrator.kdl.strings import NEWLINE, SPACE, Misread, read_string
 from solstice_orchestrator.kdl.words import read_word

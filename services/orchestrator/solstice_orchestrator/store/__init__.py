@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from solstice_common.settings import sqlite_path
-
 from solstice_orchestrator.store.protocol import JobStore
 
 __all__ = ["JobStore", "open_store"]

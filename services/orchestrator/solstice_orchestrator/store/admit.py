@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.sqlite import insert_many
-
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, subject
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, OutboxKind

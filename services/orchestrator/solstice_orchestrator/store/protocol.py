@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from solstice_common.messages import JobRequestV1, Priority
-
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, RunState
 
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
-from solstice_common.messages import JobRequestV1, Priority, format_timestamp
 
+from solstice_common.messages import JobRequestV1, Priority, format_timestamp
 from solstice_orchestrator.jobs import JobSpec, JobState, Reason, RunState, StepSpec
 from solstice_orchestrator.scheduling import PRIORITY_ORDER
 from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView

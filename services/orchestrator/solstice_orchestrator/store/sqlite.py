@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 from solstice_common.doorbell import Doorbell
 from solstice_common.messages import JobRequestV1
 from solstice_common.sqlite import Database, migrations_of
-
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.store import admit, claims, finish, leases, outbox, plans, reading, steer
 from solstice_orchestrator.store.protocol import (

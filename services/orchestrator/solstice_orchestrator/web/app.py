@@ -6,8 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
-from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.errors import StoreUnavailable
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -16,6 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.errors import StoreUnavailable
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.metrics import CONTENT_TYPE, Metrics
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api import answer

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from solstice_common.errors import ConfigurationError
 from starlette.types import ASGIApp
 
+from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.web.sse import Streams
 
 GRACE_SECONDS = 3

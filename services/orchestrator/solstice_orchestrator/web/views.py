@@ -7,7 +7,6 @@ from enum import Enum
 from typing import Any
 
 from solstice_common.messages import format_timestamp
-
 from solstice_orchestrator.store.protocol import AttemptView, JobView, LogChunk, RunView
 
 Document = dict[str, Any]
