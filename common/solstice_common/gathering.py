@@ -21,17 +21,19 @@ class Gathering(Generic[A, R]):
         self._turn: _Turn[A, R] | None = None
 
     async def __call__(self, item: A) -> R:
-        turn = self._turn
-        if turn is None:
-            loop = asyncio.get_running_loop()
-            turn = self._turn = _Turn(answers=loop.create_future())
-            loop.call_soon(self._end_of, turn)
-        place = len(turn.items)
-        turn.items.append(item)
-        return (await asyncio.shield(turn.answers))[place]
+        loop = asyncio.get_running_loop()
+        if self._turn is None:
+            self._turn = _Turn()
+            loop.call_soon(self._end_turn)
+        answer: asyncio.Future[R] = loop.create_future()
+        self._turn.items.append(item)
+        self._turn.callers.append(answer)
+        return await answer
 
-    def _end_of(self, turn: "_Turn[A, R]") -> None:
-        self._turn = None
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
         try:
             handled = self._handle(turn.items)
         except Exception as error:  # noqa: BLE001  the callers get it
@@ -42,17 +44,20 @@ class Gathering(Generic[A, R]):
 
 @dataclass(slots=True, eq=False)
 class _Turn(Generic[A, R]):
-    answers: "asyncio.Future[Sequence[R]]"
     items: list[A] = field(default_factory=list)
+    callers: "list[asyncio.Future[R]]" = field(default_factory=list)
 
     def end(self, handled: "asyncio.Future[Sequence[R]]") -> None:
         if handled.cancelled():
-            self.answers.cancel()
+            self.fail(RuntimeError("the work of this turn was cancelled"))
         elif (error := handled.exception()) is not None:
             self.fail(error)
         else:
-            self.answers.set_result(handled.result())
+            for caller, answer in zip(self.callers, handled.result(), strict=True):
+                if not caller.done():
+                    caller.set_result(answer)
 
     def fail(self, error: BaseException) -> None:
-        self.answers.set_exception(error)
-        self.answers.exception()  # seen, even when every caller has gone
+        for caller in self.callers:
+            if not caller.done():
+                caller.set_exception(error)
