@@ -10,7 +10,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.executors import Executor, make_executor
-from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.jobs import JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.workspaces import open_workspaces
 from tests.builders import execution, job, job_request

@@ -21,7 +21,7 @@ from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.dispatch import Dispatch
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
-from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.job_plan import PlanningRules
 from solstice_orchestrator.log_events import LogEvent

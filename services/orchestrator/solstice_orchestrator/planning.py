@@ -11,8 +11,8 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.commit_files import CommitFiles
-from solstice_orchestrator.git import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_buffer import patiently

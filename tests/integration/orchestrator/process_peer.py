@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from solstice_orchestrator.executors import make_executor
-from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.checkout import check_out
-from solstice_orchestrator.commit_group import Apart, Want, fetch_apart
-from solstice_orchestrator.git import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.supervisor import descendants
 from tests.builders import job_request

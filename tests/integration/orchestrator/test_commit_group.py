@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
-from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, GitResult
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
+from solstice_orchestrator.git.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
 from solstice_orchestrator.jobs import Reason
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
@@ -173,7 +173,7 @@ async def test_files_that_are_none_are_refused_for_their_commits_alone(
 async def test_a_directory_of_very_many_files_is_refused_for_its_commit_alone(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[str]
 ) -> None:
-    monkeypatch.setattr("solstice_orchestrator.tree_entries.MAX_LISTING_BYTES", 2_000)
+    monkeypatch.setattr("solstice_orchestrator.git.tree_entries.MAX_LISTING_BYTES", 2_000)
     crowded = repository.commit({f"{PATH}/{number}": "x" for number in range(50)})
     (repository.path / ".solstice").rename(tmp_path / "away")
     good = repository.commit({PATH: "x"})

@@ -16,7 +16,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator import planning
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
-from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.job_plan import PlanningRules, plan_jobs
 from solstice_orchestrator.jobs import JobSpec, JobState, RunState
 from solstice_orchestrator.planning import run_planning

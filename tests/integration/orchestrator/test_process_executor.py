@@ -18,7 +18,7 @@ import pytest
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.executors import process
 from solstice_orchestrator.executors.process import ProcessExecutor
-from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.supervisor import descendants, process_ids

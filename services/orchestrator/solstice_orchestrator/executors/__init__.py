@@ -5,7 +5,7 @@ from typing import Literal
 from solstice_orchestrator.executors.process import DEFAULT_PATH, ProcessExecutor
 from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
-from solstice_orchestrator.git import GitPolicy
+from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.workspaces import Workspaces
 
 __all__ = ["Execution", "Executor", "LogWriter", "make_executor"]

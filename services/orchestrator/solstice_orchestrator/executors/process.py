@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from solstice_orchestrator.checkout import check_out
 from solstice_orchestrator.executors.keeper import Keeper, open_supervisor
 from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.surroundings import environment
 from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, to_outcome
-from solstice_orchestrator.git import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.workspaces import Workspace, Workspaces
 

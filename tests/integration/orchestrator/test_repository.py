@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solstice_orchestrator.new_repository import object_format, quoted, write_repository
+from solstice_orchestrator.git.repository import object_format, quoted, write_repository
 from tests.repositories import GIT_ENVIRONMENT
 
 URL = 'https://forge.example/otters/a;b#c"d\\e.git'

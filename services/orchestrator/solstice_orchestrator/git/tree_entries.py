@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from solstice_orchestrator.git import CheckoutFailed, Git, GitResult, last_words
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, last_words
 from solstice_orchestrator.jobs import Reason
 
 MAX_FILE_BYTES: Final = 1024 * 1024

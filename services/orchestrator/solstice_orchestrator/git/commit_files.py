@@ -12,11 +12,11 @@ from typing import Final
 import structlog
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
-from solstice_orchestrator.git import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
+from solstice_orchestrator.git.repository import object_format
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.new_repository import object_format
 
 LOG = structlog.get_logger(__name__)
 

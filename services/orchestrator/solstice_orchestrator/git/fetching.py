@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, GitResult, last_words
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult, last_words
+from solstice_orchestrator.git.repository import object_format, write_repository
 from solstice_orchestrator.jobs import Reason
-from solstice_orchestrator.new_repository import object_format, write_repository
 
 REF_DEPTH: Final = 100
 

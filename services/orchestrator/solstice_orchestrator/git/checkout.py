@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, temporary
-from solstice_orchestrator.git import CheckoutFailed, GitPolicy, last_words
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, last_words
+from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, temporary
 from solstice_orchestrator.jobs import Reason
 
 

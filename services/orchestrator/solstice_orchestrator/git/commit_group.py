@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator import fetching
-from solstice_orchestrator.git import CheckoutFailed, Git, GitPolicy, directory_bytes
+from solstice_orchestrator.git import fetching
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, directory_bytes
+from solstice_orchestrator.git.tree_entries import (
+    Entries,
+    TreeEntry,
+    entries_of,
+    entries_of_roots,
+    read_blobs,
+)
 from solstice_orchestrator.jobs import Reason
-from solstice_orchestrator.tree_entries import Entries, TreeEntry, entries_of, entries_of_roots, read_blobs
 
 MAX_ROUNDS: Final = 4
 """How often a group is tried without the commits that the server does not know: it names one at a time."""
