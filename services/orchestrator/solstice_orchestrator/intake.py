@@ -109,14 +109,7 @@ class Intake:
             else:
                 self._resume()
                 return admissions
-            await asyncio.sleep(
-                backoff_seconds(
-                    failures,
-                    rng=self._rng,
-                    base_seconds=FIRST_RETRY_SECONDS,
-                    cap_seconds=LAST_RETRY_SECONDS,
-                )
-            )
+            await asyncio.sleep(self._retry_seconds(failures))
             failures += 1
 
     def _count(self, requests: Sequence[Request], admissions: Sequence[Admission]) -> None:
@@ -142,12 +135,22 @@ class Intake:
             self._held_since = None
 
     async def _declare(self, topology: Topology) -> None:
+        failures, said = 0, ""
         while True:
             try:
                 await self._broker.ready(CONNECT_SECONDS)
                 await self._broker.declare(topology)
             except BrokerUnavailable as error:
-                log.debug(LogEvent.BROKER_AWAITED, detail=str(error))
-                await asyncio.sleep(self._rng.uniform(0.0, FIRST_RETRY_SECONDS))
+                if str(error) != said:
+                    # Once for each thing that is wrong: a missing permission is for a person to mend.
+                    said = str(error)
+                    log.warning(LogEvent.BROKER_AWAITED, detail=said)
+                await asyncio.sleep(self._retry_seconds(failures))
+                failures += 1
             else:
                 return
+
+    def _retry_seconds(self, failures: int) -> float:
+        return backoff_seconds(
+            failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=LAST_RETRY_SECONDS
+        )

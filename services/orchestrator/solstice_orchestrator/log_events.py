@@ -20,7 +20,7 @@ class LogEvent(StrEnum):
     REQUEST_BROKE = "request.broke"
     """A mistake of ours, to the dead letters: request_id, with the traceback."""
     BROKER_AWAITED = "broker.awaited"
-    """Nothing can be taken before there is a connection: detail."""
+    """Nothing can be taken before there is a connection that may declare the queues: detail."""
     INTAKE_HELD = "intake.held"
     """The store cannot keep requests; they stay with the broker: detail, count."""
     INTAKE_RESUMED = "intake.resumed"

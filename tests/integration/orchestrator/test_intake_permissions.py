@@ -1,0 +1,66 @@
+"""A broker that lets us in and refuses the rest: a person has to mend that, so a person is told."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import CapturingLogger
+from yarl import URL
+
+from solstice_common.broker import open_broker
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import full_topology, jobs_route
+from solstice_orchestrator.intake import Intake
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store import open_store
+from tests.servers.rabbitmq import RabbitMQServer, Vhost
+
+WAIT_SECONDS = 60
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    while not await true():  # noqa: ASYNC110  a broker rings no bell
+        await asyncio.sleep(0.05)
+
+
+async def test_a_missing_permission_is_told_once_and_outlived(
+    rabbitmq: RabbitMQServer, rabbitmq_vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = CapturingLogger()
+    monkeypatch.setattr("solstice_orchestrator.intake.log", log)
+    settings = BrokerSettings(amqp_url=rabbitmq_vhost.url)
+    user, topology = f"reader-{uuid.uuid4().hex[:8]}", full_topology(settings)
+    permissions = f"permissions/{rabbitmq_vhost.name}/{user}"
+    rabbitmq.api("PUT", f"users/{user}", {"password": "reads-only", "tags": ""})
+    rabbitmq.api("PUT", permissions, {"configure": "^$", "write": ".*", "read": ".*"})
+    address = URL(rabbitmq_vhost.url).with_user(user).with_password("reads-only")
+    try:
+        async with (
+            open_store(f"sqlite:///{tmp_path}/store.db") as store,
+            open_broker(str(address), name="test") as broker,
+            asyncio.timeout(WAIT_SECONDS),
+        ):
+
+            async def told() -> bool:
+                return any("ACCESS_REFUSED" in call.kwargs.get("detail", "") for call in log.calls)
+
+            async def consuming() -> bool:
+                depth = await broker.depth(settings.amqp_queue)
+                return depth is not None and depth.consumers == 1
+
+            intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
+            work = asyncio.create_task(
+                intake.run(jobs_route(settings).queue, topology, prefetch=1), name="intake"
+            )
+            await until(told)
+            rabbitmq.api("PUT", permissions, {"configure": ".*", "write": ".*", "read": ".*"})
+            await until(consuming)
+            work.cancel()
+            await asyncio.wait([work])
+    finally:
+        rabbitmq.api("DELETE", f"users/{user}")
+    refusals = [call for call in log.calls if "ACCESS_REFUSED" in call.kwargs.get("detail", "")]
+    assert [(call.method_name, call.args) for call in refusals] == [("warning", ("broker.awaited",))]
