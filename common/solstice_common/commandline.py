@@ -58,7 +58,7 @@ def with_settings(model: type[S]) -> Callable[[Callable[..., None]], Callable[..
             command(load_settings(model, **{n: v for n, v in chosen.items() if v is not None}), **given)
 
         flags = [_parameter(name, field) for name, field in flagged.items()]
-        call.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+        call.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]  # what Typer reads
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *flags]}
         call.__name__, call.__doc__ = command.__name__, command.__doc__
         return call

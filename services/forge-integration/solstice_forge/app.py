@@ -18,10 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
+from solstice_common.metrics import CONTENT_TYPE
 from solstice_forge.inbox.protocol import Decision, Inbox, Kept
 from solstice_forge.keeping import new_delivery
 from solstice_forge.log_events import LogEvent
-from solstice_forge.metrics import CONTENT_TYPE, Metrics
+from solstice_forge.metrics import Metrics
 from solstice_forge.settings import MAX_BODY_BYTES
 from solstice_forge.sources import Source, how_to_configure
 from solstice_forge.triage import Refused, Understood, triage

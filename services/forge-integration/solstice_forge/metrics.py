@@ -1,25 +1,13 @@
 """What forge-integration counts: every metric is declared here once, and each fact has one method that records it."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_common.metrics import Declared, declared_in
 
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_1_0_0
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """One metric as the documentation lists it."""
-
-    name: str
-    type: str
-    labels: tuple[str, ...]
-    help: str
 
 
 class Metrics:
@@ -84,13 +72,4 @@ class Metrics:
 
     def declared(self) -> tuple[Declared, ...]:
         """Our own metrics (not those of the process collector), for the documentation and its test."""
-        return tuple(
-            Declared(
-                metric._name + ("_total" if metric._type == "counter" else ""),  # noqa: SLF001  the library has no public way
-                metric._type,  # noqa: SLF001
-                tuple(metric._labelnames),  # noqa: SLF001
-                metric._documentation,  # noqa: SLF001
-            )
-            for metric in vars(self).values()
-            if isinstance(metric, Counter | Gauge | Histogram)
-        )
+        return declared_in(vars(self).values())
