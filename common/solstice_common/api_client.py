@@ -7,15 +7,16 @@ Raises ServiceUnavailable when nobody answers, ServiceRefused when the answer is
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import orjson
 
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
+from solstice_common.settings import ClientSettings
 
 Document = dict[str, Any]
 
@@ -47,14 +48,24 @@ class OrchestratorClient:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, patience_seconds: float = 60.0) -> AsyncIterator["OrchestratorClient"]:
+    async def open(
+        cls, url: str, *, token: str = "", patience_seconds: float = 60.0
+    ) -> AsyncIterator["OrchestratorClient"]:
         """A client of the orchestrator at `url`; an event stream that breaks is resumed for `patience_seconds`."""
         # A proxy of the environment is for the world outside, never for this machine.
         is_local = urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
-            base_url=url, timeout=httpx2.Timeout(30.0, connect=5.0), trust_env=not is_local
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx2.Timeout(30.0, connect=5.0),
+            trust_env=not is_local,
         ) as http:
             yield cls(url, http, patience_seconds)
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> AbstractAsyncContextManager["OrchestratorClient"]:
+        """A client of the orchestrator that the settings name."""
+        return cls.open(settings.solstice_url, token=settings.solstice_token.get_secret_value())
 
     async def runs(
         self,
@@ -94,6 +105,14 @@ class OrchestratorClient:
         """The job with its `attempts`."""
         return await self._get(f"/api/v1/jobs/{job_id}")
 
+    async def why_job(self, job_id: str) -> Document:
+        """Why the job waits: `{"job_id", "run_id", "name", "state", "why": {...} | null}`."""
+        return await self._get(f"/api/v1/jobs/{job_id}/why")
+
+    async def why_run(self, run_id: str) -> Document:
+        """Why the run has no jobs yet: `{"run_id", "state", "why": {...} | null}`."""
+        return await self._get(f"/api/v1/runs/{run_id}/why")
+
     async def log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int | None = None
     ) -> Document:
@@ -119,9 +138,24 @@ class OrchestratorClient:
         """Ask for the end of every job of a run; returns how it is now."""
         return await self._post(f"/api/v1/runs/{run_id}/cancel")
 
+    async def approve_run(self, run_id: str) -> Document:
+        """Let the jobs of a run that wait for approval go on; returns how it is now."""
+        return await self._post(f"/api/v1/runs/{run_id}/approve")
+
     async def rerun(self, run_id: str) -> Document:
         """The new run of the same commit."""
         return await self._post(f"/api/v1/runs/{run_id}/rerun")
+
+    async def workers(self) -> list[Document]:
+        """Every worker that is there or was a while ago, by name."""
+        answer = await self._get("/api/v1/workers")
+        workers: list[Document] = answer["workers"]
+        return workers
+
+    async def steer_worker(self, worker_id: str, order: str, *, seconds: int | None = None) -> Document:
+        """Order a worker to `pause`, `resume`, `drain` or `quarantine` (for `seconds`); returns how it stands now."""
+        given = {} if seconds is None else {"seconds": seconds}
+        return await self._ask("POST", f"/api/v1/workers/{quote(worker_id)}/{order}", {**given})
 
     async def _get(self, path: str, parameters: dict[str, str | int | None] | None = None) -> Document:
         given = {name: value for name, value in (parameters or {}).items() if value is not None}

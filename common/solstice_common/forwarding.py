@@ -24,6 +24,8 @@ LEAST_RETRY_SECONDS: Final = 0.01
 """Jitter may draw nothing at all; a broker that refuses at once is not to be asked in a tight loop."""
 FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
+STORE_FAILURES: Final = 3
+"""So many in a row count at most while the rows cannot be read: the store is ours, and may be asked every other second."""
 
 
 class Backlog(Protocol[Row]):
@@ -107,6 +109,8 @@ class Forwarder(Generic[Row]):
         self._unmarked: Sequence[int] = ()
         self.problem: str | None = None
         """Why nothing can be published now; None while all is well."""
+        self.has_turn = False
+        """Whether it is us who forward; until then there is nothing to finish."""
 
     def finish(self) -> None:
         """Publish what waits and can be published, then let `run` return."""
@@ -115,6 +119,7 @@ class Forwarder(Generic[Row]):
 
     async def run(self) -> None:
         async with self._backlog.turn() as self._wake:
+            self.has_turn = True
             while True:
                 self._wake.clear()
                 try:
@@ -179,6 +184,8 @@ class Forwarder(Generic[Row]):
         self._declared = False
         # Waiting for a connection took its time already: look for it often, so that its return is soon noticed.
         self._failures = 1 if isinstance(error, BrokerUnavailable) else self._failures + 1
+        if isinstance(error, StoreUnavailable):
+            self._failures = min(self._failures, STORE_FAILURES)
         if self._held_since is None:
             self._held_since = time.monotonic()
             self._backlog.held(str(error))

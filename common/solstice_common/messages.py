@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha1
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,6 +24,9 @@ from solstice_common.errors import InvalidMessage
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 """Far above any honest request, far below the 16 MiB that RabbitMQ 4 allows."""
+
+REMEMBERED_BYTES: Final = 4096
+"""Requests up to this length are remembered by `decode_request`; a forge's is a quarter of that."""
 
 REPO_URL_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
 """What may stand in `repo_url`; which of them are fetched is for each orchestrator to say (`GIT_PROTOCOLS`)."""
@@ -46,10 +51,18 @@ _WORKFLOW_PATH_PATTERN: Final = r"^(?![/\-])(?!(?:.*/)?\.\.(?:/|$))[^\s\\]+$"
 def _timestamp(text: str) -> str:
     if not _TIMESTAMP.fullmatch(text):
         raise ValueError("must be an RFC 3339 time in UTC, like 2026-01-31T12:00:00Z")
-    datetime.fromisoformat(text[:19].upper())  # ValueError: there is no such moment
+    _check_second(text[:19])
     return text
 
 
+# What comes in together was made in the same second, or in a few.
+@lru_cache(maxsize=64)
+def _check_second(text: str) -> None:
+    datetime.fromisoformat(text.upper())  # ValueError: there is no such moment
+
+
+# Few repositories are pushed to again and again, and taking a URL apart costs more than the rest of a message.
+@lru_cache(maxsize=1024)
 def _repo_url(url: str) -> str:
     """Refuse what git would take for an option, a helper program or a place to leak a password."""
     if url.startswith("-"):
@@ -169,6 +182,18 @@ class _Wire(BaseModel):
         _refuse_infinite(message.model_extra)
         return message
 
+    @classmethod
+    def compose(cls, fields: Mapping[str, object]) -> tuple[Self, bytes]:
+        """The message of these fields, all of them ours, and its canonical bytes: `model_validate` and `encode` in one.
+
+        Raises pydantic's ValidationError, and InvalidMessage for a field that is not known.
+        """
+        message = cls.model_validate(fields)
+        if message.model_extra:
+            raise InvalidMessage("invalid_field", f"not known here: {', '.join(message.model_extra)}")
+        # Strict validation changed no value, so the fields as they were given are what it would dump.
+        return message, orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+
     def encode(self) -> bytes:
         """The canonical bytes; raises InvalidMessage when an unknown field holds what JSON cannot carry."""
         _refuse_infinite(self.model_extra)
@@ -210,6 +235,10 @@ class JobRequestV1(_Wire):
     """The full ref that was pushed, or the change request's head: `refs/heads/main`."""
     event: Name | None = None
     """What happened at the forge: `push`, `pull_request`, ..."""
+    before_sha: CommitSha | None = None
+    """What the ref pointed at before it was pushed; absent for a new ref."""
+    default_branch: Name | None = None
+    """The repository's default branch, without `refs/heads/`."""
     repo_full_name: Name | None = None
     """What the forge calls the repository: `owner/name`."""
     change_number: Count | None = None
@@ -226,10 +255,29 @@ class JobRequestV1(_Wire):
     """The forge's id of the delivery."""
     priority: Annotated[Priority, Field(strict=False)] | None = None
     """Priority class; chosen by policy, never by a change request."""
+    needs_approval: bool | None = None
+    """True: its jobs wait until a person who may says that they may run. Services that do not know this field refuse or
+    run it by `trusted` alone."""
+    approves: bool | None = None
+    """True: a person who may push asked for this very commit of the change request to be built, so it waits for nobody and
+    takes the place of the run that does."""
     idempotency_key: Name | None = None
     """Two requests with one key are one run."""
     traceparent: Traceparent | None = None
     """W3C Trace Context."""
+
+
+@lru_cache(maxsize=512)
+def _remembered_request(body: bytes) -> JobRequestV1:
+    return JobRequestV1.decode(body)
+
+
+def decode_request(body: bytes) -> JobRequestV1:
+    """`JobRequestV1.decode`, remembered: a request is read when it arrives, planned a moment later, and run after that.
+
+    Large ones are read each time, so that what is remembered stays small.
+    """
+    return _remembered_request(body) if len(body) <= REMEMBERED_BYTES else JobRequestV1.decode(body)
 
 
 class JobStatusV1(_Wire):
@@ -245,7 +293,7 @@ class JobStatusV1(_Wire):
     """The request that the run came from."""
     run_id: Identifier
     sequence: Count
-    """Grows with every status of the run: a reader keeps the highest per context and ignores older ones."""
+    """Grows with every status of its context within the run: a reader keeps the highest and ignores older ones."""
     source: Annotated[Source, Field(strict=False)]
     repo_url: RepoUrl
     commit_sha: CommitSha
@@ -255,6 +303,8 @@ class JobStatusV1(_Wire):
     """A job's state: `waiting`, `running`, `succeeded`, `failed`, `errored`, `cancelled`, `timed_out`, `skipped`, ..."""
     occurred_at: Timestamp
     """When the state was entered: RFC 3339, UTC."""
+    revision: Count | None = None
+    """Grows with every new description of a state that did not change: how long is the line before a waiting job."""
     reason: Name | None = None
     """Why, as one word of a closed list: `exit_code`, `lease_expired`, ..."""
     description: Text | None = None
@@ -292,12 +342,30 @@ def format_timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_REQUEST_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "urn:solstice-ci:jobrequest.v1")
+def format_seconds(seconds: float) -> str:
+    """`format_timestamp` of a moment given in seconds since the epoch."""
+    second, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{_to_the_second(second)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
+
+
+_REQUEST_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "urn:solstice-ci:jobrequest.v1").bytes
 
 
 def derive_request_id(*parts: str) -> str:
-    """A stable request id (UUIDv5) from what makes the request unique: source name, delivery id, ...."""
-    return str(uuid.uuid5(_REQUEST_NAMESPACE, "\x1f".join(parts)))
+    """A stable request id from what makes the request unique: source name, delivery id, ....
+
+    A UUIDv5 (RFC 9562, section 5.5) in the namespace of `jobrequest.v1`.
+    """
+    digest = bytearray(sha1(_REQUEST_NAMESPACE + "\x1f".join(parts).encode(), usedforsecurity=False).digest())
+    digest[6] = digest[6] & 0x0F | 0x50  # version 5
+    digest[8] = digest[8] & 0x3F | 0x80  # RFC 9562's variant
+    digits = digest.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
 def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMessage:

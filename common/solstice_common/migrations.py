@@ -1,9 +1,13 @@
-"""Numbered SQL files that build a SQLite schema, applied once, in order, in one transaction."""
+"""Numbered SQL files that build a schema, applied once, in order, in one transaction.
+
+The rules are the same for every database; here is also how they are carried out on SQLite. PostgreSQL does it in
+`postgresql_schema`.
+"""
 
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -29,35 +33,49 @@ def migrations_of(package: str) -> tuple[Migration, ...]:
     return tuple(Migration(int(name[:4]), files(package).joinpath(name).read_text("utf-8")) for name in names)
 
 
-def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Apply what is missing inside the open transaction; `path` is for messages.
+def missing(where: str, applied: Mapping[int, str], migrations: Sequence[Migration]) -> Sequence[Migration]:
+    """The steps that a database still needs, whose applied ones (version: checksum) are `applied`.
 
-    Raises SchemaTooNew when the file knows a version that we do not, ConfigurationError when a step that was
-    applied has another text here.
+    `where` is for messages. Raises SchemaTooNew when the database knows a version that we do not,
+    ConfigurationError when a step that was applied has another text here.
+    """
+    known = max((migration.version for migration in migrations), default=0)
+    if applied and max(applied) > known:
+        raise SchemaTooNew(where, max(applied), known)
+    for migration in migrations:
+        if applied.get(migration.version, migration.checksum) != migration.checksum:
+            raise ConfigurationError(
+                f"the database {where} was built by another text of migration {migration.version}; "
+                "it belongs to a different build of Solstice CI"
+            )
+    return tuple(migration for migration in migrations if migration.version not in applied)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """Apply what is missing inside the open transaction of an SQLite file; `path` is for messages.
+
+    Raises what `missing` raises.
     """
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations"
         " (version INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at REAL NOT NULL)"
     )
-    applied = {
-        int(row["version"]): row["checksum"] for row in connection.execute("SELECT * FROM schema_migrations")
-    }
-    known = max((migration.version for migration in migrations), default=0)
-    if applied and max(applied) > known:
-        raise SchemaTooNew(str(path), max(applied), known)
-    for migration in migrations:
-        if migration.version not in applied:
-            for statement in statements(migration.sql):
-                connection.execute(statement)
-            connection.execute(
-                "INSERT INTO schema_migrations VALUES (?, ?, ?)",
-                (migration.version, migration.checksum, time.time()),
-            )
-        elif applied[migration.version] != migration.checksum:
-            raise ConfigurationError(
-                f"the database {path} was built by another text of migration {migration.version}; "
-                "it belongs to a different build of Solstice CI"
-            )
+    for migration in missing(str(path), applied_to(connection), migrations):
+        for statement in statements(migration.sql):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO schema_migrations VALUES (?, ?, ?)",
+            (migration.version, migration.checksum, time.time()),
+        )
+
+
+def applied_to(connection: sqlite3.Connection) -> Mapping[int, str]:
+    """Version and checksum of every step that an SQLite file went through; none when it was never migrated."""
+    there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'"
+    if connection.execute(there).fetchone() is None:
+        return {}
+    rows = connection.execute("SELECT version, checksum FROM schema_migrations").fetchall()
+    return {int(row[0]): str(row[1]) for row in rows}
 
 
 def statements(script: str) -> Iterator[str]:

@@ -7,8 +7,9 @@ A setting is one field: its name in upper case is the environment variable, in k
 import os
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from solstice_common.errors import ConfigurationError
@@ -69,11 +70,36 @@ class BrokerSettings(SolsticeSettings):
         return url
 
 
+def _default_tokens() -> Path:
+    return state_directory() / "tokens.json"
+
+
+class TokenSettings(SolsticeSettings):
+    """Where the tokens of the HTTP APIs are kept."""
+
+    solstice_tokens: Path = Field(
+        default_factory=_default_tokens,
+        description="File of the tokens for the API and pages, written by 'solstice token'.",
+    )
+
+
+class AccessSettings(TokenSettings):
+    """Who may use the API and pages of a service."""
+
+    solstice_access: Literal["tokens", "open"] = Field(
+        default="tokens",
+        description="Who may use the API and pages: holders of tokens, and this machine alone while there are none; or open, everybody who reaches the port (behind a proxy that asks for a login).",
+    )
+
+
 class ClientSettings(SolsticeSettings):
     """Where the commands that read or steer runs find an orchestrator."""
 
     solstice_url: str = Field(
         default="http://127.0.0.1:8081", description="Orchestrator whose HTTP API is asked."
+    )
+    solstice_token: SecretStr = Field(
+        default=SecretStr(""), description="Token for its API, with the scopes that the command needs."
     )
 
     @field_validator("solstice_url")
@@ -94,11 +120,19 @@ def sqlite_path(url: str) -> Path:
     """
     prefix = "sqlite:///"
     if not url.startswith(prefix):
-        raise ConfigurationError(f"{url!r}: write sqlite:///FILE, or sqlite:////FILE for an absolute path")
+        shown = without_password(url) if "@" in url else url
+        raise ConfigurationError(f"{shown!r}: write sqlite:///FILE, or sqlite:////FILE for an absolute path")
     name = url.removeprefix(prefix)
     if not name or name.startswith(":") or name.endswith("/") or any(mark in name for mark in "?#\0"):
         raise ConfigurationError(f"{url!r}: {name!r} is no name of a file")
     return Path(name).expanduser()
+
+
+def without_password(url: str) -> str:
+    """The URL of a database as it may be printed: without password and options."""
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def state_directory() -> Path:

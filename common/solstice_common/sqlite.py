@@ -14,11 +14,12 @@ import sqlite3
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.migrations import Migration, migrate, migrations_of
@@ -29,12 +30,14 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 """Runs in the database's own thread, inside a transaction that it neither begins nor ends; returns plain values.
 
-It may run once more when another call of its group made SQLite undo both, so it touches nothing but the connection.
+It may run once more when another call of its group failed, so it touches nothing but the connection.
 """
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
-ROWS_PER_STATEMENT: Final = (64, 32, 16, 8, 4, 2, 1)
-"""Few enough texts of statements to stay prepared, and far below SQLite's limit on variables."""
+ROWS_PER_STATEMENT: Final = 64
+"""Far below SQLite's limit on variables."""
+CACHED_STATEMENTS: Final = 512
+"""Enough for every number of rows of a few kinds of insert."""
 MAX_GROUP: Final = 1024
 SWITCH_SECONDS: Final = 0.0001
 """How long one thread may keep the interpreter when another wants it (Python's own default is 5 ms).
@@ -68,6 +71,8 @@ class _Call:
     future: "asyncio.Future[Any]"
 
 
+_WAKE: Final = _Call(lambda _: None, cast("asyncio.Future[Any]", None))
+"""Asks for nothing but that those who go along with others wait no longer."""
 _Settled = tuple[_Call, Any, BaseException | None]
 _Calls = queue.SimpleQueue[_Call | None]
 
@@ -80,6 +85,7 @@ class Database:
         self._loop = loop
         self._writes: _Calls = queue.SimpleQueue()
         self._reads: _Calls = queue.SimpleQueue()
+        self._patient: deque[_Call] = deque()
         self._closed = False
 
     @classmethod
@@ -130,25 +136,43 @@ class Database:
         """`write`, begun now and awaited later, or by somebody else; calls take effect in the order submitted."""
         return self._ask(self._writes, work)
 
+    async def write_along(self, work: Work[T], *, within_seconds: float) -> T:
+        """`write`, but with the next group that somebody else begins; alone only after `within_seconds`.
+
+        For what nobody waits for: on a busy database it costs no commit of its own. It may take effect after what was
+        submitted later.
+        """
+        self._refuse_when_closed()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._patient.append(_Call(work, future))
+        timer = self._loop.call_later(within_seconds, self._writes.put, _WAKE)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a read-only connection, beside the writes; it sees whole groups only."""
         return await self._ask(self._reads, work)
 
     def _ask(self, calls: _Calls, work: Work[T]) -> "asyncio.Future[T]":
-        if self._closed:
-            raise StoreUnavailable(str(self.path), "it was closed")
+        self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
         calls.put(_Call(work, future))
         return future
 
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(str(self.path), "it was closed")
+
     def _serve_writes(self, connection: sqlite3.Connection) -> None:
         with contextlib.closing(connection):
-            while group := _next_group(self._writes):
+            while (group := _next_group(self._writes, self._patient)) is not None:
                 self._answer(_commit_group(connection, self.path, group))
 
     def _serve_reads(self, connection: sqlite3.Connection) -> None:
         with contextlib.closing(connection):
-            while group := _next_group(self._reads):
+            while (group := _next_group(self._reads, deque())) is not None:
                 for call in group:
                     if not call.future.cancelled():
                         self._answer([_read(connection, self.path, call)])
@@ -167,73 +191,67 @@ def insert_many(
     Python's SQLite module gives up the interpreter once per row of `executemany`, and takes it back from a busy
     event loop each time; of a statement with many rows it does so once.
     """
-    inserted, start = 0, 0
-    for size in ROWS_PER_STATEMENT:
-        while len(rows) - start >= size:
-            group = rows[start : start + size]
-            start += size
-            marks = ",".join(["(" + ",".join("?" * len(group[0])) + ")"] * size)
-            values = [value for row in group for value in row]
-            inserted += connection.execute(f"{head} {marks} {tail}", values).rowcount
+    inserted = 0
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        group = rows[start : start + ROWS_PER_STATEMENT]
+        marks = ",".join(["(" + ",".join("?" * len(group[0])) + ")"] * len(group))
+        values = [value for row in group for value in row]
+        inserted += connection.execute(f"{head} {marks} {tail}", values).rowcount
     return inserted
 
 
-def _next_group(calls: _Calls) -> list[_Call]:
-    """Wait for a call and take whatever else is there; an empty group means: no more will come."""
+def _next_group(calls: _Calls, patient: deque[_Call]) -> list[_Call] | None:
+    """Wait for a call and take whatever else is there, and those who go along; None means: no more will come."""
     group: list[_Call] = []
     call = calls.get()
     while call is not None:
-        group.append(call)
+        if call is not _WAKE:
+            group.append(call)
         if len(group) == MAX_GROUP:
-            return group
+            break
         try:
             call = calls.get_nowait()
         except queue.Empty:
-            return group
-    if group:
+            break
+    while patient:
+        group.append(patient.popleft())
+    if call is None:
+        if not group:
+            return None
         calls.put(None)
     return group
 
 
 def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> Sequence[_Settled]:
-    """One transaction for the group; each call's own failure is undone alone."""
-    running = [call for call in group if not call.future.cancelled()]
-    failed: list[_Settled] = []
-    while running:
-        settled, undone = _attempt(connection, path, running)
-        if not undone:
-            return [*failed, *settled]
-        # The others are innocent: once more without the call that ran into a full disk.
-        failed.extend(settled)
-        running = [call for call in running if call is not settled[0][0]]
-    return failed
+    """One transaction for the group; when one of its calls fails, one for each call, so that it fails alone."""
+    calls = [call for call in group if not call.future.cancelled()]
+    if len(calls) > 1 and (settled := _commit(connection, path, calls)) is not None:
+        return settled
+    return [each for call in calls for each in _commit(connection, path, [call]) or ()]
 
 
-def _attempt(
-    connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]
-) -> tuple[list[_Settled], bool]:
-    """The outcomes of all calls; or, when SQLite undid the whole transaction because of one, of that one, and True."""
+def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) -> Sequence[_Settled] | None:
+    """The outcomes of the calls, in one transaction; None, and nothing was done, when one of several failed.
+
+    Without savepoints: nearly always nothing fails, and each would be two statements more for every call.
+    """
     settled: list[_Settled] = []
     try:
         connection.execute("BEGIN IMMEDIATE")
         for call in calls:
-            connection.execute("SAVEPOINT call")
             try:
                 settled.append((call, call.work(connection), None))
             except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
-                failure = _named(path, error)
-                if not connection.in_transaction:
-                    return [(call, None, failure)], True
-                connection.execute("ROLLBACK TO call")
-                settled.append((call, None, failure))
-            connection.execute("RELEASE call")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                return [(call, None, _named(path, error))] if len(calls) == 1 else None
         connection.execute("COMMIT")
     except BaseException as error:  # noqa: BLE001  every caller gets it; the thread must live
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-        return [(call, None, StoreUnavailable(str(path), str(error))) for call in calls], False
-    return settled, False
+        return [(call, None, StoreUnavailable(str(path), str(error))) for call in calls]
+    return settled
 
 
 def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
@@ -270,11 +288,19 @@ def _named(path: Path, error: BaseException) -> BaseException:
 
 
 def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+    )
     try:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        # What a large insert would need to undo itself is kept in memory: SQLite writes it to a file in /tmp otherwise.
+        connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
     except BaseException:
         connection.close()

@@ -9,15 +9,17 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
 
+import msgspec
+
 from solstice_common.delivery import Verdict
 from solstice_common.topology import Topology
+from solstice_common.values import Value
 
 HeaderValue = str | int | bool
 NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Value, frozen=True, kw_only=True):
     """A message to publish: persistent, mandatory, with every property a person wants in the management UI.
 
     The broker adds a fresh `message_id` to every publish attempt (returns are correlated by it) and strips the
@@ -31,10 +33,10 @@ class Message:
     """The schema version, e.g. `jobrequest.v1`."""
     correlation_id: str | None = None
     """The request id."""
-    headers: Mapping[str, HeaderValue] = field(default_factory=lambda: NO_HEADERS)
+    headers: Mapping[str, HeaderValue] = NO_HEADERS
     priority: int | None = None
     """0 to 31, as AMQP means it; the order of jobs is decided in the store, not by this."""
-    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    timestamp: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
     content_type: str = "application/json"
     app_id: str = "solstice-ci"
 

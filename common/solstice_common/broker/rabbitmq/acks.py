@@ -1,6 +1,6 @@
 """Which delivery tags of a channel are settled, and the fewest frames that tell the broker so."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -50,6 +50,10 @@ class AckLedger:
 
         All acks up to the first undecided delivery become one with `multiple`; the few others one each.
         """
+        if all(what is Settlement.ACK for what in decisions.values()) and self._is_next(decisions):
+            # Nearly always: all is acked, in the order it came.
+            self._lowest_open += len(decisions)
+            return [spec.Basic.Ack(self._lowest_open - 1, multiple=len(decisions) > 1)]
         fresh = {tag: what for tag, what in sorted(decisions.items()) if self.is_open(tag)}
         frames: list[spec.Basic.Ack | spec.Basic.Reject] = [
             spec.Basic.Reject(tag, requeue=what is Settlement.REQUEUE)
@@ -67,6 +71,15 @@ class AckLedger:
             frames.append(spec.Basic.Ack(prefix[-1], multiple=len(prefix) > 1))
         frames.extend(spec.Basic.Ack(tag) for tag in acks[len(prefix) :])
         return frames
+
+    def _is_next(self, tags: Collection[int]) -> bool:
+        """Whether these are the next open tags, without gaps, and nothing behind them is settled yet."""
+        return (
+            bool(tags)
+            and not self._settled
+            and min(tags) == self._lowest_open
+            and max(tags) == self._lowest_open + len(tags) - 1 <= self._highest
+        )
 
     def give_back(self) -> spec.Basic.Nack | None:
         """The frame that returns everything open to the queue; None when there is nothing.

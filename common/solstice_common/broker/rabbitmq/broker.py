@@ -13,14 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 import structlog
-from pamqp import commands as spec
 from yarl import URL
 
-from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, QueueDepth
 from solstice_common.broker.rabbitmq import declare as topology_declaration
 from solstice_common.broker.rabbitmq.consumer import RabbitMQConsumer
 from solstice_common.broker.rabbitmq.link import Link, background
+from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
@@ -169,14 +168,5 @@ def _envelope(message: Message) -> Envelope:
         exchange=message.exchange,
         routing_key=message.routing_key,
         body=message.body,
-        properties=spec.Basic.Properties(
-            content_type=message.content_type,
-            headers=without_broker_headers(message.headers) or None,
-            delivery_mode=2,
-            priority=message.priority,
-            correlation_id=message.correlation_id,
-            timestamp=message.timestamp,
-            message_type=message.type,
-            app_id=message.app_id,
-        ),
+        properties=of_message(message),
     )

@@ -16,6 +16,7 @@ from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import Delivery, Published
 from solstice_common.broker.rabbitmq.acks import Settlement
 from solstice_common.broker.rabbitmq.link import Link
+from solstice_common.broker.rabbitmq.properties import of_properties
 from solstice_common.broker.rabbitmq.publisher import Envelope
 from solstice_common.broker.rabbitmq.subscription import Arrival, QueueMissing, Subscription
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
@@ -190,17 +191,19 @@ class RabbitMQConsumer:
             routing_key=delivery.routing_key,
             body=delivery.body,
             # Everything but what would make it expire, or be refused for another user's name on it.
-            properties=spec.Basic.Properties(
-                content_type=theirs.content_type,
-                content_encoding=theirs.content_encoding,
-                headers=cast("FieldTable", headers),  # they came as such a table
-                delivery_mode=2,
-                priority=theirs.priority,
-                correlation_id=theirs.correlation_id,
-                reply_to=theirs.reply_to,
-                timestamp=theirs.timestamp,
-                message_type=theirs.message_type,
-                app_id=theirs.app_id,
+            properties=of_properties(
+                spec.Basic.Properties(
+                    content_type=theirs.content_type,
+                    content_encoding=theirs.content_encoding,
+                    headers=cast("FieldTable", headers),  # they came as such a table
+                    delivery_mode=2,
+                    priority=theirs.priority,
+                    correlation_id=theirs.correlation_id,
+                    reply_to=theirs.reply_to,
+                    timestamp=theirs.timestamp,
+                    message_type=theirs.message_type,
+                    app_id=theirs.app_id,
+                )
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes, read in large pieces.
+"""Frames in a stream of bytes: those we write, and those we cut out of the large pieces that we read.
 
 aiormq's own receiver awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is
 cut into all the frames it holds. What arrives most is read here, the rest by pamqp; and the properties of a message
@@ -10,6 +10,7 @@ Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (
 import struct
 from asyncio import StreamReader
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Self
 
 import pamqp.frame
@@ -24,10 +25,23 @@ from pamqp.header import ContentHeader
 PIECE_BYTES: Final = 256 * 1024
 
 _HEAD: Final = struct.Struct(">BHI")
-_METHOD, _HEADER, _BODY, _END = 1, 2, 3, 0xCE
+METHOD, HEADER, BODY = 1, 2, 3
+_END: Final = 0xCE
 _DELIVER: Final = struct.pack(">HH", 60, 60)
 _TAG_AND_BITS: Final = struct.Struct(">QB")
 _BODY_SIZE: Final = struct.Struct(">4xQ")
+_CONTENT: Final = struct.Struct(">HHQ")
+_BASIC, _WEIGHT = 60, 0
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """A whole frame: METHOD, HEADER or BODY."""
+    return _HEAD.pack(kind, channel, len(payload)) + payload + b"\xce"
+
+
+def content_header(properties: bytes, body_size: int) -> bytes:
+    """The payload of the HEADER frame of a message; `properties` are their flags and values."""
+    return _CONTENT.pack(_BASIC, _WEIGHT, body_size) + properties
 
 
 class UnreadHeader:
@@ -54,13 +68,19 @@ class UnreadHeader:
 
 
 Received = tuple[int, int, FrameTypes | UnreadHeader]
+Take = Callable[[int, FrameTypes | UnreadHeader], bool]
 
 
 class FrameStream:
-    """Takes the place of aiormq's `FrameReceiver` once the handshake is over."""
+    """Takes the place of aiormq's `FrameReceiver` once the handshake is over.
 
-    def __init__(self, reader: StreamReader) -> None:
+    What `take` takes, by channel, is not handed on to aiormq, which spends several calls on each frame. It comes before
+    what is handed on of the same piece. The last frame of a piece always is: it tells aiormq that the link is alive.
+    """
+
+    def __init__(self, reader: StreamReader, take: Take) -> None:
         self._reader = reader
+        self._take = take
         self._cut = Cutter()
         self._frames: deque[Received] = deque()
 
@@ -75,7 +95,11 @@ class FrameStream:
                 raise AMQPConnectionError(f"Server communication error: {error!r}") from error
             if not piece:
                 raise AMQPConnectionError("Server connection unexpectedly closed")
-            self._frames.extend(self._cut(piece))
+            received, take = self._cut(piece), self._take
+            last = len(received) - 1
+            self._frames.extend(
+                each for at, each in enumerate(received) if at == last or not take(each[1], each[2])
+            )
         return self._frames.popleft()
 
 
@@ -98,11 +122,11 @@ class Cutter:
                 break
             if data[end] != _END:
                 raise InvalidFrameError(f"a frame of kind {kind} does not end where it says")
-            if kind == _BODY:
+            if kind == BODY:
                 frames.append((end + 1 - start, channel, ContentBody(data[begin:end])))
-            elif kind == _HEADER:
+            elif kind == HEADER:
                 frames.append((end + 1 - start, channel, UnreadHeader(data[begin:end])))
-            elif kind == _METHOD and data.startswith(_DELIVER, begin):
+            elif kind == METHOD and data.startswith(_DELIVER, begin):
                 frames.append((end + 1 - start, channel, _deliver(data, begin + len(_DELIVER))))
             else:
                 frames.append(_by_pamqp(data[start : end + 1]))

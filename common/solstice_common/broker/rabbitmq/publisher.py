@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import struct
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -11,14 +12,14 @@ from typing import Final
 import pamqp.frame
 import structlog
 from pamqp import commands as spec
-from pamqp.body import ContentBody
-from pamqp.header import ContentHeader
 
 from solstice_common.broker.protocol import Published, PublishStatus
-from solstice_common.broker.rabbitmq.frames import UnreadHeader
+from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, content_header, frame
 from solstice_common.broker.rabbitmq.link import Link
+from solstice_common.broker.rabbitmq.properties import Encode
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
 from solstice_common.log_events import LogEvent
+from solstice_common.values import Value
 
 WINDOW: Final = 500
 """Unconfirmed messages on the wire; more gains nothing, and a lost link makes fewer of them unknown."""
@@ -32,13 +33,12 @@ NACKED: Final = Published(PublishStatus.REJECTED, "the broker refused it: a queu
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """What is put on the wire; `properties` belong to this publish alone, it gives them their message id."""
+class Envelope(Value, frozen=True, kw_only=True):
+    """What is put on the wire, under a message id of its own."""
 
     exchange: str
     routing_key: str
-    properties: spec.Basic.Properties
+    properties: Encode
     body: bytes
 
 
@@ -229,10 +229,9 @@ class Publisher:
             pending = self._waiting.popleft()
             if not pending.wanted:
                 continue
-            pending.envelope.properties.message_id = unconfirmed.next_message_id()
             try:
-                encoded = self._encode(pending.envelope, channel)
-            except (TypeError, ValueError, OverflowError) as error:
+                encoded = self._encode(pending.envelope, channel, unconfirmed.next_message_id())
+            except (TypeError, ValueError, OverflowError, struct.error) as error:
                 pending.settle(Published(PublishStatus.REJECTED, f"AMQP cannot carry it: {error}"))
                 continue
             unconfirmed.add(pending)
@@ -240,8 +239,19 @@ class Publisher:
             size += len(encoded)
         return b"".join(frames)
 
-    def _encode(self, envelope: Envelope, channel: WireChannel) -> bytes:
+    def _encode(self, envelope: Envelope, channel: WireChannel, message_id: str) -> bytes:
         number, body = channel.number, envelope.body
+        header = content_header(envelope.properties(message_id), len(body))
+        step = channel.max_content_size
+        return b"".join(
+            [
+                self._method(envelope, number),
+                frame(HEADER, number, header),
+                *(frame(BODY, number, body[start : start + step]) for start in range(0, len(body), step)),
+            ]
+        )
+
+    def _method(self, envelope: Envelope, number: int) -> bytes:
         key = (number, envelope.exchange, envelope.routing_key)
         method = self._prefixes.get(key)
         if method is None:
@@ -251,16 +261,7 @@ class Publisher:
             if len(self._prefixes) >= ROUTES:
                 self._prefixes.clear()
             method = self._prefixes[key] = pamqp.frame.marshal(publish, number)
-        header = ContentHeader(properties=envelope.properties, body_size=len(body))
-        step = channel.max_content_size
-        parts = [ContentBody(body[start : start + step]) for start in range(0, len(body), step)]
-        return b"".join(
-            [
-                method,
-                pamqp.frame.marshal(header, number),
-                *(pamqp.frame.marshal(part, number) for part in parts),
-            ]
-        )
+        return method
 
     def _why_overdue(self) -> str:
         wire = self._link.wire

@@ -98,6 +98,15 @@ class _Incoming(asyncio.Queue[Any]):
 
     async def put(self, item: tuple[int, object]) -> None:
         frame = item[1]
+        if self.take(frame):
+            return
+        if isinstance(frame, spec.Channel.Close) and not self._closed.done():
+            # At once: a frame of ours behind aiormq's Close-Ok would cost the whole connection.
+            self._closed.set_result(str(frame.reply_text))
+        await super().put(item)
+
+    def take(self, frame: object) -> bool:
+        """Give it to the user, if it is content or a confirm; whether it was."""
         if isinstance(frame, (spec.Basic.Deliver, spec.Basic.Return)):
             self._method = frame
         elif isinstance(frame, UnreadHeader):
@@ -112,10 +121,8 @@ class _Incoming(asyncio.Queue[Any]):
         elif isinstance(frame, (spec.Basic.Ack, spec.Basic.Nack)):
             self._user.confirmed(frame)
         else:
-            if isinstance(frame, spec.Channel.Close) and not self._closed.done():
-                # At once: a frame of ours behind aiormq's Close-Ok would cost the whole connection.
-                self._closed.set_result(str(frame.reply_text))
-            await super().put(item)
+            return False
+        return True
 
     def _complete(self) -> None:
         method, header, self._method, self._header = self._method, self._header, None, None
@@ -134,7 +141,7 @@ class WireChannel(Channel):
         super().__init__(wire, number, publisher_confirms=publisher_confirms)
         self.ended: asyncio.Future[str] = self.loop.create_future()
         """Done, with the broker's word for it, as soon as nothing more may be written."""
-        self.frames = _Incoming(user, self.ended)
+        self.frames = self.incoming = _Incoming(user, self.ended)
         self.closing.add_done_callback(self._end)
 
     async def write(self, payload: bytes) -> None:
@@ -245,8 +252,12 @@ class Wire(Connection):
         return await Connection._rpc(request, writer, outspoken, wait_response)  # noqa: SLF001  see the page's top
 
     async def _Connection__reader(self, frame_receiver: FrameReceiver) -> None:  # noqa: N802  aiormq's private name
-        frames = FrameStream(frame_receiver.reader)
+        frames = FrameStream(frame_receiver.reader, self._take)
         await super()._Connection__reader(frames)  # type: ignore[misc]  # private, and held by the test named above
+
+    def _take(self, number: int, frame: object) -> bool:
+        channel = self.channels.get(number)
+        return isinstance(channel, WireChannel) and channel.incoming.take(frame)
 
     async def _Connection__handle_connection_blocked(self, frame: spec.Connection.Blocked) -> None:  # noqa: N802  aiormq's private name
         self.blocked = str(frame.reason)

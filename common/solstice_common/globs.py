@@ -1,0 +1,91 @@
+"""Patterns for repositories, branches and paths. Pure.
+
+A pattern and a name are taken apart at `/`. `*` stands for any characters of one part, `?` for one character, `[abc]`,
+`[a-z]` and `[!abc]` for one of a set; `**` as a whole part stands for any number of parts, also none, and at the end for
+whatever is below. A pattern has to fit the whole name, upper and lower case differ, and there is no escape but a set: `[*]`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+EVERYTHING: Final = "**"
+_TOKEN: Final = re.compile(r"\*+|\?|\[(!?)(\]?[^\]]*)\]|(.)", re.DOTALL)
+_MEMBER: Final = re.compile(r"(.)-(.)|.", re.DOTALL)
+
+
+class InvalidGlob(ValueError):
+    """The pattern means nothing; the message says why."""
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern as a regular expression; InvalidGlob says what is wrong with it.
+
+    Names come from strangers: whatever they are, it takes time in proportion to their length. Of what stands between two
+    stars, or two `**`, the first place is as good as any later one, so what was found once is never looked for again
+    (atomic groups).
+    """
+    if not pattern:
+        raise InvalidGlob("an empty pattern fits nothing: write ** for everything")
+    first, *rest = _runs(pattern)
+    if not rest:
+        return re.compile(first)
+    *middle, last = rest
+    start = f"{first}/" if first else ""
+    between = "".join(f"(?>(?:[^/]*/)*?{run}/)" for run in middle if run)
+    return re.compile(f"{start}{between}(?:.*/)?{last}" if last else f"{start}{between}.*", re.DOTALL)
+
+
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Whether the whole name is what one of the patterns stands for."""
+    return any(pattern == EVERYTHING or compiled(pattern).fullmatch(name) for pattern in patterns)
+
+
+def _runs(pattern: str) -> Sequence[str]:
+    """Expressions for what stands before, between and after the `**`."""
+    runs: list[list[str]] = [[]]
+    for part in pattern.split("/"):
+        if part == EVERYTHING:
+            runs.append([])
+        else:
+            runs[-1].append(_part(part, pattern))
+    return ["/".join(run) for run in runs]
+
+
+def _part(part: str, pattern: str) -> str:
+    """An expression for a part."""
+    pieces = [""]
+    for token in _TOKEN.finditer(part):
+        if token[0].startswith("*"):
+            pieces.append("")
+        else:
+            pieces[-1] += _character(token, pattern)
+    if len(pieces) == 1:
+        return pieces[0]
+    first, *middle, last = pieces
+    return first + "".join(f"(?>[^/]*?{piece})" for piece in middle) + f"[^/]*{last}"
+
+
+def _character(token: re.Match[str], pattern: str) -> str:
+    if token[0] == "[":
+        raise InvalidGlob(f"{pattern!r}: [ without its ]; write [[] for the character itself")
+    if token[0] == "?":
+        return "[^/]"
+    if token[3] is not None:
+        return re.escape(token[3])
+    return f"(?!/)[{'^' if token[1] else ''}{_set(token[2], pattern)}]"
+
+
+def _set(members: str, pattern: str) -> str:
+    """The inside of a set: single characters and `a-z`."""
+    if not members:
+        raise InvalidGlob(f"{pattern!r}: an empty set fits nothing")
+    parts = []
+    for part in _MEMBER.finditer(members):
+        first, last = part[1] or part[0], part[2] or part[0]
+        if first > last:
+            raise InvalidGlob(f"{pattern!r}: {part[0]!r} runs backwards")
+        parts.append(re.escape(part[0]) if first == last else f"{re.escape(first)}-{re.escape(last)}")
+    return "".join(parts)

@@ -1,0 +1,53 @@
+"""Secrets that a file only names: `env:NAME`, `file:PATH`, or `plain:VALUE` for trials."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+KINDS: Final = ("env", "file", "plain")
+ADVICE: Final = "write env:NAME, file:PATH or plain:VALUE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """Where they are found: relative paths count from `folder`."""
+
+    folder: Path
+    environ: Mapping[str, str] = field(repr=False)
+
+    def value(self, reference: str) -> str:
+        """What the reference stands for, without line breaks at its end.
+
+        ValueError says what is missing and what to do, and never what a secret is.
+        """
+        kind, rest = split(reference)
+        match kind:
+            case "env":
+                found = self.environ.get(rest, "")
+                missing = f"the environment variable {rest} is not set or empty: set it, or remove this"
+            case "file":
+                path = self.folder / Path(rest).expanduser()
+                found, missing = _content(path), f"the file {path} is empty: write the secret into it"
+            case _:
+                found, missing = rest, "holds nothing after plain:"
+        found = found.strip("\r\n")
+        if not found.strip():
+            raise ValueError(missing)
+        return found
+
+
+def split(reference: str) -> tuple[str, str]:
+    """Kind and rest of a reference; ValueError for what is none."""
+    kind, separator, rest = reference.partition(":")
+    if not separator or kind not in KINDS:
+        raise ValueError(f"a secret does not stand here as it is: {ADVICE}")
+    return kind, rest
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "not UTF-8"
+        raise ValueError(f"the file {path} cannot be read: {problem}") from None

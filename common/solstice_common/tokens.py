@@ -1,0 +1,89 @@
+"""Tokens of the HTTP APIs: who may do what, until when. Values and decisions; `token_file` reads and writes them. Pure.
+
+Of a token only its SHA-256 is kept. It is 256 random bits, so nobody can try them all, and neither a salt nor a slow
+hash would add anything: those are for passwords, which people choose. NIST SP 800-63B (section 5.1.2.2) draws the line
+for secrets that are looked up at 112 random bits: from there an approved hash function alone will do.
+"""
+
+import hashlib
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+PREFIX: Final = "solstice_"
+"""By which people and scanners of secrets know one when they see it."""
+RANDOM_BYTES: Final = 32
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class Scope(StrEnum):
+    """What a token allows; none includes another."""
+
+    READ = "read"
+    """Pages, runs, logs, workers; deliveries."""
+    ENQUEUE = "enqueue"
+    """To have commits built."""
+    OPERATE = "operate"
+    """To cancel, re-run and steer workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token as it is kept; times are seconds since the epoch."""
+
+    name: str
+    scopes: frozenset[Scope]
+    created_at: float
+    expires_at: float | None
+    """None: never."""
+    sha256: str = field(repr=False)
+    """Of the token's text, hexadecimal."""
+
+    def has_expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+def mint(
+    name: str, scopes: Iterable[Scope], *, now: float, lifetime_seconds: float | None, random_bytes: bytes
+) -> tuple[Token, str]:
+    """A new token, and its text, which is kept nowhere; ValueError for a name that cannot be one."""
+    if not NAME.fullmatch(name):
+        raise ValueError("must be 1 to 63 letters, digits, dots, underscores and hyphens")
+    text = PREFIX + urlsafe_b64encode(random_bytes).decode().rstrip("=")
+    token = Token(
+        name=name,
+        scopes=frozenset(scopes),
+        created_at=now,
+        expires_at=None if lifetime_seconds is None else now + lifetime_seconds,
+        sha256=digest(text),
+    )
+    return token, text
+
+
+def digest(text: str) -> str:
+    """What is kept of a token's text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def find(tokens: Sequence[Token], text: str) -> Token | None:
+    """The token of that text, expired or not; every one is compared, each in constant time."""
+    presented, found = digest(text), None
+    for token in tokens:
+        if hmac.compare_digest(token.sha256, presented):
+            found = token
+    return found
+
+
+def lifetime_seconds(text: str) -> float:
+    """The seconds of `90d`, `12h`, `30m` or `8w`; ValueError for anything else."""
+    matched = _SPAN.fullmatch(text)
+    if matched is None:
+        raise ValueError("must be a number and a unit: 30m, 12h, 90d or 8w")
+    return float(int(matched[1]) * _UNITS[matched[2]])
