@@ -2,12 +2,12 @@
 
 from solstice_common.delivery import Refuse
 from solstice_common.errors import InvalidMessage
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, decode_request
 
 
 def examine(body: bytes) -> JobRequestV1 | Refuse:
     """The request, or why it will never be one."""
     try:
-        return JobRequestV1.decode(body)
+        return decode_request(body)
     except InvalidMessage as wrong:
         return Refuse(reason=wrong.reason, detail=wrong.detail)

@@ -37,6 +37,14 @@ def run(settings: OrchestratorSettings) -> None:
     run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry), hurry=hurry)
 
 
+@app.command()
+def openapi() -> None:
+    """Print the OpenAPI document of API v1, as /openapi.json serves it."""
+    from solstice_orchestrator.web.openapi import render  # noqa: PLC0415  other commands do not pay for it
+
+    typer.echo(render().decode(), nl=False)
+
+
 def main() -> None:
     """The console script."""
     commandline.run(app)

@@ -11,11 +11,12 @@ from typing import Final, Protocol
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.capacity import Capacity, free
+from solstice_orchestrator.capacity import free
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.workers import WorkerCard, WorkerState
 
 log = structlog.get_logger("solstice_orchestrator.dispatch")
 
@@ -41,6 +42,8 @@ class Execute(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
     label: str
+    since: float
+    """When it was claimed, by the monotonic clock."""
     stop: asyncio.Event
     task: asyncio.Task[None]
 
@@ -57,8 +60,7 @@ class Dispatch:
         *,
         store: JobStore,
         execute: Execute,
-        worker_id: str,
-        capacity: Capacity,
+        card: WorkerCard,
         jobs: asyncio.TaskGroup,
         metrics: Metrics,
         rng: random.Random,
@@ -68,8 +70,7 @@ class Dispatch:
     ) -> None:
         self._store = store
         self._execute = execute
-        self._worker_id = worker_id
-        self._capacity = capacity
+        self._card = card
         self._jobs = jobs
         self._metrics = metrics
         self._rng = rng
@@ -79,6 +80,9 @@ class Dispatch:
         self._held: dict[AttemptKey, _Held] = {}
         self._wake = asyncio.Event()
         self._claiming = True
+        self._state = WorkerState.ACTIVE
+        self.drain_ordered = asyncio.Event()
+        """Set once somebody wants this worker to finish its jobs and end."""
 
     @property
     def running(self) -> int:
@@ -111,8 +115,11 @@ class Dispatch:
                 left = renewed_at + self._lease_seconds - begun
                 if await self._renew(left if left > 0 else self._lease_seconds):
                     renewed_at, rest = begun, self._renew_seconds
+                    if self._state is WorkerState.QUARANTINED:
+                        # Its end rings no bell.
+                        rest = min(rest, POLL_SECONDS)
                 else:
-                    self._give_up_after(time.monotonic() - renewed_at)
+                    self._give_up(renewed_at)
                     rest = min(1.0, self._renew_seconds)
                 shortest = min(CANCEL_LOOK_SECONDS, rest)
                 await asyncio.sleep(shortest)
@@ -120,13 +127,9 @@ class Dispatch:
 
     async def drain(self, grace_seconds: float, hurry: asyncio.Event) -> int:
         """Let what runs come to its end for `grace_seconds` or until `hurry`, then hand the rest back; how many those are."""
-        async with asyncio.TaskGroup() as waiting:
-            hurried = waiting.create_task(hurry.wait(), name="drain-hurry")
-            deadline = time.monotonic() + grace_seconds
-            while self._held and not hurried.done() and (left := deadline - time.monotonic()) > 0:
-                tasks = {held.task for held in self._held.values()}
-                await asyncio.wait({hurried, *tasks}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                await self.finish_jobs(hurry)
         unfinished = [held.task for held in self._held.values()]
         for task in unfinished:
             task.cancel()
@@ -134,15 +137,28 @@ class Dispatch:
             await asyncio.wait(unfinished)
         return len(unfinished)
 
+    async def finish_jobs(self, hurry: asyncio.Event) -> None:
+        """Wait until nothing runs here any more, or `hurry`."""
+        async with asyncio.TaskGroup() as waiting:
+            hurried = waiting.create_task(hurry.wait(), name="drain-hurry")
+            while self._held and not hurried.done():
+                tasks = {held.task for held in self._held.values()}
+                await asyncio.wait({hurried, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+
     async def _claim(self) -> Sequence[Claim]:
-        left = free(self._capacity, [held.label for held in self._held.values()])
+        left = free(self._card.capacity, [held.label for held in self._held.values()])
         limit = min(left.total, CLAIM_LIMIT)
         if limit == 0:
             return ()
         try:
-            return await self._store.claim(self._worker_id, left.slots, limit)
+            return await self._store.claim(self._card.worker_id, left.slots, limit)
         except StoreUnavailable as error:
             log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
+            return ()
+        except Exception as error:
+            # A mistake of ours about one job that waits must not end those that run.
+            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
 
     async def _start(self, claim: Claim) -> None:
@@ -171,7 +187,7 @@ class Dispatch:
         task = self._jobs.create_task(
             self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
         )
-        self._held[claim.key] = _Held(label=claim.spec.runs_on, stop=stop, task=task)
+        self._held[claim.key] = _Held(label=claim.spec.runs_on, since=time.monotonic(), stop=stop, task=task)
         # Not in the task itself: one that is cancelled before its first turn never runs a line.
         task.add_done_callback(lambda _: self._let_go(claim.key))
 
@@ -192,9 +208,15 @@ class Dispatch:
         held = tuple(self._held)
         try:
             async with asyncio.timeout(within_seconds):
-                renewal = await self._store.renew(self._worker_id, held)
+                renewal = await self._store.renew(self._card.worker_id, held)
+                if not renewal.registered:
+                    state = await self._store.register(self._card)
+                    log.warning(LogEvent.WORKER_REGISTERED_AGAIN, worker_id=self._card.worker_id, state=state)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", held=len(held))
+            return False
+        except Exception as error:
+            log.exception(LogEvent.LEASES_NOT_RENEWED, detail=str(error), held=len(held))
             return False
         # Those that ended while we asked are nobody's business any more.
         for key in renewal.lost & self._held.keys():
@@ -205,12 +227,36 @@ class Dispatch:
             if ours is not None and not ours.stop.is_set():
                 log.info(LogEvent.CANCEL_HEARD, job_id=key.job_id, attempt=key.number)
                 ours.stop.set()
+        self._stand(renewal.state, renewal.quarantined_until)
         return True
 
-    def _give_up_after(self, seconds: float) -> None:
+    def _stand(self, state: WorkerState, quarantined_until: float | None) -> None:
+        """Tell of what we may do; the store keeps to it by itself."""
+        if state is self._state:
+            return
+        log.warning(
+            LogEvent.WORKER_STATE_CHANGED,
+            worker_id=self._card.worker_id,
+            state=state,
+            was=self._state,
+            quarantined_until=quarantined_until,
+        )
+        self._state = state
+        match state:
+            case WorkerState.QUARANTINED:
+                self._metrics.quarantined()
+            case WorkerState.DRAINING:
+                self.drain_ordered.set()
+            case WorkerState.ACTIVE:
+                self._wake.set()
+            case WorkerState.PAUSED:
+                pass
+
+    def _give_up(self, renewed_at: float) -> None:
         """Leases nobody renewed may be somebody else's by now: what runs twice is worse than what runs again."""
-        if seconds >= self._lease_seconds:
-            for key in tuple(self._held):
+        old = time.monotonic() - self._lease_seconds
+        for key, held in tuple(self._held.items()):
+            if max(renewed_at, held.since) <= old:
                 self._lose(key, "the store was away for longer than a lease")
 
     def _lose(self, key: AttemptKey, why: str) -> None:

@@ -4,21 +4,26 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.executors.protocol import Execution, Executor
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
+from solstice_orchestrator.jobs import JobState, Outcome, Reason, named_secrets
 from solstice_orchestrator.log_buffer import LogBuffer, patiently
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.masking import Masking
+from solstice_orchestrator.secret_rules import Given, SecretRules, Withheld
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 
 LOG = structlog.get_logger(__name__)
 
 FAREWELL_SECONDS: Final = 10.0
 """How long a cancelled execution tries to hand its job back; after that the lease does it."""
+
+HANDED_BACK: Final = "this worker gave the job back; it begins anew as soon as another has a free slot"
 
 RELEASED: Final = Outcome(
     state=JobState.WAITING, reason=Reason.RELEASED, detail="the orchestrator that ran it shut down"
@@ -33,9 +38,12 @@ async def execute(
     stop: asyncio.Event,
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
+    notice: asyncio.Future[str] | None = None,
+    secret_rules: SecretRules | None = None,
 ) -> None:
-    """Run the attempt, keep its log, record its outcome.
+    """Run the attempt, keep its log, record its outcome; secrets that it names are looked up here, and masked in its log.
 
+    `notice`: once it has a result, the log says that too; a worker that drains tells its jobs by it.
     Set `stop` when somebody cancelled the job: it ends as the executor promises. Cancel the task when the attempt is
     no longer ours or the grace of a shutdown is over: the processes are killed and the job is released, unless it had
     ended already, in which case that end is recorded. Raises nothing but CancelledError; a lost attempt, and a store
@@ -49,11 +57,18 @@ async def execute(
         job_id=claim.key.job_id, attempt=claim.key.number, spec=claim.spec, request=claim.request
     )
     label = f"{claim.spec.name} #{claim.key.number}"
-    running = asyncio.create_task(_outcome(executor, execution, log, stop), name=f"run {label}")
+    running = asyncio.create_task(
+        _with_secrets(executor, execution, log, stop, secret_rules), name=f"run {label}"
+    )
     running.add_done_callback(lambda _: log.close())
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
+            if notice is not None:
+                either: list[asyncio.Future[Any]] = [running, notice]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not running.done():
+                    log.remark(notice.result())
             await asyncio.wait([running])
         if log.lost or running.cancelled():
             bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
@@ -67,10 +82,46 @@ async def execute(
         await asyncio.wait([running])
 
 
-async def _outcome(executor: Executor, execution: Execution, log: LogBuffer, stop: asyncio.Event) -> Outcome:
+async def _with_secrets(
+    executor: Executor,
+    execution: Execution,
+    log: LogBuffer,
+    stop: asyncio.Event,
+    rules: SecretRules | None,
+) -> Outcome:
+    """What the executor says of the job with its secrets; it fails, unrun, when one is not given to it."""
+    names = named_secrets(execution.spec)
+    if not names:
+        return await _outcome(executor, execution, log.write, stop)
+    given: Given | Withheld = Withheld(detail="there are no secrets here")
+    if rules is not None:
+        # In a thread: files are read.
+        given = await asyncio.to_thread(rules.give, names, execution.request)
+    if isinstance(given, Withheld):
+        if given.trouble:
+            LOG.warning(
+                LogEvent.SECRET_UNUSABLE,
+                job_id=execution.job_id,
+                attempt=execution.attempt,
+                repository=execution.request.repo_url,
+                detail=given.trouble,
+            )
+        log.remark(given.detail)
+        return Outcome(state=JobState.FAILED, reason=Reason.SECRET_MISSING, detail=given.detail)
+    masking = Masking(given.values.values())
+
+    async def write(data: bytes) -> None:
+        await log.write(masking.feed(data))
+
+    outcome = await _outcome(executor, replace(execution, secrets=given.values), write, stop)
+    await log.write(masking.end())
+    return replace(outcome, detail=masking.masked(outcome.detail))
+
+
+async def _outcome(executor: Executor, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
     """What the executor says; an executor that breaks its promise is an infrastructure failure."""
     try:
-        return await executor.run(execution, log.write, stop)
+        return await executor.run(execution, log, stop)
     except Exception as error:
         LOG.exception(LogEvent.EXECUTOR_BROKE, job_id=execution.job_id, attempt=execution.attempt)
         return Outcome(
@@ -116,6 +167,8 @@ async def _farewell(
     running.cancel()
     await asyncio.wait([running])
     outcome = RELEASED if running.cancelled() else running.result()
+    if outcome is RELEASED:
+        log.remark(HANDED_BACK)
     try:
         async with asyncio.timeout(FAREWELL_SECONDS):
             if await log.send_rest():

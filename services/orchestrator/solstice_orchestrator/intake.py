@@ -26,6 +26,8 @@ GROUPS_IN_FLIGHT: Final = 4
 CONNECT_SECONDS: Final = 5.0
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 10.0
+LAST_STORE_RETRY_SECONDS: Final = 2.0
+"""A store is asked often: it is ours alone, and jobs cannot start before it has their requests."""
 
 Request = tuple[Delivery, JobRequestV1]
 
@@ -94,7 +96,8 @@ class Intake:
             await consumer.settle([(delivery, refusal)])
         else:
             self._count(requests, admissions)
-            await consumer.settle([(delivery, Ack()) for delivery, _ in requests])
+            ack = Ack()
+            await consumer.settle([(delivery, ack) for delivery, _ in requests])
 
     async def _keep(self, requests: Sequence[Request]) -> Sequence[Admission]:
         """Durable on return, however long the store is away."""
@@ -109,7 +112,7 @@ class Intake:
             else:
                 self._resume()
                 return admissions
-            await asyncio.sleep(self._retry_seconds(failures))
+            await asyncio.sleep(self._retry_seconds(failures, LAST_STORE_RETRY_SECONDS))
             failures += 1
 
     def _count(self, requests: Sequence[Request], admissions: Sequence[Admission]) -> None:
@@ -150,7 +153,5 @@ class Intake:
             else:
                 return
 
-    def _retry_seconds(self, failures: int) -> float:
-        return backoff_seconds(
-            failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=LAST_RETRY_SECONDS
-        )
+    def _retry_seconds(self, failures: int, longest: float = LAST_RETRY_SECONDS) -> float:
+        return backoff_seconds(failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=longest)

@@ -1,13 +1,14 @@
 """Which jobs a request becomes, given the files of its commit, and whether it may. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_common.messages import JobRequestV1, Priority, Source
-from solstice_orchestrator.jobs import JobSpec, Reason, StepSpec
-from solstice_orchestrator.workflow import parse_workflow
+from solstice_common.messages import JobRequestV1, Priority
+from solstice_orchestrator.jobs import JobSpec, Reason, RunSpec, StepSpec
+from solstice_orchestrator.trust import is_trusted, is_vouched_for
+from solstice_orchestrator.workflow import Workflow, parse_workflow
 
 WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
 SCRIPT_PATH: Final = ".solstice/job.sh"
@@ -20,6 +21,7 @@ class Planned:
     """The jobs of the run, in the order of the workflow file."""
 
     jobs: tuple[JobSpec, ...]
+    run: RunSpec = field(default_factory=RunSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class PlanningRules:
     """The label of jobs for which neither the workflow nor the request names one."""
     run_untrusted: bool = False
     """Whether strangers' code may run here: the executor isolates, or the operator says so by name."""
+    run_approved: bool = False
+    """Whether that of it may which somebody approved."""
 
 
 def wanted_paths(request: JobRequestV1) -> Sequence[str]:
@@ -45,19 +49,14 @@ def wanted_paths(request: JobRequestV1) -> Sequence[str]:
     return (request.workflow_path,) if request.workflow_path else (WORKFLOW_PATH, SCRIPT_PATH)
 
 
-def is_trusted(request: JobRequestV1) -> bool:
-    """Whether the code is by somebody who may push there; a forge that does not say so means no."""
-    return request.trusted is True or (request.trusted is None and request.source is Source.MANUAL)
-
-
 def untrusted(request: JobRequestV1, rules: PlanningRules) -> Refused | None:
     """The refusal of a stranger's code where nothing would keep it in."""
-    if rules.run_untrusted or is_trusted(request):
+    if rules.run_untrusted or is_trusted(request) or (rules.run_approved and is_vouched_for(request)):
         return None
     return Refused(
         reason=Reason.NOT_TRUSTED,
         detail="this is code of somebody who may not push to the repository, and jobs are not isolated here; "
-        "UNTRUSTED_RUNS=run lets it run all the same",
+        "UNTRUSTED_RUNS=approved lets it run once somebody approves it, UNTRUSTED_RUNS=run at once",
     )
 
 
@@ -74,15 +73,15 @@ def plan_jobs(request: JobRequestV1, files: Mapping[str, bytes], rules: Planning
             f"which is the job {SCRIPT_JOB!r}",
         )
     try:
-        jobs = (
-            (script_job(runs_on),)
+        workflow = (
+            Workflow(jobs=(script_job(runs_on),), run=RunSpec())
             if path == SCRIPT_PATH
             else parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
         )
     except InvalidWorkflow as error:
         return Refused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
     priority = request.priority or Priority.DEFAULT
-    return Planned(jobs=tuple(replace(job, priority=priority) for job in jobs))
+    return Planned(jobs=tuple(replace(job, priority=priority) for job in workflow.jobs), run=workflow.run)
 
 
 def script_job(runs_on: str) -> JobSpec:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -52,7 +53,10 @@ class RunState(StrEnum):
 
     @property
     def final(self) -> bool:
-        return self not in {RunState.PLANNING, RunState.WAITING, RunState.RUNNING}
+        return self not in _UNFINISHED_RUN
+
+
+_UNFINISHED_RUN: Final = frozenset({RunState.PLANNING, RunState.WAITING, RunState.RUNNING})
 
 
 class Reason(StrEnum):
@@ -66,12 +70,24 @@ class Reason(StrEnum):
     BACKOFF_OVER = "backoff_over"
     RELEASED = "released"
     """Handed back unfinished by an orchestrator that shuts down; does not count as an attempt."""
+    RETRYING = "retrying"
+    """It failed, and its author gave it another try (`retries`)."""
+    CONCURRENCY_GROUP = "concurrency_group"
+    """Another run or job of its concurrency group goes first."""
     # the job's own end
     COMPLETED = "completed"
     STEP_FAILED = "step_failed"
     JOB_TIMEOUT = "job_timeout"
     STEP_TIMEOUT = "step_timeout"
+    NO_OUTPUT = "no_output"
+    """It wrote nothing for longer than it may."""
+    RUN_TIMEOUT = "run_timeout"
+    """The whole run took longer than it may, this job running or not."""
     CANCEL_REQUESTED = "cancel_requested"
+    SECRET_MISSING = "secret_missing"  # noqa: S105  a reason, not a secret
+    """It names a secret that is not given to it."""
+    SUPERSEDED = "superseded"
+    """A newer run, named in the detail, took its place."""
     NEEDS_FAILED = "needs_failed"
     # the request cannot become jobs, now or later: its run ends as ERRORED
     INVALID_WORKFLOW = "invalid_workflow"
@@ -109,16 +125,24 @@ INFRASTRUCTURE: Final = frozenset(
 )
 """The only reasons for which we run a job again by ourselves."""
 
+OWN_FAILURES: Final = frozenset(
+    {Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT, Reason.NO_OUTPUT}
+)
+"""What the job did itself: the only reasons for which its author's `retries` are spent."""
+
 MAX_ATTEMPTS: Final = 3
+"""How often the world may fail one job."""
+
+_ENDED_FROM_OUTSIDE: Final = frozenset({JobState.CANCELLED, JobState.TIMED_OUT})
+"""What may end a job in whatever state it is: a person or a newer run, and the time limit of its run."""
 
 TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = MappingProxyType(
     {
-        JobState.BLOCKED: frozenset({JobState.WAITING, JobState.SKIPPED, JobState.CANCELLED}),
-        JobState.APPROVAL: frozenset(
-            {JobState.WAITING, JobState.BLOCKED, JobState.CANCELLED, JobState.SKIPPED}
-        ),
-        JobState.WAITING: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.SKIPPED}),
-        JobState.BACKOFF: frozenset({JobState.WAITING, JobState.CANCELLED}),
+        JobState.BLOCKED: frozenset({JobState.WAITING, JobState.SKIPPED}) | _ENDED_FROM_OUTSIDE,
+        JobState.APPROVAL: frozenset({JobState.WAITING, JobState.BLOCKED, JobState.SKIPPED})
+        | _ENDED_FROM_OUTSIDE,
+        JobState.WAITING: frozenset({JobState.RUNNING, JobState.SKIPPED}) | _ENDED_FROM_OUTSIDE,
+        JobState.BACKOFF: frozenset({JobState.WAITING}) | _ENDED_FROM_OUTSIDE,
         JobState.RUNNING: FINAL - {JobState.SKIPPED} | {JobState.WAITING, JobState.BACKOFF},
     }
 )
@@ -138,6 +162,49 @@ class StepSpec:
     run: str
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     timeout_seconds: float | None = None
+    secrets: tuple[str, ...] = ()
+    """Names of what it finds in its environment beside that; the values are known to no one before it runs."""
+
+
+class Condition(StrEnum):
+    """When a job may start that needs others: what its `if` says."""
+
+    SUCCESS = "success"
+    """All of them succeeded."""
+    ALWAYS = "always"
+    """All of them have ended, however; not when the whole run was ended from outside."""
+
+
+class GroupMode(StrEnum):
+    """What becomes of those that hold a concurrency group, or wait for it, when somebody new asks for it."""
+
+    QUEUE = "queue"
+    """They go first."""
+    CANCEL = "cancel"
+    """They are cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """A group of which one holder runs at a time; names are per repository."""
+
+    group: str
+    mode: GroupMode = GroupMode.QUEUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What a workflow file says about the run as a whole."""
+
+    timeout_seconds: float | None = None
+    """From the moment the run has jobs until the last of them has ended, waiting included; None: no limit."""
+    concurrency: Concurrency | None = None
+    """Held by the run, from its first job to its last."""
+    supersede: bool | None = None
+    """Whether a newer push ends this run; None: as the operator has it, and never on the default branch."""
+
+
+NOTHING_SAID: Final = RunSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +219,22 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     timeout_seconds: float = 3600.0
     priority: Priority = Priority.DEFAULT
+    condition: Condition = Condition.SUCCESS
+    retries: int = 0
+    """Its author's own budget of further tries, for `OWN_FAILURES`."""
+    no_output_seconds: float | None = None
+    """How long it may write nothing; None: as the operator has it."""
+    concurrency: Concurrency | None = None
+    """Held by this job while it waits for a slot and runs."""
+    secrets: tuple[str, ...] = ()
+    """Names of those that every step is given."""
+    matrix: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Which of the jobs of a matrix this is: a value per axis; empty for a job without a matrix."""
+
+
+def named_secrets(spec: JobSpec) -> frozenset[str]:
+    """All that the job or one of its steps names."""
+    return frozenset(spec.secrets).union(*(step.secrets for step in spec.steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +253,12 @@ class Outcome:
 
 def run_state(states: Collection[JobState]) -> RunState:
     """What a planned run's jobs amount to: unfinished while one is, else the worst of their ends."""
+    return _sum_of(frozenset(states))
+
+
+# There are few such sets, however many jobs.
+@lru_cache(maxsize=256)
+def _sum_of(states: frozenset[JobState]) -> RunState:
     if any(not state.final for state in states):
         started = any(state is JobState.RUNNING or state.final for state in states)
         return RunState.RUNNING if started else RunState.WAITING

@@ -44,7 +44,7 @@ class LogBuffer:
         self._pending = bytearray()
         self._unsent: deque[LogChunk] = deque()
         self._sequence = 0
-        self._closed = False
+        self._closed = self._line_open = False
         self._filled = asyncio.Event()
         self._full = asyncio.Event()
         self._drained = asyncio.Event()
@@ -54,12 +54,20 @@ class LogBuffer:
         if not data:
             return
         self._pending += data
+        self._line_open = not data.endswith(b"\n")
         self._filled.set()
         if len(self._pending) >= FLUSH_BYTES:
             self._full.set()
         while len(self._pending) > PENDING_BYTES:
             self._drained.clear()
             await self._drained.wait()
+
+    def remark(self, text: str) -> None:
+        """Take a line of ours."""
+        before = "\n" if self._line_open else ""
+        self._pending += f"{before}! {text}\n".encode()
+        self._line_open = False
+        self._filled.set()
 
     def close(self) -> None:
         """No more will be written."""

@@ -7,7 +7,15 @@ class LogEvent(StrEnum):
     """A fact in the past tense; `request_id`, `run_id` and `job_id` are the threads that lead through all services."""
 
     STARTED = "orchestrator.started"
-    """At work: worker_id, url, slots, limit, broker, database."""
+    """At work: worker_id, name, state, url, slots, limit, broker, database."""
+    WORKER_STATE_CHANGED = "worker.state_changed"
+    """What we do about new jobs changed, by an order or by failures in a row: worker_id, state, was, quarantined_until."""
+    WORKER_REGISTERED_AGAIN = "worker.registered_again"
+    """The store had forgotten us, and knows us again: worker_id, state."""
+    LEAVE_NOT_TAKEN = "worker.leave_not_taken"
+    """The store could not be told that we end; it will say lost instead: detail."""
+    DRAIN_ORDERED = "orchestrator.drain_ordered"
+    """Somebody drains this worker: it ends when its jobs have ended: jobs (running)."""
     DRAIN_BEGUN = "orchestrator.drain_begun"
     """Asked to end: jobs (running), grace_seconds."""
     DRAINED = "orchestrator.drained"
@@ -19,6 +27,8 @@ class LogEvent(StrEnum):
     """Poison, to the dead letters: reason, detail, correlation_id."""
     REQUEST_BROKE = "request.broke"
     """A mistake of ours, to the dead letters: request_id, with the traceback."""
+    STORE_AWAITED = "store.awaited"
+    """Nothing begins before the database answers: detail."""
     BROKER_AWAITED = "broker.awaited"
     """Nothing can be taken before there is a connection that may declare the queues: detail."""
     INTAKE_HELD = "intake.held"
@@ -46,6 +56,14 @@ class LogEvent(StrEnum):
     RESCUE_HELD = "rescue.held"
     """The store cannot be swept: detail."""
 
+    ESTIMATES_HELD = "estimates.held"
+    """The store cannot be asked how good the forecasts were: detail."""
+
+    RUNS_PURGED = "runs.purged"
+    """Old runs were removed: runs (how many), older_than_days."""
+    RETENTION_HELD = "retention.held"
+    """Old runs cannot be removed now: detail."""
+
     OUTBOX_PUBLISHED = "outbox.published"
     """Confirmed by the broker: count, dead_letters."""
     OUTBOX_NOT_PUBLISHED = "outbox.not_published"
@@ -66,6 +84,8 @@ class LogEvent(StrEnum):
 
     ATTEMPT_STARTED = "attempt.started"
     """Handed to the executor: job_id, attempt, run_id, job, runs_on."""
+    SECRET_UNUSABLE = "secret.unusable"  # noqa: S105  an event, not a secret
+    """A job failed for want of a secret that this worker cannot read: job_id, attempt, repository, detail."""
     ATTEMPT_FINISHED = "attempt.finished"
     """Its end is recorded: job_id, attempt, run_id, state, reason, exit_code, step, detail."""
     ATTEMPT_HANDED_BACK = "attempt.handed_back"
@@ -74,8 +94,13 @@ class LogEvent(StrEnum):
     """Not ours any more; nothing was written: job_id, attempt, run_id, why."""
     ATTEMPT_UNRECORDED = "attempt.unrecorded"
     """The store was away for too long; rescue runs it again: job_id, attempt, run_id, state, reason, error."""
+    EXECUTION_DISTURBED = "execution.disturbed"
+    """A running job could not be looked after; it counts as its own failure: job_id, attempt, detail."""
     EXECUTOR_BROKE = "executor.broke"
     """An executor broke its promise: job_id, attempt, with the traceback."""
+
+    LINE_REPORTS_HELD = "line_reports.held"
+    """Commits are not told now how long the line is: detail."""
 
     WORKSPACE_SWEPT = "workspace.swept"
     """A killed orchestrator's workspaces were removed: directory, killed (processes)."""

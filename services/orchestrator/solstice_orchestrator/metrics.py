@@ -1,13 +1,16 @@
 """What the orchestrator counts: every metric is declared here once, and each fact has one method that records it."""
 
-from collections.abc import Mapping
+from collections import Counter as Counted
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 from solstice_common.metrics import Declared, declared_in
+from solstice_orchestrator.forecast import Judgement, Met
 from solstice_orchestrator.jobs import JobState, Outcome
+from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 
@@ -69,8 +72,33 @@ class Metrics:
             "1 while the broker takes no publishes (memory or disk alarm).",
             registry=registry,
         )
+        self._starts = Counter(
+            "solstice_expected_starts",
+            "Sampled jobs by how their start stood to the forecast: within its range, early, or late.",
+            ("met",),
+            registry=registry,
+        )
+        self._start_error = Histogram(
+            "solstice_expected_start_error_seconds",
+            "How far outside its forecast's range a sampled job started; 0 within.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._workers = Gauge(
+            "solstice_workers",
+            "Workers that are there by what they do about new jobs, and lost ones.",
+            ("state",),
+            registry=registry,
+        )
+        self._quarantines = Counter(
+            "solstice_worker_quarantines",
+            "Times that this worker was quarantined, by failures in a row or by an order.",
+            registry=registry,
+        )
         for verdict in ("admitted", "duplicate"):
             self._requests.labels(verdict, "")
+        for met in Met:
+            self._starts.labels(met.value)
         for status in PublishStatus:
             self._outbox.labels(status.value)
         ProcessCollector(registry=registry)
@@ -96,18 +124,38 @@ class Metrics:
         self._finished.labels(outcome.state.value, outcome.reason.value).inc()
         self._run.labels(label, outcome.state.value).observe(max(0.0, run_seconds))
 
+    def started_as_expected(self, judgement: Judgement) -> None:
+        """A job started whose start had been forecast."""
+        self._starts.labels(judgement.met.value).inc()
+        self._start_error.observe(judgement.error_seconds)
+
     def leases_renewed(self, count: int = 1) -> None:
         self._renewals.inc(count)
 
     def leases_lost(self, count: int = 1) -> None:
         self._lost.inc(count)
 
+    def quarantined(self) -> None:
+        """This worker gets no jobs for a while."""
+        self._quarantines.inc()
+
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
         """Status messages were offered to the broker, and this was its answer."""
         self._outbox.labels(status.value).inc(count)
 
-    def render(self, counts: Mapping[tuple[JobState, str], int], broker: BrokerHealth) -> bytes:
+    def render(
+        self,
+        counts: Mapping[tuple[JobState, str], int],
+        broker: BrokerHealth,
+        workers: Iterable[WorkerView] = (),
+    ) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""
+        standing = Counted(
+            worker.state.value if worker.presence is Presence.ALIVE else worker.presence.value
+            for worker in workers
+        )
+        for state in (*WorkerState, Presence.LOST):
+            self._workers.labels(state.value).set(standing[state.value])
         self._jobs.clear()
         for (state, label), count in counts.items():
             self._jobs.labels(state.value, label).set(count)

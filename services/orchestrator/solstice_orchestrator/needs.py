@@ -1,9 +1,9 @@
 """What becomes of the jobs that need others, once those have ended. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.jobs import Condition, JobState, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +12,7 @@ class Node:
 
     state: JobState
     needs: tuple[str, ...]
+    condition: Condition = Condition.SUCCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,23 +25,27 @@ class Unblocked:
 
 
 def unblock(nodes: Mapping[str, Node]) -> Sequence[Unblocked]:
-    """The blocked jobs that may wait for a slot now, or are skipped; skipping one may skip others."""
+    """The blocked jobs that may wait for a slot now, or are skipped; skipping one may skip others, or let them go."""
     states = {name: node.state for name, node in nodes.items()}
-    blocked = {name: node.needs for name, node in nodes.items() if node.state is JobState.BLOCKED}
+    blocked = {name: node for name, node in nodes.items() if node.state is JobState.BLOCKED}
     moved: list[Unblocked] = []
     settled = False
     while not settled:
         settled = True
-        for name, needs in list(blocked.items()):
-            ends = [states[need] for need in needs]
-            if any(end.final and end is not JobState.SUCCEEDED for end in ends):
-                new = Unblocked(name=name, state=JobState.SKIPPED, reason=Reason.NEEDS_FAILED)
-            elif all(end is JobState.SUCCEEDED for end in ends):
-                new = Unblocked(name=name, state=JobState.WAITING, reason=Reason.NEEDS_MET)
-            else:
+        for name, node in list(blocked.items()):
+            new = _after(node.condition, [states[need] for need in node.needs])
+            if new is None:
                 continue
-            moved.append(new)
-            states[name] = new.state
+            reason = Reason.NEEDS_MET if new is JobState.WAITING else Reason.NEEDS_FAILED
+            moved.append(Unblocked(name=name, state=new, reason=reason))
+            states[name] = new
             del blocked[name]
             settled = False
     return moved
+
+
+def _after(condition: Condition, ends: Collection[JobState]) -> JobState | None:
+    """What a job becomes whose needs are in these states; None while it has to wait for them."""
+    if condition is Condition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
+        return JobState.SKIPPED
+    return JobState.WAITING if all(end.final for end in ends) else None

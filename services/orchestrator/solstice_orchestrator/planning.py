@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -50,14 +51,17 @@ async def run_planning(
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes() as changed, asyncio.TaskGroup() as plans:
         files = CommitFiles(plans, git, scratch)
+        hand = _Hand()
         while True:
             changed.clear()
-            claimed = await _claim(store, worker_id, places, concurrency)
+            claimed = await _claim(store, worker_id, places, concurrency, hand)
             for task in claimed:
+                hand.run_ids.add(task.run_id)
                 plans.create_task(
                     _plan(
                         task,
                         store=store,
+                        hand=hand,
                         files=files,
                         rules=rules,
                         places=places,
@@ -71,8 +75,17 @@ async def run_planning(
                         await changed.wait()
 
 
+@dataclass(slots=True)
+class _Hand:
+    """What is known to be ours to plan."""
+
+    run_ids: set[str] = field(default_factory=set)
+    unsure: bool = False
+    """The store was away as it answered: there may be runs that it takes for ours."""
+
+
 async def _claim(
-    store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int
+    store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int, hand: _Hand
 ) -> Sequence[PlanningTask]:
     """Take as many runs as there are places, each of which is then held for its run; waits for the first place."""
     await places.acquire()
@@ -81,10 +94,11 @@ async def _claim(
         await places.acquire()
         held += 1
     claimed: Sequence[PlanningTask] = ()
-    claiming = asyncio.ensure_future(store.claim_planning(worker_id, held))
+    claiming = asyncio.ensure_future(_ask(store, worker_id, held, hand))
     try:
         claimed = await asyncio.shield(claiming)
     except StoreUnavailable as error:
+        hand.unsure = True
         LOG.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
         # The store may have given us runs already that nobody here will ever see.
@@ -97,10 +111,18 @@ async def _claim(
     return claimed
 
 
+async def _ask(store: JobStore, worker_id: str, limit: int, hand: _Hand) -> Sequence[PlanningTask]:
+    if hand.unsure:
+        await store.take_back_planning(worker_id, hand.run_ids)
+        hand.unsure = False
+    return await store.claim_planning(worker_id, limit)
+
+
 async def _plan(
     task: PlanningTask,
     *,
     store: JobStore,
+    hand: _Hand,
     files: CommitFiles,
     rules: PlanningRules,
     places: asyncio.Semaphore,
@@ -111,15 +133,16 @@ async def _plan(
     try:
         decision = await decide(task.request, files=files, rules=rules)
         match decision:
-            case Planned(jobs=jobs):
-                kept = await patiently(lambda: store.planned(task, jobs), chance)
+            case Planned(jobs=jobs, run=run):
+                kept = await patiently(lambda: store.planned(task, jobs, run), chance)
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
                 when_planned()
             case Refused(reason=reason, detail=detail):
                 kept = await patiently(lambda: store.not_planned(task, reason, detail), chance)
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
     except StoreUnavailable as error:
-        # Its planning lease runs out, and somebody plans it again.
+        # It is planned again, by us or by somebody else.
+        hand.unsure = True
         bound.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
         await _hand_back(store, task)
@@ -130,6 +153,7 @@ async def _plan(
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
     finally:
+        hand.run_ids.discard(task.run_id)
         places.release()
 
 

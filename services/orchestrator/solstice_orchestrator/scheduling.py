@@ -1,6 +1,15 @@
-"""Which waiting job starts next: (candidates, free slots) -> assignments. Pure."""
+"""Which waiting job starts next: (candidates, free slots) -> assignments, and a job's place among those that wait. Pure.
 
-from collections.abc import Iterable, Mapping, Sequence
+The order of one label: first the *overdue* jobs, whatever their class, the one that has waited longest first; then by
+priority class; within a class by `turn`; among equal turns the older one. A turn is the start tag of start-time fair
+queueing (Goyal, Vin and Cheng 1996; docs/decisions/0010): repositories that wait for the same label and class have
+their jobs interleaved one by one, and whoever comes anew is next. It is given once, when the job begins to wait, so
+that a claim reads the beginning of an index, however much waits behind it.
+"""
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,15 +18,11 @@ from solstice_common.messages import Priority
 PRIORITY_ORDER: Final = tuple(Priority)
 """Most urgent first."""
 
+MAX_WAIT_SECONDS: Final = 1800.0
+"""A job that has waited longer is overdue, unless the setting `MAX_WAIT_SECONDS` says otherwise."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A job that could start; `age` is smaller for those that came earlier."""
-
-    job_id: str
-    label: str
-    priority: Priority
-    age: int
+LONG_QUEUE: Final = 10
+"""A repository with so many jobs waiting lets those of others by who come anew."""
 
 
 def rank(priority: Priority) -> int:
@@ -25,14 +30,160 @@ def rank(priority: Priority) -> int:
     return PRIORITY_ORDER.index(priority)
 
 
-def assign(candidates: Iterable[Candidate], free: Mapping[str, int], limit: int) -> Sequence[Candidate]:
-    """At most `limit` jobs to start now, in dispatch order: priority class, then age; none beyond its label's slots."""
-    left = dict(free)
+# -- a job begins to wait ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """What a job finds when it begins to wait: the jobs of its label and class, as far as its turn depends on them.
+
+    The *first* is the one with the smallest turn (then age) of those whose repository has room.
+    """
+
+    clock: int = 0
+    """Of the last `Entry`; kept by the store, one number per label and class."""
+    first_turn: int | None = None
+    """None when nobody waits."""
+    first_next_turn: int = 0
+    """The `next_turn` of the first one's repository: how far those reach that wait behind it."""
+    largest_next_turn: int = 0
+    """Of any repository; asked only when nobody waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Where those come in who did not wait before."""
+
+    turn: int
+    clock: int
+    """To be kept for the next who comes; it only grows, so that those who come anew do not overtake each other."""
+
+
+def enter(queue: Queue) -> Entry:
+    """The entry of a queue as it is now.
+
+    Whoever comes anew is level with the first, and so behind all of this round who came before; but where the first
+    one's repository has a long queue of its own, they come in just before it. When nobody waits, all that was taken is
+    forgotten: whoever had more than others while those were away owes them nothing.
+    """
+    if queue.first_turn is None:
+        clock = max(queue.clock, queue.largest_next_turn)
+        return Entry(turn=clock + 1, clock=clock)
+    clock = max(queue.clock, queue.first_turn - 1)
+    is_long = queue.first_next_turn - queue.first_turn >= LONG_QUEUE
+    return Entry(turn=clock if is_long else max(clock, queue.first_turn), clock=clock)
+
+
+def turns(entry: Entry, next_turn: int | None, count: int) -> range:
+    """The turns of `count` jobs of one repository that begin to wait, in their order.
+
+    `next_turn` is the repository's own, None when it has none in this label and class. Its new one is the range's
+    `stop`.
+    """
+    first = entry.turn if next_turn is None else max(entry.turn, next_turn)
+    return range(first, first + count)
+
+
+def next_turn_without(next_turn: int, given_up: Collection[int]) -> int:
+    """A repository's next turn once its waiting jobs with the turns `given_up` were cancelled: nobody pays for what never ran.
+
+    Only the newest can be given back: an older one leaves a gap behind it, which costs its repository one place.
+    """
+    given_up = frozenset(given_up)
+    while next_turn - 1 in given_up:
+        next_turn -= 1
+    return next_turn
+
+
+# -- a slot is free ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A job that could start."""
+
+    job_id: str
+    label: str
+    priority: Priority
+    age: int
+    """Smaller for those that came earlier."""
+    repository: str = ""
+    turn: int = 0
+    waiting_since: float = math.inf
+    """When it began to wait for a slot, in seconds since the epoch."""
+
+
+def overdue(waiting_since: float, now: float, max_wait_seconds: float = MAX_WAIT_SECONDS) -> bool:
+    """Whether a job has waited for longer than any should."""
+    return waiting_since < now - max_wait_seconds
+
+
+def in_order(candidates: Iterable[Candidate], overdue_before: float = -math.inf) -> list[Candidate]:
+    """Candidates of one label in the order in which they start; overdue are those that wait since before `overdue_before`."""
+
+    def place(each: Candidate) -> tuple[float, ...]:
+        if each.waiting_since < overdue_before:
+            return (0, each.waiting_since, each.age, 0)
+        return (1, rank(each.priority), each.turn, each.age)
+
+    return sorted(candidates, key=place)
+
+
+def assign(
+    candidates: Iterable[Candidate],
+    free: Mapping[str, int],
+    limit: int,
+    *,
+    overdue_before: float = -math.inf,
+    room: Mapping[str, int] | None = None,
+) -> Sequence[Candidate]:
+    """At most `limit` jobs to start now, in dispatch order; none beyond its label's slots or its repository's room.
+
+    Each label's jobs start `in_order`. Turns of two labels cannot be compared: between the next jobs of several
+    labels it is the overdue, then the more urgent, then the older one that goes first. `room` says how many more jobs
+    of a repository may run; one that is not in it has no cap. What is passed over for its repository's sake holds up
+    nobody: give more candidates, without those repositories (`full`), as long as slots are left.
+    """
+    slots, left = dict(free), dict(room or {})
+    by_label: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        by_label[candidate.label].append(candidate)
+    queues = {label: deque(in_order(waiting, overdue_before)) for label, waiting in by_label.items()}
+
+    def urgency(each: Candidate) -> tuple[float, ...]:
+        late = each.waiting_since < overdue_before
+        return (0, each.waiting_since, each.age) if late else (1, rank(each.priority), each.age)
+
     chosen: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda each: (rank(each.priority), each.age)):
-        if len(chosen) >= limit:
+    while len(chosen) < limit:
+        open_queues = [queue for label, queue in queues.items() if slots.get(label, 0) > 0]
+        heads = [head for queue in open_queues if (head := _head(queue, left)) is not None]
+        if not heads:
             break
-        if left.get(candidate.label, 0) > 0:
-            left[candidate.label] -= 1
-            chosen.append(candidate)
+        chosen.append(first := min(heads, key=urgency))
+        queues[first.label].popleft()
+        slots[first.label] -= 1
+        if first.repository in left:
+            left[first.repository] -= 1
     return chosen
+
+
+def _head(queue: deque[Candidate], room: Mapping[str, int]) -> Candidate | None:
+    """The first whose repository has room; those before it are dropped."""
+    while queue and room.get(queue[0].repository, 1) <= 0:
+        queue.popleft()
+    return queue[0] if queue else None
+
+
+def room_after(room: Mapping[str, int], chosen: Iterable[Candidate]) -> Mapping[str, int]:
+    """What is left of `room` once `chosen` have started."""
+    left = dict(room)
+    for candidate in chosen:
+        if candidate.repository in left:
+            left[candidate.repository] -= 1
+    return left
+
+
+def full(room: Mapping[str, int]) -> frozenset[str]:
+    """The repositories of which no job may start now; a claim's query leaves them out."""
+    return frozenset(repository for repository, more in room.items() if more <= 0)

@@ -1,14 +1,19 @@
 """The settings of the orchestrator: read once at start, validated whole, frozen."""
 
 import os
+import re
+import socket
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from solstice_common.messages import REPO_URL_SCHEMES
-from solstice_common.settings import BrokerSettings, state_directory
+from solstice_common.settings import AccessSettings, BrokerSettings, SolsticeSettings, state_directory
 from solstice_orchestrator.capacity import parse_slots
+from solstice_orchestrator.caps import parse_caps
+from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.supersede import Supersede
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
 
@@ -30,18 +35,36 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-class OrchestratorSettings(BrokerSettings):
-    """Where jobs are kept, what runs at once, how long things may take."""
+class StoreSettings(SolsticeSettings):
+    """Where jobs are kept."""
 
     database_url: str = Field(
-        default_factory=_default_database_url, description="Where runs and jobs are kept: sqlite:///FILE."
+        default_factory=_default_database_url,
+        description="Where runs and jobs are kept: sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/DATABASE.",
     )
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str) -> str:
+        if url.partition(":")[0] not in {"sqlite", "postgresql"}:
+            raise ValueError("must start with sqlite:/// or postgresql://")
+        return url
+
+
+class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
+    """What runs at once, how long things may take."""
+
     capacity_map: str = Field(
         default_factory=_default_capacity_map,
         description="Slots per label: linux=4,illumos=1. By default as many for linux as there are processors.",
     )
     max_concurrency: int = Field(
         default=0, ge=0, description="Jobs at once over all labels; 0: as many as there are slots."
+    )
+    worker_name: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$",
+        description="What people call this worker; a pause or quarantine outlives its restart. Empty: the host's name.",
     )
     default_runs_on: str = Field(
         default="linux",
@@ -52,9 +75,14 @@ class OrchestratorSettings(BrokerSettings):
         default="process",
         description="What runs jobs: process (on this machine, not isolated), or scripted (plays them, for trials).",
     )
-    untrusted_runs: Literal["refuse", "run"] = Field(
+    untrusted_runs: Literal["refuse", "approved", "run"] = Field(
         default="refuse",
-        description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, or run it all the same.",
+        description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, run what somebody approved, "
+        "or run all of it.",
+    )
+    secrets_config: str = Field(
+        default="",
+        description="File (TOML) that says which secrets jobs of which repositories are given; without it, none.",
     )
     workspaces: Path = Field(
         default_factory=_default_workspaces, description="Directory in which jobs are checked out and run."
@@ -70,6 +98,16 @@ class OrchestratorSettings(BrokerSettings):
         default=10.0,
         ge=0,
         description="Between SIGTERM and SIGKILL for a job that is cancelled or out of time.",
+    )
+    no_output_seconds: float = Field(
+        default=1800.0,
+        ge=0,
+        description="How long a job may write nothing that has no no-output-timeout of its own; 0: for ever.",
+    )
+    disk_reserve_mib: int = Field(
+        default=256,
+        ge=0,
+        description="When less is free for the workspaces, the job with the largest one fails; 0: never look.",
     )
     job_path: str = Field(
         default="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -94,6 +132,24 @@ class OrchestratorSettings(BrokerSettings):
     rescue_seconds: float = Field(
         default=10.0, gt=0, description="How often lost jobs are looked for, give or take a fifth."
     )
+    max_wait_seconds: float = Field(
+        default=MAX_WAIT_SECONDS,
+        gt=0,
+        description="A job that has waited longer starts before all others of its label, whatever its priority.",
+    )
+    repository_caps: str = Field(
+        default="",
+        description="Jobs of a repository that may run at once, over all workers: *=8,acme/app=2. Empty: any number.",
+    )
+    supersede: Supersede = Field(
+        default=Supersede.RUNNING,
+        description="Which runs a newer push of their branch or change request ends: off, waiting (that have not begun) or running (those too).",
+    )
+    line_report_seconds: float = Field(
+        default=20.0,
+        ge=0,
+        description="How often commits are told how long the line before their waiting jobs is; 0: never.",
+    )
     retry_base_seconds: float = Field(
         default=5.0,
         ge=0,
@@ -101,6 +157,9 @@ class OrchestratorSettings(BrokerSettings):
     )
     drain_seconds: float = Field(
         default=30.0, ge=0, description="At the end: time for running jobs, before they are handed back."
+    )
+    retention_days: float = Field(
+        default=90.0, ge=0, description="Runs that ended longer ago are removed, with their logs; 0: never."
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Logs for people (console) or for machines (json)."
@@ -113,6 +172,12 @@ class OrchestratorSettings(BrokerSettings):
     @classmethod
     def _readable(cls, text: str) -> str:
         parse_slots(text)
+        return text
+
+    @field_validator("repository_caps")
+    @classmethod
+    def _readable_caps(cls, text: str) -> str:
+        parse_caps(text)
         return text
 
     @field_validator("git_protocols")
@@ -137,6 +202,12 @@ class OrchestratorSettings(BrokerSettings):
         if self.renew_seconds * 2 > self.lease_seconds:
             raise ValueError("RENEW_SECONDS must be at most half of LEASE_SECONDS")
         return self
+
+    @property
+    def name_of_worker(self) -> str:
+        """`WORKER_NAME`, else the host's name as far as it may be one."""
+        name = self.worker_name or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
+        return name[:63] or "worker"
 
     @property
     def pages_url(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -27,10 +28,15 @@ _SUBJECT: Final = (
 
 _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.RELEASED: "Handed back by an orchestrator that shut down; waits for a free slot again",
+    Reason.APPROVED: "Approved; waits for a free slot",
     Reason.BACKOFF_OVER: "Waits for a free slot again",
     Reason.NEEDS_FAILED: "Skipped: a job that it needs did not succeed",
     Reason.JOB_TIMEOUT: "The job took longer than it may",
+    Reason.NO_OUTPUT: "The job wrote nothing for longer than it may",
+    Reason.SECRET_MISSING: "A secret that it names is not given to it",
+    Reason.RUN_TIMEOUT: "The run took longer than it may",
     Reason.CANCEL_REQUESTED: "Cancelled",
+    Reason.SUPERSEDED: "Cancelled for a newer run",
     Reason.INVALID_WORKFLOW: "The workflow cannot be used",
     Reason.COMMIT_NOT_FOUND: "The commit cannot be found",
     Reason.NOT_TRUSTED: "Not run: nobody vouches for this code, and nothing here isolates it",
@@ -43,8 +49,10 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
 
 
 def subject(request: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a request that every status about it repeats."""
-    return {name: value for name in _SUBJECT if (value := request.get(name)) is not None}
+    """What every status about a request repeats: fields of it, and the version of the schema."""
+    about = {name: value for name in _SUBJECT if (value := request.get(name)) is not None}
+    about["schema_version"] = "jobstatus.v1"
+    return about
 
 
 def context_of(job_name: str) -> str:
@@ -53,17 +61,28 @@ def context_of(job_name: str) -> str:
 
 
 def encode_status(about: Mapping[str, object], **fields: object) -> bytes:
-    """Canonical `jobstatus.v1`: what `JobStatusV1(...).encode()` gives, without the cost of a model per message."""
-    document = {"schema_version": "jobstatus.v1", **about}
-    document.update((name, value) for name, value in fields.items() if value is not None)
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    """`about` a `subject`: canonical `jobstatus.v1`: what `JobStatusV1(...).encode()` gives, without the cost of a model per message."""
+    for name in [name for name, value in fields.items() if value is None]:
+        del fields[name]
+    fields.update(about)
+    return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
 
 def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:
     """One sentence for the person who looks at the commit."""
+    if not detail:
+        return _described(state, reason, "", runs_on, attempt)
+    return _words(state, reason, detail, runs_on, attempt)
+
+
+def _words(state: JobState, reason: Reason, detail: str, runs_on: str, attempt: int) -> str:
     match state:
+        case JobState.WAITING if reason is Reason.RETRYING and detail:
+            return _shortened(detail[:1].upper() + detail[1:])
         case JobState.WAITING if reason not in _BY_REASON:
             words = f"Waits for a free slot on {runs_on}"
+        case JobState.BLOCKED if reason is Reason.CONCURRENCY_GROUP:
+            words = "Waits for its concurrency group"
         case JobState.BLOCKED:
             words = "Waits for the jobs that it needs"
         case JobState.APPROVAL:
@@ -79,6 +98,10 @@ def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, 
         case _:
             words = _BY_REASON.get(reason, state.value.replace("_", " ").capitalize())
     return _shortened(f"{words}: {detail}" if detail else words)
+
+
+# Most have nothing to say beside their state.
+_described = lru_cache(maxsize=1024)(_words)
 
 
 def detail_of(outcome: Outcome) -> str:
@@ -103,6 +126,12 @@ def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> st
         return _shortened(f"{state.value.replace('_', ' ').capitalize()}: {detail}")
     if state is RunState.PLANNING:
         return "Accepted; its workflow will be read next"
+    return _counted(tuple(jobs))
+
+
+# Most runs have few jobs, in few combinations of states.
+@lru_cache(maxsize=256)
+def _counted(jobs: tuple[JobState, ...]) -> str:
     counted = Counter(jobs)
     listed = ", ".join(
         f"{counted[each]} {each.value.replace('_', ' ')}" for each in JobState if counted[each]

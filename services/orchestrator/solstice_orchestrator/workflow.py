@@ -1,56 +1,55 @@
 """A workflow file, `.solstice/workflow.kdl`, becomes the jobs of a run. Pure; the format is told in `docs/workflow.md`."""
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.jobs import JobSpec, StepSpec
+from solstice_orchestrator.jobs import JobSpec, RunSpec
 from solstice_orchestrator.kdl import Node, Position, read
+from solstice_orchestrator.workflow_job import Defaults, JobDraft, read_concurrency, read_defaults, read_jobs
 from solstice_orchestrator.workflow_shape import (
-    children,
     did_you_mean,
     duration,
     expect_arguments,
     expect_childless,
     expect_node,
-    identifier,
-    plain,
     properties,
-    text,
+    truth,
 )
 
 MAX_FILE_BYTES: Final = 256 * 1024
-MAX_NAME: Final = 100
-MAX_LABEL: Final = 63
-"""As long as `runs_on` of a request."""
 MAX_JOBS: Final = 256
-MAX_STEPS: Final = 100
-MAX_ENVIRONMENT: Final = 200
-MAX_VALUE_BYTES: Final = 32 * 1024
-DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
+MAX_PLAN_CHARACTERS: Final = 4 * 1024 * 1024
+"""What all jobs hold together: a matrix, and the variables of `defaults`, multiply what a small file says."""
+MAX_RUN_SECONDS: Final = 7 * 24 * 3600.0
 
 _START: Final = Position(line=1, column=1)
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> tuple[JobSpec, ...]:
-    """The jobs that a workflow file asks for, in the file's order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """What a file asks for: jobs in the file's order, those of a matrix beside each other."""
 
-    `default_runs_on` is the label of jobs that name none, themselves or by `defaults`. `only` keeps that one job and
-    what it needs, directly or not. Raises InvalidWorkflow with the line and column of whatever is wrong.
+    jobs: tuple[JobSpec, ...]
+    run: RunSpec
+
+
+def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
+    """What a workflow file asks for.
+
+    `default_runs_on` is the label of jobs that name none, themselves or by `defaults`. `only` keeps that one job (or
+    all jobs of that matrix) and what it needs, directly or not. Raises InvalidWorkflow with the line and column of
+    whatever is wrong.
     """
     draft = _Draft()
     for node in read(_decoded(content)):
         draft.take(node)
     if not draft.jobs:
         raise _START.problem('a workflow needs at least one job: job "test" { step run="..." }')
-    _check_needs(draft.jobs)
-    specs = tuple(job.spec(draft.defaults, default_runs_on) for job in draft.jobs.values())
-    return specs if only is None else _chosen(specs, only)
+    _check_needs({written: jobs[0] for written, jobs in draft.jobs.items()})
+    specs = tuple(_specs(draft, default_runs_on))
+    return Workflow(jobs=specs if only is None else _chosen(specs, draft.names, only), run=draft.run)
 
 
 def _decoded(content: bytes) -> str:
@@ -69,174 +68,94 @@ def _decoded(content: bytes) -> str:
         ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Defaults:
-    """What jobs have when they say nothing themselves."""
-
-    runs_on: str | None = None
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """A job as written, with the places that later checks may have to point at."""
-
-    name: str
-    runs_on: str | None
-    timeout_seconds: float | None
-    env: Mapping[str, str]
-    needs: tuple[tuple[str, Position], ...]
-    steps: tuple[StepSpec, ...]
-
-    def spec(self, defaults: _Defaults, default_runs_on: str) -> JobSpec:
-        return JobSpec(
-            name=self.name,
-            runs_on=self.runs_on or defaults.runs_on or default_runs_on,
-            steps=self.steps,
-            needs=tuple(name for name, _ in self.needs),
-            env=MappingProxyType({**defaults.env, **self.env}),
-            timeout_seconds=defaults.timeout_seconds
-            if self.timeout_seconds is None
-            else self.timeout_seconds,
-        )
-
-
 @dataclass(slots=True)
 class _Draft:
     """The file, as far as it was read."""
 
-    jobs: dict[str, _Job] = field(default_factory=dict)
-    defaults: _Defaults = field(default_factory=_Defaults)
-    _defaults_seen: bool = False
+    jobs: dict[str, Sequence[JobDraft]] = field(default_factory=dict)
+    """By the name as written; several of a matrix."""
+    defaults: Defaults = field(default_factory=Defaults)
+    run: RunSpec = field(default_factory=RunSpec)
+    _seen: set[str] = field(default_factory=set)
+    _names: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """The names of the jobs that each written name stands for."""
+        return {written: [job.name for job in jobs] for written, jobs in self.jobs.items()}
 
     def take(self, node: Node) -> None:
-        expect_node(node, ("job", "defaults"), "at the top of a workflow")
-        if node.name == "defaults":
-            if self._defaults_seen:
-                raise node.position.problem("'defaults' stands here a second time; once is enough")
-            self._defaults_seen, self.defaults = True, _defaults(node)
+        expect_node(
+            node, ("job", "defaults", "timeout", "concurrency", "supersede"), "at the top of a workflow"
+        )
+        if node.name == "job":
+            self._take_jobs(node)
             return
-        job = _job(node)
-        if job.name in self.jobs:
-            raise node.arguments[0].position.problem(f"there is a job {job.name!r} already; names are unique")
-        if len(self.jobs) == MAX_JOBS:
-            raise node.position.problem(f"a workflow may have {MAX_JOBS} jobs, no more")
-        self.jobs[job.name] = job
+        if node.name in self._seen:
+            raise node.position.problem(f"{node.name!r} stands here a second time; once is enough")
+        self._seen.add(node.name)
+        match node.name:
+            case "defaults":
+                self.defaults = read_defaults(node)
+            case "concurrency":
+                self.run = replace(self.run, concurrency=read_concurrency(node))
+            case "timeout":
+                _one_argument(node, 'timeout takes one duration: timeout "2h"')
+                self.run = replace(
+                    self.run, timeout_seconds=duration(node.arguments[0], longest=MAX_RUN_SECONDS)
+                )
+            case _:
+                rule = "supersede takes #true or #false"
+                _one_argument(node, rule)
+                self.run = replace(self.run, supersede=truth(node.arguments[0], rule))
 
-
-def _defaults(node: Node) -> _Defaults:
-    expect_arguments(node, 0, "'defaults' takes no arguments")
-    given = properties(node, ("runs-on", "timeout"))
-    env: Mapping[str, str] = MappingProxyType({})
-    for child in children(node, ("env",), "in 'defaults'", once=("env",)):
-        env = _env(child)
-    return _Defaults(
-        runs_on=identifier(given["runs-on"], "a label", MAX_LABEL) if "runs-on" in given else None,
-        timeout_seconds=duration(given["timeout"]) if "timeout" in given else DEFAULT_TIMEOUT_SECONDS,
-        env=env,
-    )
-
-
-def _job(node: Node) -> _Job:
-    expect_arguments(node, 1, 'a job has one name: job "test" { ... }')
-    name = identifier(node.arguments[0], "the name of a job", MAX_NAME)
-    given = properties(node, ("runs-on", "timeout"))
-    env: Mapping[str, str] = MappingProxyType({})
-    needs: list[tuple[str, Position]] = []
-    steps: list[StepSpec] = []
-    for child in children(node, ("step", "needs", "env"), "in a job", once=("env",)):
-        if child.name == "env":
-            env = _env(child)
-        elif child.name == "needs":
-            needs.extend(_needs(child, [known for known, _ in needs]))
-        elif len(steps) == MAX_STEPS:
-            raise child.position.problem(f"a job may have {MAX_STEPS} steps, no more")
-        else:
-            steps.append(_step(child, len(steps) + 1))
-    if not steps:
-        raise node.position.problem(f'the job {name!r} has no steps: step "unit tests" run="..."')
-    return _Job(
-        name=name,
-        runs_on=identifier(given["runs-on"], "a label", MAX_LABEL) if "runs-on" in given else None,
-        timeout_seconds=duration(given["timeout"]) if "timeout" in given else None,
-        env=env,
-        needs=tuple(needs),
-        steps=tuple(steps),
-    )
-
-
-def _step(node: Node, number: int) -> StepSpec:
-    given = properties(node, ("run", "timeout"))
-    if len(node.arguments) > 1:
-        raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
-    if "run" not in given:
-        raise node.position.problem('a step needs run="...", the command to run')
-    run = text(given["run"], "run")
-    if not run.strip():
-        raise given["run"].position.problem("run is empty; a step needs a command")
-    name = f"step {number}"
-    if node.arguments:
-        name = text(node.arguments[0], "the name of a step").strip()
-        if not 0 < len(name) <= MAX_NAME or _CONTROL.search(name):
-            raise node.arguments[0].position.problem(
-                f"the name of a step has between 1 and {MAX_NAME} characters, all on one line"
+    def _take_jobs(self, node: Node) -> None:
+        jobs = read_jobs(node)
+        first = jobs[0]
+        for name in dict.fromkeys([first.written, *(job.name for job in jobs)]):
+            if name in self._names:
+                raise first.position.problem(f"there is a job {name!r} already; names are unique")
+            self._names.add(name)
+        if len({job.name for job in jobs}) < len(jobs):
+            raise first.position.problem(
+                "two jobs of this matrix would have one name: of the values, letters, digits, '.', '_' and '-' count"
             )
-    env: Mapping[str, str] = MappingProxyType({})
-    for child in children(node, ("env",), "in a step", once=("env",)):
-        env = _env(child)
-    timeout = duration(given["timeout"]) if "timeout" in given else None
-    return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout)
+        if sum(map(len, self.jobs.values())) + len(jobs) > MAX_JOBS:
+            raise node.position.problem(f"a workflow may have {MAX_JOBS} jobs, no more")
+        self.jobs[first.written] = jobs
 
 
-def _needs(node: Node, known: Collection[str]) -> Iterator[tuple[str, Position]]:
+def _one_argument(node: Node, rule: str) -> None:
+    expect_arguments(node, 1, rule)
     properties(node, ())
     expect_childless(node)
-    if not node.arguments:
-        raise node.position.problem('needs takes the names of jobs: needs "lint" "build"')
-    seen = set(known)
-    for argument in node.arguments:
-        name = text(argument, "the name of a needed job")
-        if name in seen:
-            raise argument.position.problem(f"{name!r} is needed already; once is enough")
-        seen.add(name)
-        yield name, argument.position
 
 
-def _env(node: Node) -> Mapping[str, str]:
-    expect_arguments(node, 0, 'env takes a block: env { NAME "value" }')
-    properties(node, ())
-    if len(node.children) > MAX_ENVIRONMENT:
-        raise node.position.problem(f"a block of env may set {MAX_ENVIRONMENT} variables, no more")
-    env: dict[str, str] = {}
-    for child in node.children:
-        plain(child.annotation, child.position)
-        if not _VARIABLE.fullmatch(child.name):
-            raise child.position.problem(
-                f"{child.name!r} cannot name a variable: letters, digits and '_', not first a digit"
-            )
-        if child.name.startswith("SOLSTICE_"):
-            raise child.position.problem(
-                f"{child.name!r}: the names that begin with SOLSTICE_ are set by Solstice CI"
-            )
-        if child.name in env:
-            raise child.position.problem(f"{child.name!r} is set already in this block")
-        properties(child, ())
-        expect_childless(child)
-        expect_arguments(child, 1, f'a variable has one value: {child.name} "value"')
-        value = text(child.arguments[0], f"the value of {child.name}")
-        if len(value.encode()) > MAX_VALUE_BYTES:
-            raise child.arguments[0].position.problem(
-                f"the value of a variable may be {MAX_VALUE_BYTES // 1024} KiB long, no longer"
-            )
-        env[child.name] = value
-    return MappingProxyType(env)
+def _specs(draft: _Draft, default_runs_on: str) -> Iterator[JobSpec]:
+    names, left = draft.names, MAX_PLAN_CHARACTERS
+    for jobs in draft.jobs.values():
+        for job in jobs:
+            spec = job.spec(draft.defaults, default_runs_on, names)
+            left -= _characters(spec)
+            if left < 0:
+                raise job.position.problem(
+                    f"with this job the workflow holds more than {MAX_PLAN_CHARACTERS // 1024 // 1024} MiB of "
+                    "scripts and variables, every job of a matrix counted"
+                )
+            yield spec
+
+
+def _characters(spec: JobSpec) -> int:
+    texts = [*spec.needs, *spec.env, *spec.env.values()]
+    for step in spec.steps:
+        texts += [step.name, step.run, *step.env, *step.env.values()]
+    return sum(map(len, texts))
 
 
 # -- what jobs need of each other ---------------------------------------------------------------------------------
 
 
-def _check_needs(jobs: Mapping[str, _Job]) -> None:
+def _check_needs(jobs: Mapping[str, JobDraft]) -> None:
     """Every needed job is there, and no job waits for itself, however many lie between."""
     for job in jobs.values():
         for name, position in job.needs:
@@ -265,16 +184,18 @@ def _check_needs(jobs: Mapping[str, _Job]) -> None:
                 path.pop()
 
 
-def _chosen(specs: Sequence[JobSpec], only: str) -> tuple[JobSpec, ...]:
-    """That job and what it needs, in the file's order."""
-    known = {spec.name: spec for spec in specs}
+def _chosen(specs: Sequence[JobSpec], names: Mapping[str, Sequence[str]], only: str) -> tuple[JobSpec, ...]:
+    """That job, or the jobs of that matrix, and what they need, in the file's order."""
+    by_name = {spec.name: spec for spec in specs}
+    known = {**{name: [name] for name in by_name}, **names}
     if only not in known:
         raise _START.problem(
             f"the request asks for the job {only!r}, which is not in this workflow{did_you_mean(only, known)}"
         )
-    wanted, todo = {only}, [only]
+    todo = list(known[only])
+    wanted = set(todo)
     while todo:
-        fresh = [name for name in known[todo.pop()].needs if name not in wanted]
+        fresh = [name for name in by_name[todo.pop()].needs if name not in wanted]
         wanted.update(fresh)
         todo.extend(fresh)
     return tuple(spec for spec in specs if spec.name in wanted)

@@ -2,13 +2,15 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from solstice_orchestrator.kdl import Node, Position, Value
 
 MAX_TIMEOUT_SECONDS: Final = 24 * 3600.0
+MAX_LINE: Final = 100
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DURATION: Final = re.compile(
     r"(?:(?P<h>[0-9]{1,4})h)?(?:(?P<m>[0-9]{1,5})m)?(?:(?P<s>[0-9]{1,6}(?:\.[0-9]{1,3})?)s)?"
@@ -26,9 +28,23 @@ def text(value: Value, what: str) -> str:
     return value.value
 
 
-def identifier(value: Value, what: str, longest: int) -> str:
-    """A name that may stand in an address, a file name and a message."""
-    name = text(value, what)
+def line(value: Value, what: str) -> str:
+    """Text for people on one line, without the white space around it."""
+    written = text(value, what).strip()
+    if not 0 < len(written) <= MAX_LINE or _CONTROL.search(written):
+        raise value.position.problem(f"{what} has between 1 and {MAX_LINE} characters, all on one line")
+    return written
+
+
+def identifier(
+    value: Value,
+    what: str,
+    longest: int,
+    *,
+    fill: Callable[[str, Position], str] = lambda written, _: written,
+) -> str:
+    """A name that may stand in an address, a file name and a message, once `fill` has filled its places."""
+    name = fill(text(value, what), value.position)
     if not _IDENTIFIER.fullmatch(name) or len(name) > longest:
         raise value.position.problem(
             f"{name[:80]!r} cannot be {what}: write at most {longest} letters, digits, '.', '_' and '-', "
@@ -37,7 +53,35 @@ def identifier(value: Value, what: str, longest: int) -> str:
     return name
 
 
-def duration(value: Value) -> float:
+def one_of(value: Value, what: str, known: Sequence[str]) -> str:
+    """One of these words."""
+    word = text(value, what)
+    if word not in known:
+        listed = " or ".join(f'"{each}"' for each in known)
+        raise value.position.problem(f"{what} is {listed}, not {word[:40]!r}{did_you_mean(word, known)}")
+    return word
+
+
+def whole_number(value: Value, what: str, largest: int) -> int:
+    """A number from 0 to `largest`."""
+    plain(value.annotation, value.position)
+    number = value.value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= largest:
+        raise value.position.problem(
+            f"{what} is a whole number from 0 to {largest}, without quotes: {what}={largest}"
+        )
+    return number
+
+
+def truth(value: Value, rule: str) -> bool:
+    """#true or #false; `rule` is what to say otherwise."""
+    plain(value.annotation, value.position)
+    if not isinstance(value.value, bool):
+        raise value.position.problem(rule)
+    return value.value
+
+
+def duration(value: Value, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
     """Seconds, from `90s`, `30m` or `1h30m`."""
     if isinstance(value.value, int | float) and not isinstance(value.value, bool):
         raise value.position.problem(
@@ -48,8 +92,8 @@ def duration(value: Value) -> float:
     if not match or not written:
         raise value.position.problem(f'{written[:40]!r} is no duration; write "90s", "30m" or "1h30m"')
     seconds = int(match["h"] or 0) * 3600 + int(match["m"] or 0) * 60 + float(match["s"] or 0)
-    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
-        raise value.position.problem("a timeout is longer than 0s and at most 24h")
+    if not 0 < seconds <= longest:
+        raise value.position.problem(f"a timeout here is longer than 0s and at most {longest / 3600:g}h")
     return seconds
 
 
@@ -89,7 +133,8 @@ def children(node: Node, known: Sequence[str], where: str, *, once: Collection[s
     for child in node.children:
         expect_node(child, known, where)
         if child.name in once and child.name in seen:
-            raise child.position.problem(f"{child.name!r} stands here a second time; put all into one block")
+            advice = "put all into one block" if child.children else "once is enough"
+            raise child.position.problem(f"{child.name!r} stands here a second time; {advice}")
         seen.add(child.name)
         yield child
 
@@ -112,4 +157,4 @@ def properties(node: Node, known: Sequence[str]) -> Mapping[str, Value]:
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """What to add to a complaint about `name` when something known is close to it."""
     close = difflib.get_close_matches(name[:100].lower().replace("_", "-"), known, n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return f" (did you mean {str(close[0])!r}?)" if close else ""

@@ -174,12 +174,21 @@ async def remove_tree(path: Path) -> None:
 
 
 async def _remove_tree(path: Path) -> None:
+    try:
+        removed = await _removed(path)
+    except (OSError, RuntimeError):
+        # No process or thread could be started.
+        removed = False
+    if not removed:
+        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path))
+
+
+async def _removed(path: Path) -> bool:
     # rm and chmod walk trees deeper than a path may be long, which shutil.rmtree does not.
     if await _run("rm", "-rf", "--", str(path)) == 0:
-        return
+        return True
     await _run("chmod", "-R", "u+rwx", "--", str(path))
-    if await _run("rm", "-rf", "--", str(path)) != 0:
-        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path))
+    return await _run("rm", "-rf", "--", str(path)) == 0
 
 
 async def _run(*argv: str) -> int:

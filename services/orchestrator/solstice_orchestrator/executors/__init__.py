@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from solstice_orchestrator.executors.disk import DiskWatch
 from solstice_orchestrator.executors.process import DEFAULT_PATH, ProcessExecutor
 from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
@@ -19,14 +20,18 @@ def make_executor(
     grace_seconds: float = 10.0,
     max_log_bytes: int = 16 * 1024 * 1024,
     path: str = DEFAULT_PATH,
+    no_output_seconds: float = 0.0,
+    disk_reserve_bytes: int = 0,
 ) -> Executor:
     """The executor of that kind; it lives as long as its workspaces (`workspaces.open_workspaces`)."""
     if kind == "scripted":
-        return ScriptedExecutor()
+        return ScriptedExecutor(no_output_seconds=no_output_seconds)
     return ProcessExecutor(
         workspaces=workspaces,
         git=git,
         grace_seconds=grace_seconds,
         max_log_bytes=max_log_bytes,
         path=path,
+        no_output_seconds=no_output_seconds,
+        disk=DiskWatch(disk_reserve_bytes),
     )

@@ -14,6 +14,7 @@ from solstice_orchestrator import supervisor
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution
+from solstice_orchestrator.executors.silence import Silence
 from solstice_orchestrator.executors.verdict import Verdict, read_verdict
 from solstice_orchestrator.workspaces import Workspace, kill_marked
 
@@ -59,14 +60,19 @@ class Keeper:
             words = (words + said)[-PIECE_BYTES:]
         return read_verdict(words)
 
-    async def pump(self, log: LimitedLog) -> None:
+    async def pump(self, log: LimitedLog, silence: Silence) -> None:
         """Carry output to the log until nobody is left to write any."""
         while piece := await self._output.read(PIECE_BYTES):
-            await log.write(piece)
+            with silence.broken():
+                await log.write(piece)
 
     async def kill(self) -> None:
         """End every process of the attempt, now."""
-        await asyncio.to_thread(self._kill)
+        try:
+            await asyncio.to_thread(self._kill)
+        except RuntimeError:
+            # The job has taken every process there may be, threads among them. It is killed all the same.
+            self._kill()
 
     def _kill(self) -> None:
         # First what is below, for as long as it is known to be below; then the supervisor; then what lost it.

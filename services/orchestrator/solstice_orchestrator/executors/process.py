@@ -7,19 +7,26 @@ It does not isolate: a job runs as the orchestrator's user and can read what tha
 import asyncio
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import structlog
+
+from solstice_orchestrator.executors.disk import DiskWatch, overfull
 from solstice_orchestrator.executors.keeper import Keeper, open_supervisor
 from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.executors.silence import Silence
 from solstice_orchestrator.executors.surroundings import environment
-from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, to_outcome
+from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.workspaces import Workspace, Workspaces
+
+LOG = structlog.get_logger(__name__)
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SLACK_SECONDS: Final = 30.0
@@ -41,6 +48,9 @@ class ProcessExecutor:
     max_log_bytes: int = 16 * 1024 * 1024
     path: str = DEFAULT_PATH
     """The job's PATH."""
+    no_output_seconds: float = 0.0
+    """How long a job may write nothing that does not say so itself; 0: for ever."""
+    disk: DiskWatch = field(default_factory=DiskWatch)
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -53,14 +63,16 @@ class ProcessExecutor:
                 if outcome is None:
                     plan = self._plan(execution, place)
                     outcome = await self._supervise(execution, place, plan, limited, stop)
-        except OSError as error:
-            # Only before the job began: what happens later is the job's, or is about tidying up.
+        except (OSError, RuntimeError) as error:
+            # Before the job began; what happens later is about tidying up. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
                 state=JobState.ERRORED,
                 reason=Reason.PROVISION_FAILED,
                 detail=f"the attempt could not be set up in {self.workspaces.directory}: {error}",
             )
-        if outcome.detail and outcome.state is not JobState.SUCCEEDED:
+        if outcome.state is JobState.CANCELLED:
+            await limited.remark("the job was asked to end")
+        elif outcome.detail and outcome.state is not JobState.SUCCEEDED:
             await limited.remark(outcome.detail)
         return outcome
 
@@ -102,7 +114,13 @@ class ProcessExecutor:
                 {
                     "announcement": f"$ {step.name}",
                     "argv": [*shell, str(script)],
-                    "env": {**step.env, "SOLSTICE_STEP": step.name},
+                    "env": {
+                        **step.env,
+                        **{
+                            name: execution.secrets[name] for name in (*execution.spec.secrets, *step.secrets)
+                        },
+                        "SOLSTICE_STEP": step.name,
+                    },
                     "timeout": step.timeout_seconds,
                 }
             )
@@ -130,18 +148,36 @@ class ProcessExecutor:
                     detail="the supervisor of the job's processes did not start",
                 )
             keeper.tell(json.dumps(plan).encode() + b"\n")
-            limit = execution.spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
+            # From here on nothing is the world's failure: the job runs, and may have brought it about.
+            outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
             try:
-                verdict = await self._watched(keeper, log, stop, limit)
-            except* OSError:
-                verdict = VANISHED
-        return to_outcome(verdict, execution.spec, stop_asked=stop.is_set())
+                async with self.disk.watching(place.root) as filling:
+                    outcome = await self._watched(execution.spec, keeper, log, stop, filling)
+            except* Exception as errors:  # noqa: BLE001  whatever it is, it must not pass for the world's failure
+                LOG.warning(
+                    LogEvent.EXECUTION_DISTURBED,
+                    job_id=execution.job_id,
+                    attempt=execution.attempt,
+                    detail=repr(errors.exceptions)[:1000],
+                )
+        return outcome
 
-    async def _watched(self, keeper: Keeper, log: LimitedLog, stop: asyncio.Event, limit: float) -> Verdict:
-        """The verdict, while output flows and somebody may cancel."""
+    async def _watched(
+        self,
+        spec: JobSpec,
+        keeper: Keeper,
+        log: LimitedLog,
+        stop: asyncio.Event,
+        filling: asyncio.Future[int],
+    ) -> Outcome:
+        """How the job ended, while output flows, and somebody may cancel, nobody hear a word, or the disk run full."""
+        limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
+        quiet, silence = spec.no_output_seconds or self.no_output_seconds, Silence()
         async with asyncio.TaskGroup() as tasks:
-            pumping = tasks.create_task(keeper.pump(log), name="job output")
-            asking = tasks.create_task(self._ask_to_stop(keeper, stop), name="job stop")
+            pumping = tasks.create_task(keeper.pump(log, silence), name="job output")
+            stopping = tasks.create_task(stop.wait(), name="job stop")
+            hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
+            asking = tasks.create_task(self._ask_to_end(keeper, [stopping, hearing, filling]), name="job end")
             overdue = False
             try:
                 async with asyncio.timeout(limit):
@@ -149,16 +185,24 @@ class ProcessExecutor:
             except TimeoutError:
                 # Only a supervisor that the job itself stopped (SIGSTOP) is this late.
                 overdue, verdict = True, Verdict(how="timed_out", scope="job")
-            asking.cancel()
+            asked = None
+            if stop.is_set():
+                asked = CANCELLED
+            elif filling.done():
+                asked = overfull(filling.result())
+            elif hearing.done():
+                asked = silent(quiet)
+            for task in (asking, stopping, hearing):
+                task.cancel()
             lost = overdue or verdict.how == "vanished"
             if lost:
                 await keeper.kill()
             await asyncio.wait([pumping], timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS)
             pumping.cancel()
-        return verdict
+        return to_outcome(verdict, spec, asked=asked)
 
-    async def _ask_to_stop(self, keeper: Keeper, stop: asyncio.Event) -> None:
-        await stop.wait()
+    async def _ask_to_end(self, keeper: Keeper, reasons: Sequence[asyncio.Future[Any]]) -> None:
+        await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
         keeper.tell(b"stop\n")
         await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
         await keeper.kill()

@@ -1,8 +1,9 @@
 """What an executor promises: it is given one attempt and tells how that ended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from solstice_common.messages import JobRequestV1
@@ -20,6 +21,8 @@ class Execution:
     attempt: int
     spec: JobSpec
     request: JobRequestV1
+    secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Those that the spec names, by name; what the job prints of them is masked by whoever gave them."""
 
 
 class Executor(Protocol):

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.executors.silence import Silence
+from solstice_orchestrator.executors.verdict import CANCELLED, silent
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
 
 _COMMAND: Final = re.compile(
@@ -39,31 +41,40 @@ class ScriptedExecutor:
     """Plays jobs instead of running them."""
 
     isolates: bool = True
+    no_output_seconds: float = 0.0
+    """How long a job may write nothing that does not say so itself; 0: for ever."""
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
-        playing = asyncio.create_task(_play(execution, log), name=f"play {execution.spec.name}")
+        silence, quiet = Silence(), execution.spec.no_output_seconds or self.no_output_seconds
+
+        async def heard(data: bytes) -> None:
+            with silence.broken():
+                await log(data)
+
+        playing = asyncio.create_task(_play(execution, heard), name=f"play {execution.spec.name}")
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.spec.name}")
+        hearing = asyncio.create_task(silence.lasts(quiet), name=f"silence of {execution.spec.name}")
         try:
             await asyncio.wait(
-                [playing, stopping],
+                [playing, stopping, hearing],
                 timeout=execution.spec.timeout_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if playing.done():
                 return playing.result()
             if stop.is_set():
-                return Outcome(
-                    state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED, detail="somebody cancelled it"
-                )
+                return CANCELLED
+            if hearing.done():
+                return silent(quiet)
             return Outcome(
                 state=JobState.TIMED_OUT,
                 reason=Reason.JOB_TIMEOUT,
                 detail=f"the job ran longer than {execution.spec.timeout_seconds:g} s",
             )
         finally:
-            playing.cancel()
-            stopping.cancel()
-            await asyncio.wait([playing, stopping])
+            for task in (playing, stopping, hearing):
+                task.cancel()
+            await asyncio.wait([playing, stopping, hearing])
 
 
 async def _play(execution: Execution, log: LogWriter) -> Outcome:

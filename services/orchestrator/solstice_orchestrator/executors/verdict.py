@@ -27,9 +27,8 @@ class Verdict:
 
 
 VANISHED: Final = Verdict(how="vanished")
-CANCELLED: Final = Outcome(
-    state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED, detail="somebody cancelled the job"
-)
+CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
+"""Whoever asked for it knows why, and the store says so."""
 
 
 def read_verdict(words: bytes) -> Verdict:
@@ -49,14 +48,23 @@ def read_verdict(words: bytes) -> Verdict:
         return VANISHED
 
 
-def to_outcome(verdict: Verdict, spec: JobSpec, *, stop_asked: bool) -> Outcome:
-    """How the attempt ended."""
+def silent(seconds: float) -> Outcome:
+    """Of a job that wrote nothing for longer than it may."""
+    return Outcome(
+        state=JobState.TIMED_OUT,
+        reason=Reason.NO_OUTPUT,
+        detail=f"the job wrote nothing for {seconds:g} s",
+    )
+
+
+def to_outcome(verdict: Verdict, spec: JobSpec, *, asked: Outcome | None) -> Outcome:
+    """How the attempt ended; `asked` is how it ends if it does because we asked the supervisor to end it."""
     step = (
         spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
     )
     shown = f"the step {step.name!r}" if step else "the job"
-    if stop_asked and verdict.how in {"stopped", "vanished"}:
-        return CANCELLED
+    if asked and verdict.how in {"stopped", "vanished"}:
+        return asked
     match verdict.how:
         case "completed":
             return Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)

@@ -6,7 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from solstice_common.settings import sqlite_path
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.retries import RETRY_BASE_SECONDS
+from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.supersede import Supersede
 
 __all__ = ["JobStore", "open_store"]
 
@@ -15,32 +21,46 @@ __all__ = ["JobStore", "open_store"]
 async def open_store(
     url: str,
     *,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
     rng: random.Random | None = None,
     public_url: str | None = None,
     lease_seconds: float = 60.0,
-    retry_base_seconds: float | None = None,
+    retry_base_seconds: float = RETRY_BASE_SECONDS,
+    max_wait_seconds: float = MAX_WAIT_SECONDS,
+    caps: Caps | None = None,
+    supersede: Supersede = Supersede.RUNNING,
 ) -> AsyncIterator[JobStore]:
-    """The store at `url` (`sqlite:///FILE`), with its schema brought up to date.
+    """The store at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
 
-    `public_url` is where readers find the pages; statuses link to it. Raises ConfigurationError for a URL of no
-    known scheme, StoreUnavailable, SchemaTooNew.
+    `public_url` is where readers find the pages; statuses link to it. `clock` is for tests: a store goes by its own,
+    which with PostgreSQL is the database's. Raises ConfigurationError for a URL of no known scheme, StoreUnavailable,
+    SchemaTooNew.
     """
-    path = sqlite_path(url)
-    # Imported late: a process that uses one store does not pay for the other's client library.
-    from solstice_orchestrator.identifiers import id_source  # noqa: PLC0415
-    from solstice_orchestrator.retries import RETRY_BASE_SECONDS  # noqa: PLC0415
-    from solstice_orchestrator.store.sqlite import SqliteStore, default_rng  # noqa: PLC0415
-    from solstice_orchestrator.store.transaction import Rules  # noqa: PLC0415
-
-    rng = rng or default_rng()
+    rng = rng or _default_rng()
     rules = Rules(
         new_id=id_source(rng),
         rng=rng,
         public_url=public_url.rstrip("/") if public_url else None,
         lease_seconds=lease_seconds,
-        retry_base_seconds=RETRY_BASE_SECONDS if retry_base_seconds is None else retry_base_seconds,
+        retry_base_seconds=retry_base_seconds,
+        max_wait_seconds=max_wait_seconds,
+        caps=caps or Caps(),
+        supersede=supersede,
         holder=f"{rng.getrandbits(64):016x}",
     )
-    async with SqliteStore.open(path, rules=rules, clock=clock) as store:
-        yield store
+    # Imported late: a process that uses one store does not pay for the other's client library.
+    if url.partition(":")[0] in {"postgresql", "postgres"}:
+        from solstice_orchestrator.store.postgresql import PostgreSQLStore  # noqa: PLC0415
+
+        async with PostgreSQLStore.open(url, rules=rules, clock=clock) as shared:
+            yield shared
+    else:
+        from solstice_orchestrator.store.sqlite import SqliteStore  # noqa: PLC0415
+
+        async with SqliteStore.open(sqlite_path(url), rules=rules, clock=clock or time.time) as store:
+            yield store
+
+
+def _default_rng() -> random.Random:
+    """Jitter and ids need no secrecy, only not to be the same in two processes."""
+    return random.Random(random.SystemRandom().getrandbits(128))  # noqa: S311

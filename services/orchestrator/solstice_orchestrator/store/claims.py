@@ -1,61 +1,53 @@
-"""Waiting jobs are given to workers."""
+"""Waiting jobs are given to workers. Pure; which of them start is for `scheduling.py` to say."""
 
 from collections.abc import Mapping, Sequence
 
-from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign
-from solstice_orchestrator.store.leases import beat
-from solstice_orchestrator.store.moves import job_row, move_job, settle_run
+from solstice_common.messages import decode_request
+from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
-from solstice_orchestrator.store.rows import REQUEST, decode_spec, request_of
-from solstice_orchestrator.store.transaction import Transaction
+from solstice_orchestrator.store.rows import decode_spec
 
 
-def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-    """Jobs that are the worker's from now on, under a lease, in dispatch order."""
-    end_backoffs(transaction)
-    chosen = assign(_candidates(transaction, free, limit), free, limit)
-    if not chosen:
-        return ()
-    beat(transaction, worker_id)
-    claims = [_give(transaction, worker_id, candidate.job_id) for candidate in chosen]
-    for run_id in dict.fromkeys(each.run_id for each in claims):
-        settle_run(transaction, run_id)
+def give(
+    ledger: Ledger,
+    worker_id: str,
+    job_ids: Sequence[str],
+    specs: Mapping[str, bytes],
+    siblings: Mapping[str, Mapping[str, JobState]],
+) -> Sequence[Claim]:
+    """These waiting jobs are the worker's from now on, under a lease.
+
+    `siblings`: the states of all jobs, by job id, of the runs that have not begun yet.
+    """
+    claims = [_give(ledger, worker_id, job_id, specs[job_id]) for job_id in job_ids]
+    beginning = {
+        claim.run_id: dict(siblings[claim.run_id])
+        for claim in claims
+        if ledger.runs[claim.run_id].state is not RunState.RUNNING
+    }
+    for job in ledger.jobs.values():
+        if job.run_id in beginning:
+            beginning[job.run_id][job.job_id] = job.state
+    for run_id, states in beginning.items():
+        ledger.move_run(run_id, RunState.RUNNING, jobs=tuple(states.values()))
     return claims
 
 
-def end_backoffs(transaction: Transaction) -> None:
+def end_backoffs(ledger: Ledger) -> None:
     """Jobs whose backoff is over wait for a slot again."""
-    rows = transaction.connection.execute(
-        "SELECT * FROM jobs WHERE finished_at IS NULL AND state = 'backoff' AND retry_at <= ? ORDER BY age",
-        (transaction.now,),
-    ).fetchall()
-    for row in rows:
-        move_job(transaction, row, JobState.WAITING, Reason.BACKOFF_OVER, retry_at=None)
+    for job in list(ledger.jobs.values()):
+        if job.state is JobState.BACKOFF and job.retry_at is not None and job.retry_at <= ledger.now:
+            ledger.move(job.job_id, JobState.WAITING, Reason.BACKOFF_OVER, retry_at=None)
 
 
-def _candidates(transaction: Transaction, free: Mapping[str, int], limit: int) -> list[Candidate]:
-    """The first of each label's queue, as many as could start; the index has them in this order."""
-    return [
-        Candidate(job_id=row["job_id"], label=label, priority=PRIORITY_ORDER[row["priority"]], age=row["age"])
-        for label, slots in free.items()
-        for row in transaction.connection.execute(
-            "SELECT job_id, priority, age FROM jobs"
-            " WHERE finished_at IS NULL AND state = 'waiting' AND runs_on = ? ORDER BY priority, age LIMIT ?",
-            (label, max(0, min(slots, limit))),
-        )
-    ]
-
-
-def _give(transaction: Transaction, worker_id: str, job_id: str) -> Claim:
-    job = job_row(transaction, job_id)
-    if job is None:
-        raise LookupError(job_id)
-    now = transaction.now
-    number, until = job["attempt"] + 1, now + transaction.rules.lease_seconds
-    move_job(
-        transaction,
-        job,
+def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
+    job, now = ledger.jobs[job_id], ledger.now
+    request = decode_request(ledger.runs[job.run_id].request)
+    ledger.know(job.run_id, request)
+    number, until = job.attempt + 1, now + ledger.moment.rules.lease_seconds
+    ledger.move(
+        job_id,
         JobState.RUNNING,
         Reason.CLAIMED,
         attempt=number,
@@ -66,19 +58,11 @@ def _give(transaction: Transaction, worker_id: str, job_id: str) -> Claim:
         exit_code=None,
         step=None,
     )
-    transaction.connection.execute(
-        "INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at) VALUES (?, ?, ?, ?, ?, ?)",
-        (job_id, number, worker_id, JobState.RUNNING.value, Reason.CLAIMED.value, now),
-    )
-    request = transaction.connection.execute(
-        f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
-        (job["run_id"],),
-    ).fetchone()
     return Claim(
         key=AttemptKey(job_id=job_id, number=number),
-        run_id=job["run_id"],
-        spec=decode_spec(job["spec"]),
-        request=request_of(request["request"]),
+        run_id=job.run_id,
+        spec=decode_spec(spec),
+        request=request,
         lease_until=until,
-        waiting_since=job["created_at"],
+        waiting_since=job.created_at if job.waiting_since is None else job.waiting_since,
     )

@@ -1,152 +1,128 @@
-"""Attempts end, by their holder's word or for want of it, and what follows from that is decided here."""
+"""Attempts end, by their holder's word or for want of it, and what follows from that is decided here. Pure."""
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason
+from solstice_orchestrator.jobs import INFRASTRUCTURE, OWN_FAILURES, JobState, Outcome, Reason
 from solstice_orchestrator.retries import next_retry
 from solstice_orchestrator.statuses import detail_of
-from solstice_orchestrator.store.claims import end_backoffs
-from solstice_orchestrator.store.moves import job_row, move_job, settle_run
-from solstice_orchestrator.store.plans import plan_failed
-from solstice_orchestrator.store.protocol import AttemptKey, LogChunk
-from solstice_orchestrator.store.transaction import Transaction
+from solstice_orchestrator.store.changes import Attempt, Job
+from solstice_orchestrator.store.ledger import Ledger
+from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.steer import as_asked, asked_end
+
+End = tuple[AttemptKey, Outcome]
 
 
-def finish(transaction: Transaction, key: AttemptKey, outcome: Outcome) -> bool:
-    """Record the end of an attempt; True also when exactly this was recorded before."""
-    job = _current(transaction, key)
-    if job is None:
-        return _ended_so(transaction, key, outcome)
-    _end(transaction, job, outcome)
-    settle_run(transaction, job["run_id"])
-    return True
+def finish(ledger: Ledger, ends: Sequence[End], past: Mapping[AttemptKey, Attempt]) -> Sequence[bool]:
+    """Record the ends of attempts; True also for one of which exactly this was recorded before.
+
+    `past`: the ended attempts among those that are not current (`stale`) any more.
+    """
+    known, answers, settled = dict(past), [], dict[str, None]()
+    for key, outcome in ends:
+        job = current(ledger, key)
+        if job is None:
+            answers.append(_ended_so(known.get(key), as_asked(ledger.jobs.get(key.job_id), outcome)))
+            continue
+        known[key] = end(ledger, job, outcome)
+        settled[job.run_id] = None
+        answers.append(True)
+    ledger.settle(settled)
+    return answers
 
 
-def rescue(transaction: Transaction) -> Sequence[AttemptKey]:
-    """End what nobody holds any more."""
-    now, connection = transaction.now, transaction.connection
-    dead_since = now - transaction.rules.lease_seconds
-    end_backoffs(transaction)
-    rows = connection.execute(
-        "SELECT jobs.*, workers.seen_at FROM jobs LEFT JOIN workers USING (worker_id)"
-        " WHERE finished_at IS NULL AND state = 'running' AND lease_until <= ? ORDER BY age",
-        (now,),
-    ).fetchall()
-    for row in rows:
-        gone = row["seen_at"] is None or row["seen_at"] <= dead_since
-        reason = Reason.AGENT_LOST if gone else Reason.LEASE_EXPIRED
-        _end(
-            transaction,
-            row,
-            Outcome(state=JobState.ERRORED, reason=reason, detail=f"held by {row['worker_id']}"),
-        )
-    for run_id in dict.fromkeys(row["run_id"] for row in rows):
-        settle_run(transaction, run_id)
-    _rescue_planning(transaction, dead_since)
-    return [AttemptKey(job_id=row["job_id"], number=row["attempt"]) for row in rows]
+def stale(ledger: Ledger, ends: Sequence[End]) -> Sequence[AttemptKey]:
+    """Those that are over, as far as the ledger knows: their past has to be looked up."""
+    return [key for key, _ in ends if current(ledger, key) is None]
 
 
-def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-    """Keep what is new of `chunks`."""
-    if _current(transaction, key) is None:
-        return False
-    transaction.connection.executemany(
-        "INSERT INTO log_chunks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        [(key.job_id, key.number, chunk.sequence, chunk.at, chunk.data) for chunk in chunks],
-    )
-    return True
-
-
-def _current(transaction: Transaction, key: AttemptKey) -> sqlite3.Row | None:
-    job = job_row(transaction, key.job_id)
-    held = job is not None and job["state"] == JobState.RUNNING.value and job["attempt"] == key.number
+def current(ledger: Ledger, key: AttemptKey) -> Job | None:
+    """The job, when this is the attempt that runs."""
+    job = ledger.jobs.get(key.job_id)
+    held = job is not None and job.state is JobState.RUNNING and job.attempt == key.number
     return job if held else None
 
 
-def _ended_so(transaction: Transaction, key: AttemptKey, outcome: Outcome) -> bool:
-    row = transaction.connection.execute(
-        "SELECT * FROM attempts WHERE job_id = ? AND number = ? AND finished_at IS NOT NULL",
-        (key.job_id, key.number),
-    ).fetchone()
-    return row is not None and (
-        row["state"],
-        row["reason"],
-        row["exit_code"],
-        row["step"],
-        row["detail"],
-    ) == (
-        outcome.state.value,
-        outcome.reason.value,
+def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
+    """Close the attempt that runs and move its job to what follows; the run is not settled."""
+    outcome = _late(ledger, job, as_asked(job, outcome))
+    attempt = ledger.close(job, outcome)
+    failed_by_us = outcome.reason in INFRASTRUCTURE
+    if job.cancel_asked and (failed_by_us or outcome.reason is Reason.RELEASED):
+        # Somebody wanted it to end, and it has: there is nothing to try again.
+        outcome = asked_end(job, outcome)
+        failed_by_us = False
+    columns: dict[str, Any] = {"lease_until": None, "exit_code": outcome.exit_code, "step": outcome.step}
+    detail = detail_of(outcome)
+    if outcome.reason is Reason.RELEASED:
+        ledger.move(job.job_id, JobState.WAITING, Reason.RELEASED, worker_id=None, **columns)
+    elif failed_by_us:
+        _failed_by_us(ledger, job, outcome.reason, detail, columns)
+    elif outcome.reason in OWN_FAILURES and job.retried < job.retries and not job.cancel_asked:
+        _failed_by_itself(ledger, job, detail)
+    else:
+        ledger.move(job.job_id, outcome.state, outcome.reason, detail=detail, **columns)
+    return attempt
+
+
+def _late(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
+    """What is handed back when its lease had run out counts, as it would have for whoever rescued it.
+
+    Else a job that keeps its holder from the store would begin again and again.
+    """
+    expired = job.lease_until is not None and job.lease_until <= ledger.now
+    if outcome.reason is not Reason.RELEASED or not expired:
+        return outcome
+    return replace(
+        outcome,
+        state=JobState.ERRORED,
+        reason=Reason.LEASE_EXPIRED,
+        detail=f"handed back by {job.worker_id} after its lease had run out",
+    )
+
+
+def _failed_by_itself(ledger: Ledger, job: Job, detail: str) -> None:
+    """Another try at once, which its author gave it."""
+    retried = job.retried + 1
+    ledger.move(
+        job.job_id,
+        JobState.WAITING,
+        Reason.RETRYING,
+        detail=f"retrying {retried} of {job.retries}: {detail}",
+        retried=retried,
+        worker_id=None,
+        lease_until=None,
+        exit_code=None,
+        step=None,
+    )
+
+
+def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str, columns: Mapping[str, Any]) -> None:
+    """Another try after a while, or none."""
+    rules, failures = ledger.moment.rules, job.failures + 1
+    wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
+    if wait is None:
+        ledger.move(job.job_id, JobState.ERRORED, reason, detail=detail, failures=failures, **columns)
+    else:
+        ledger.move(
+            job.job_id,
+            JobState.BACKOFF,
+            reason,
+            detail=detail,
+            failures=failures,
+            retry_at=ledger.now + wait,
+            worker_id=None,
+            **columns,
+        )
+
+
+def _ended_so(past: Attempt | None, outcome: Outcome) -> bool:
+    return past is not None and (past.state, past.reason, past.exit_code, past.step, past.detail) == (
+        outcome.state,
+        outcome.reason,
         outcome.exit_code,
         outcome.step,
         detail_of(outcome),
     )
-
-
-def _end(transaction: Transaction, job: sqlite3.Row, outcome: Outcome) -> None:
-    """Close the attempt and move the job to what follows."""
-    transaction.connection.execute(
-        "UPDATE attempts SET state = ?, reason = ?, finished_at = ?, exit_code = ?, step = ?, detail = ?"
-        " WHERE job_id = ? AND number = ?",
-        (
-            outcome.state.value,
-            outcome.reason.value,
-            transaction.now,
-            outcome.exit_code,
-            outcome.step,
-            detail_of(outcome),
-            job["job_id"],
-            job["attempt"],
-        ),
-    )
-    columns: dict[str, Any] = {"lease_until": None, "exit_code": outcome.exit_code, "step": outcome.step}
-    detail = detail_of(outcome)
-    failed_by_us = outcome.reason in INFRASTRUCTURE
-    if (failed_by_us or outcome.reason is Reason.RELEASED) and job["cancel_asked"]:
-        # Somebody wanted it to end, and it has: there is nothing to try again.
-        move_job(transaction, job, JobState.CANCELLED, Reason.CANCEL_REQUESTED, **columns)
-    elif outcome.reason is Reason.RELEASED:
-        move_job(transaction, job, JobState.WAITING, Reason.RELEASED, worker_id=None, **columns)
-    elif failed_by_us:
-        rules, failures = transaction.rules, job["failures"] + 1
-        wait = next_retry(failures, outcome.reason, rules.rng, base_seconds=rules.retry_base_seconds)
-        if wait is None:
-            move_job(
-                transaction,
-                job,
-                JobState.ERRORED,
-                outcome.reason,
-                detail=detail,
-                failures=failures,
-                **columns,
-            )
-        else:
-            move_job(
-                transaction,
-                job,
-                JobState.BACKOFF,
-                outcome.reason,
-                detail=detail,
-                failures=failures,
-                retry_at=transaction.now + wait,
-                worker_id=None,
-                **columns,
-            )
-    else:
-        move_job(transaction, job, outcome.state, outcome.reason, detail=detail, **columns)
-
-
-def _rescue_planning(transaction: Transaction, dead_since: float) -> None:
-    rows = transaction.connection.execute(
-        "SELECT run_id, plan_worker, plan_since, seen_at FROM runs"
-        " LEFT JOIN workers ON worker_id = plan_worker"
-        " WHERE state = 'planning' AND plan_worker IS NOT NULL AND"
-        " (seen_at IS NULL OR seen_at <= ? OR plan_since <= ?)",
-        (dead_since, transaction.now - transaction.rules.planning_seconds),
-    ).fetchall()
-    for row in rows:
-        gone = row["seen_at"] is None or row["seen_at"] <= dead_since
-        reason = Reason.AGENT_LOST if gone else Reason.LEASE_EXPIRED
-        plan_failed(transaction, row["run_id"], reason, f"planned by {row['plan_worker']}")

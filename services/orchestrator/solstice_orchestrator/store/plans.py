@@ -1,121 +1,135 @@
-"""Runs are planned: claimed under the worker's heartbeat, and turned into jobs or into an error."""
+"""Runs are planned: they get their jobs, wait for another try, or end. Pure."""
 
 import json
 from collections.abc import Sequence
 
+from solstice_orchestrator.groups import Scope
 from solstice_orchestrator.jobs import (
     INFRASTRUCTURE,
     MAX_ATTEMPTS,
     JobSpec,
     JobState,
     Reason,
+    RunSpec,
     RunState,
 )
 from solstice_orchestrator.retries import next_retry
 from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.statuses import storable
-from solstice_orchestrator.store.leases import beat
-from solstice_orchestrator.store.moves import add_job, move_run, settle_run
+from solstice_orchestrator.store.changes import Job, Kin, Run
+from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import PlanningTask
-from solstice_orchestrator.store.rows import REQUEST, encode_spec, request_of
-from solstice_orchestrator.store.transaction import Transaction
+from solstice_orchestrator.store.rows import encode_concurrency, encode_spec
+from solstice_orchestrator.store.succession import group_of, lineage_of, supersede
+from solstice_orchestrator.trust import awaits_approval
 
 
-def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-    """Take runs that wait to be planned, oldest first."""
-    rows = transaction.connection.execute(
-        f"SELECT age, run_id, plan_attempt, {REQUEST} FROM runs"  # noqa: S608  made of constants
-        " WHERE state = 'planning' AND plan_worker IS NULL AND plan_at <= ? ORDER BY run_id LIMIT ?",
-        (transaction.now, limit),
-    ).fetchall()
-    if not rows:
-        return []
-    beat(transaction, worker_id)
-    transaction.connection.execute(
-        "UPDATE runs SET plan_worker = ?, plan_since = ?, plan_attempt = plan_attempt + 1"
-        " WHERE age IN (SELECT value FROM json_each(?))",
-        (worker_id, transaction.now, json.dumps([row["age"] for row in rows])),
-    )
-    return [
-        PlanningTask(
-            run_id=row["run_id"], attempt=row["plan_attempt"] + 1, request=request_of(row["request"])
-        )
-        for row in rows
-    ]
-
-
-def planned(transaction: Transaction, task: PlanningTask, jobs: Sequence[JobSpec]) -> bool:
-    """Give the run its jobs; ValueError when two have one name, or one needs what is not there."""
+def check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
+    """ValueError when two jobs have one name, or one needs what is not there."""
     names = {spec.name for spec in jobs}
     if len(names) < len(jobs) or any(need not in names for spec in jobs for need in spec.needs):
         raise ValueError(f"jobs of run {task.run_id}: names are not unique, or a need is not among them")
-    if not _current(transaction, task):
+
+
+def planned(
+    ledger: Ledger,
+    task: PlanningTask,
+    jobs: Sequence[JobSpec],
+    said: RunSpec,
+    kin: Sequence[Kin] = (),
+    *,
+    rerun: bool = False,
+) -> bool:
+    """Give the run its jobs and its limits; end those of `kin`, or the run itself, whose place a newer one takes.
+
+    `kin`: the planned runs of its lineage that have not ended, all in the ledger. `rerun`: it was asked for by hand.
+    """
+    run = _current(ledger, task)
+    if run is None:
         return False
-    move_run(
-        transaction,
+    awaiting = awaits_approval(task.request)
+    states = [_first_state(spec, said, awaiting=awaiting) for spec in jobs]
+    ledger.move_run(
         task.run_id,
         RunState.WAITING,
-        jobs=[JobState.BLOCKED if spec.needs else JobState.WAITING for spec in jobs],
+        jobs=states,
+        timeout_at=None if said.timeout_seconds is None else ledger.now + said.timeout_seconds,
+        # What nobody has agreed to keeps nobody else from a group.
+        group_key=None if awaiting else group_of(Scope.RUN, said.concurrency, task.request),
+        concurrency=None if said.concurrency is None else json.dumps(encode_concurrency(said.concurrency)),
     )
-    for position, spec in enumerate(jobs):
-        add_job(
-            transaction,
-            {
-                "job_id": transaction.new_id(),
-                "run_id": task.run_id,
-                "position": position,
-                "name": spec.name,
-                "runs_on": spec.runs_on,
-                "priority": rank(spec.priority),
-                "needs": json.dumps(spec.needs),
-                "spec": encode_spec(spec),
-                "state": (JobState.BLOCKED if spec.needs else JobState.WAITING).value,
-                "reason": Reason.PLANNED.value,
-                "created_at": transaction.now,
-            },
+    for position, (spec, state) in enumerate(zip(jobs, states, strict=True)):
+        ledger.add(
+            Job(
+                state=state,
+                reason=Reason.PLANNED
+                if spec.needs or state is not JobState.BLOCKED
+                else Reason.CONCURRENCY_GROUP,
+                job_id=ledger.moment.new_id(),
+                run_id=task.run_id,
+                position=position,
+                name=spec.name,
+                runs_on=spec.runs_on,
+                priority=rank(spec.priority),
+                repository=run.repository,
+                needs=json.dumps(spec.needs),
+                created_at=ledger.now,
+                condition=spec.condition.value,
+                retries=spec.retries,
+                group_key=group_of(Scope.JOB, spec.concurrency, task.request),
+            ),
+            encode_spec(spec),
         )
-    settle_run(transaction, task.run_id)
+    ledger.settle([task.run_id])
+    lineage = lineage_of(task.request)
+    if lineage is not None:
+        own = Kin(task.run_id, lineage, said.supersede, rerun)
+        ledger.join(own)
+        supersede(ledger, [own, *kin])
     return True
 
 
-def not_planned(transaction: Transaction, task: PlanningTask, reason: Reason, detail: str) -> bool:
+def _first_state(spec: JobSpec, said: RunSpec, *, awaiting: bool) -> JobState:
+    if awaiting:
+        return JobState.APPROVAL
+    held_up = spec.needs or spec.concurrency or said.concurrency
+    return JobState.BLOCKED if held_up else JobState.WAITING
+
+
+def not_planned(ledger: Ledger, task: PlanningTask, reason: Reason, detail: str) -> bool:
     """The run goes back, waits for another try, or ends."""
-    if not _current(transaction, task):
+    if _current(ledger, task) is None:
         return False
     detail = storable(detail)
     if reason is Reason.RELEASED:
-        transaction.connection.execute(
-            "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE run_id = ?", (task.run_id,)
-        )
+        ledger.change_run(task.run_id, plan_worker=None, plan_since=None)
     elif reason in INFRASTRUCTURE:
-        plan_failed(transaction, task.run_id, reason, detail)
+        plan_failed(ledger, task.run_id, reason, detail)
     else:
-        move_run(transaction, task.run_id, RunState.ERRORED, reason=reason, detail=detail)
+        ledger.move_run(task.run_id, RunState.ERRORED, reason=reason, detail=detail)
     return True
 
 
-def plan_failed(transaction: Transaction, run_id: str, reason: Reason, detail: str) -> None:
+def plan_failed(ledger: Ledger, run_id: str, reason: Reason, detail: str) -> None:
     """The world kept a run from being planned: later again, until the budget is spent."""
-    run = transaction.connection.execute(
-        "UPDATE runs SET plan_worker = NULL, plan_since = NULL, plan_failures = plan_failures + 1, detail = ?"
-        " WHERE run_id = ? RETURNING plan_failures",
-        (detail, run_id),
-    ).fetchone()
-    rules = transaction.rules
-    wait = next_retry(run["plan_failures"], reason, rules.rng, base_seconds=rules.retry_base_seconds)
+    failures, rules = ledger.runs[run_id].plan_failures + 1, ledger.moment.rules
+    wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:
         words = f"its workflow could not be read, {MAX_ATTEMPTS} times: {detail or reason.value}"
-        move_run(transaction, run_id, RunState.ERRORED, reason=reason, detail=words)
+        ledger.move_run(run_id, RunState.ERRORED, reason=reason, detail=words, plan_failures=failures)
     else:
-        transaction.connection.execute(
-            "UPDATE runs SET plan_at = ? WHERE run_id = ?", (transaction.now + wait, run_id)
+        ledger.change_run(
+            run_id,
+            plan_worker=None,
+            plan_since=None,
+            plan_failures=failures,
+            plan_at=ledger.now + wait,
+            detail=detail,
         )
 
 
-def _current(transaction: Transaction, task: PlanningTask) -> bool:
-    row = transaction.connection.execute(
-        "SELECT 1 FROM runs WHERE run_id = ? AND state = 'planning'"
-        " AND plan_attempt = ? AND plan_worker IS NOT NULL",
-        (task.run_id, task.attempt),
-    ).fetchone()
-    return row is not None
+def _current(ledger: Ledger, task: PlanningTask) -> Run | None:
+    run = ledger.runs.get(task.run_id)
+    if run is None or run.state is not RunState.PLANNING or run.plan_worker is None:
+        return None
+    return run if run.plan_attempt == task.attempt else None

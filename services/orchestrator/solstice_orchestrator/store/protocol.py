@@ -1,15 +1,18 @@
 """What the job store promises. Every method is one transaction; what it returns is durable."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from solstice_common.messages import JobRequestV1, Priority
-from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
+from solstice_orchestrator.store.roster import WorkerRoster
+from solstice_orchestrator.waiting import WaitFacts
+from solstice_orchestrator.workers import WorkerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,12 @@ class Renewal:
     """Taken from us: kill the processes, write nothing. Not what we ended ourselves."""
     cancelled: frozenset[AttemptKey]
     """Still ours, and somebody asked for their end."""
+    state: WorkerState = WorkerState.ACTIVE
+    """What the worker may do about new jobs; claims keep to it by themselves."""
+    quarantined_until: float | None = None
+    """By the store's clock; may be over."""
+    registered: bool = True
+    """False when the store does not know what the worker is: it registers (again)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +155,12 @@ class JobView:
     exit_code: int | None
     step: str | None
     worker_id: str | None
+    retries: int = 0
+    """Its author's own budget for failures of the job itself."""
+    retried: int = 0
+    """How much of that is spent."""
+    sequence: int = 0
+    """Of the newest status that was told of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +183,8 @@ class RunView:
     started_at: float | None
     finished_at: float | None
     rerun_of: str | None
+    source_name: str | None = None
+    """The hook that it came through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +195,21 @@ class Page:
     next: str | None
 
 
-class JobStore(Protocol):
+LOG_CHUNKS_PER_PURGE: Final = 1000
+"""A step of a purge that would remove more removes so many, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purged:
+    """What one step of a purge came to."""
+
+    runs: int
+    """How many were removed, with everything that belonged to them."""
+    more: bool
+    """Whether the next step may find more."""
+
+
+class JobStore(WorkerRoster, Protocol):
     """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
 
     * Safe to call from any task; calls made together are carried out together.
@@ -201,11 +232,21 @@ class JobStore(Protocol):
         ...
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-        """Take runs whose workflow has to be read, oldest first, under a lease."""
+        """Take runs whose workflow has to be read, oldest first, under a lease. None for a worker that is not active."""
         ...
 
-    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec]) -> bool:
-        """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced."""
+    async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
+        """Let others plan the runs that this worker has and does not know of: all but `held`.
+
+        The answer to `claim_planning` is lost when the store goes away as it is given. It does not count as a try.
+        """
+        ...
+
+    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+        """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced.
+
+        All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole.
+        """
         ...
 
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
@@ -220,7 +261,10 @@ class JobStore(Protocol):
     # -- jobs run -----------------------------------------------------------------------------------------------
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        """Take at most `limit` waiting jobs that fit the `free` slots per label, in dispatch order."""
+        """Take at most `limit` waiting jobs that fit the `free` slots per label, in dispatch order.
+
+        None for a worker that is not active.
+        """
         ...
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
@@ -235,13 +279,15 @@ class JobStore(Protocol):
         """Record how the attempt ended and what follows from it; safe to repeat. False when fenced.
 
         Final outcome: the job ends, jobs that need it become WAITING or SKIPPED, the run ends with its last job.
+        One of OWN_FAILURES, and the job's own `retries` not spent: WAITING again at once, RETRYING.
         Infrastructure reason: BACKOFF with full jitter, or ERRORED when the budget is spent.
-        RELEASED: WAITING again at once, the attempt does not count against the budget.
+        RELEASED: WAITING again at once, the attempt does not count against either budget.
+        None of the three once its end was asked for: then it ends for the reason for which it was.
         """
         ...
 
     async def rescue(self) -> Sequence[AttemptKey]:
-        """End attempts whose lease has run out, and return them.
+        """End attempts whose lease has run out, and return them; end what is left of runs that are out of time.
 
         LEASE_EXPIRED, or AGENT_LOST when their worker's heartbeat stopped too. Planning leases that ran out are
         taken back, and jobs whose backoff is over wait again.
@@ -256,6 +302,10 @@ class JobStore(Protocol):
 
     async def cancel_run(self, run_id: str) -> RunView | None:
         """End every job of a run that has not ended, or its planning. None when there is none."""
+        ...
+
+    async def approve_run(self, run_id: str) -> RunView | None:
+        """Let the jobs of a run that wait for APPROVAL go on; changes nothing when none does. None when there is no such run."""
         ...
 
     async def rerun(self, run_id: str) -> RunView | None:
@@ -274,6 +324,20 @@ class JobStore(Protocol):
 
     async def published(self, row_ids: Sequence[int]) -> None:
         """These have been confirmed."""
+        ...
+
+    # -- what is old goes ---------------------------------------------------------------------------------------
+
+    async def purgeable(self, older_than_seconds: float) -> int:
+        """How many runs ended more than so long ago."""
+        ...
+
+    async def purge(self, older_than_seconds: float, limit: int) -> Purged:
+        """Remove some of these runs, at most `limit`, the oldest first: with their requests, jobs, attempts and logs.
+
+        Short, so that nobody waits long: call it again while there is more. What still waits in the outbox is told
+        all the same. A request whose run is gone is forgotten: should it ever come again, it is a new run.
+        """
         ...
 
     # -- readers ------------------------------------------------------------------------------------------------
@@ -309,6 +373,14 @@ class JobStore(Protocol):
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
     ) -> LogPage | None:
         """Log chunks with a sequence above `after`, of the newest attempt unless told. None when there is no job."""
+        ...
+
+    async def planning(self, run_id: str) -> WaitFacts | None:
+        """Why a run has no jobs yet, for `waiting.explain`; None when it has, or there is no such run."""
+        ...
+
+    async def waiting(self, job_id: str) -> WaitFacts | None:
+        """Why the job waits, for `waiting.explain`, all of one moment. None when there is no such job."""
         ...
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:

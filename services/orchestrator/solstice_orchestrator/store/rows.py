@@ -2,25 +2,37 @@
 
 import hashlib
 import json
-import sqlite3
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Protocol
 
 import orjson
 
-from solstice_common.messages import JobRequestV1, Priority, format_timestamp
-from solstice_orchestrator.jobs import JobSpec, JobState, Reason, RunState, StepSpec
+from solstice_common.messages import REMEMBERED_BYTES, Priority, format_seconds
+from solstice_orchestrator.jobs import (
+    Concurrency,
+    Condition,
+    GroupMode,
+    JobSpec,
+    JobState,
+    Reason,
+    RunState,
+    StepSpec,
+)
 from solstice_orchestrator.scheduling import PRIORITY_ORDER
 from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
 
-REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
-"""A column of every statement about `runs` whose rows are to tell of the request."""
+
+class Row(Protocol):
+    """A row of any database, by the names of its columns."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
 
 
 def timestamp(at: float) -> str:
     """Seconds since the epoch as messages write them."""
-    return format_timestamp(datetime.fromtimestamp(at, UTC))
+    return format_seconds(at)
 
 
 def key(text: str) -> bytes:
@@ -38,14 +50,16 @@ def request_fields(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def request_of(body: bytes) -> JobRequestV1:
-    return JobRequestV1.decode(body)
-
-
 def encode_spec(spec: JobSpec) -> bytes:
     """A job's spec as JSON, for the store alone."""
     steps = [
-        {"name": step.name, "run": step.run, "env": dict(step.env), "timeout_seconds": step.timeout_seconds}
+        {
+            "name": step.name,
+            "run": step.run,
+            "env": dict(step.env),
+            "timeout_seconds": step.timeout_seconds,
+            **({"secrets": step.secrets} if step.secrets else {}),
+        }
         for step in spec.steps
     ]
     return orjson.dumps(
@@ -57,12 +71,26 @@ def encode_spec(spec: JobSpec) -> bytes:
             "env": dict(spec.env),
             "timeout_seconds": spec.timeout_seconds,
             "priority": spec.priority.value,
+            "condition": spec.condition.value,
+            "retries": spec.retries,
+            "no_output_seconds": spec.no_output_seconds,
+            "concurrency": encode_concurrency(spec.concurrency),
+            "matrix": dict(spec.matrix),
+            **({"secrets": spec.secrets} if spec.secrets else {}),
         }
     )
 
 
 def decode_spec(text: bytes) -> JobSpec:
-    """What `encode_spec` wrote."""
+    """What `encode_spec` wrote, also before it knew all of today's fields.
+
+    Remembered: one workflow asks for the same jobs push after push. Large ones are read each time, so that what is
+    remembered stays small.
+    """
+    return _remembered_spec(text) if len(text) <= REMEMBERED_BYTES else _read_spec(text)
+
+
+def _read_spec(text: bytes) -> JobSpec:
     fields = orjson.loads(text)
     steps = tuple(
         StepSpec(
@@ -70,6 +98,7 @@ def decode_spec(text: bytes) -> JobSpec:
             run=step["run"],
             env=MappingProxyType(step["env"]),
             timeout_seconds=step["timeout_seconds"],
+            secrets=tuple(step.get("secrets", ())),
         )
         for step in fields["steps"]
     )
@@ -81,10 +110,29 @@ def decode_spec(text: bytes) -> JobSpec:
         env=MappingProxyType(fields["env"]),
         timeout_seconds=fields["timeout_seconds"],
         priority=Priority(fields["priority"]),
+        condition=Condition(fields.get("condition", Condition.SUCCESS)),
+        retries=fields.get("retries", 0),
+        no_output_seconds=fields.get("no_output_seconds"),
+        concurrency=decode_concurrency(fields.get("concurrency")),
+        matrix=MappingProxyType(fields.get("matrix", {})),
+        secrets=tuple(fields.get("secrets", ())),
     )
 
 
-def run_view(row: sqlite3.Row) -> RunView:
+_remembered_spec = lru_cache(maxsize=512)(_read_spec)
+
+
+def encode_concurrency(concurrency: Concurrency | None) -> dict[str, str] | None:
+    """As JSON; None stays None."""
+    return None if concurrency is None else {"group": concurrency.group, "mode": concurrency.mode.value}
+
+
+def decode_concurrency(fields: Mapping[str, str] | None) -> Concurrency | None:
+    """What `encode_concurrency` gave."""
+    return Concurrency(group=fields["group"], mode=GroupMode(fields["mode"])) if fields else None
+
+
+def run_view(row: Row) -> RunView:
     request = request_fields(row["request"])
     return RunView(
         run_id=row["run_id"],
@@ -103,10 +151,11 @@ def run_view(row: sqlite3.Row) -> RunView:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         rerun_of=row["rerun_of"],
+        source_name=request.get("source_name"),
     )
 
 
-def job_view(row: sqlite3.Row) -> JobView:
+def job_view(row: Row) -> JobView:
     return JobView(
         job_id=row["job_id"],
         run_id=row["run_id"],
@@ -125,10 +174,13 @@ def job_view(row: sqlite3.Row) -> JobView:
         exit_code=row["exit_code"],
         step=row["step"],
         worker_id=row["worker_id"],
+        retries=row["retries"],
+        retried=row["retried"],
+        sequence=row["sequence"],
     )
 
 
-def attempt_view(row: sqlite3.Row) -> AttemptView:
+def attempt_view(row: Row) -> AttemptView:
     return AttemptView(
         number=row["number"],
         worker_id=row["worker_id"],

@@ -1,65 +1,74 @@
-"""People steer: cancel and run again."""
+"""Jobs and runs are ended from outside: by people, by newer runs, by the time limit of their run. Pure."""
 
-import json
-import sqlite3
-import uuid
+from dataclasses import replace
 
-from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.store.admit import admit
-from solstice_orchestrator.store.moves import job_row, move_job, move_run, settle_run
-from solstice_orchestrator.store.protocol import JobView, RunView
-from solstice_orchestrator.store.reading import job, run
-from solstice_orchestrator.store.rows import REQUEST, request_of, timestamp
-from solstice_orchestrator.store.transaction import Transaction
+from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
+from solstice_orchestrator.statuses import storable
+from solstice_orchestrator.store.changes import Job
+from solstice_orchestrator.store.ledger import Ledger
 
 
-def cancel_job(transaction: Transaction, job_id: str) -> JobView | None:
+def cancel_job(ledger: Ledger, job_id: str) -> None:
     """End one job, or ask its holder to."""
-    row = job_row(transaction, job_id)
-    if row is not None and not JobState(row["state"]).final:
-        _cancel(transaction, row)
-        settle_run(transaction, row["run_id"])
-    return job(transaction.connection, job_id)
+    job = ledger.jobs.get(job_id)
+    if job is not None and not job.state.final:
+        end_job(ledger, job, Reason.CANCEL_REQUESTED)
+        ledger.settle([job.run_id])
 
 
-def cancel_run(transaction: Transaction, run_id: str) -> RunView | None:
+def cancel_run(ledger: Ledger, run_id: str) -> None:
     """End every job of a run, or its planning."""
-    view = run(transaction.connection, run_id)
-    if view is None or view.state.final:
-        return view
-    if view.state is RunState.PLANNING:
-        move_run(transaction, run_id, RunState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
-        return run(transaction.connection, run_id)
-    rows = transaction.connection.execute(
-        "SELECT * FROM jobs WHERE run_id = ? AND finished_at IS NULL ORDER BY position", (run_id,)
-    ).fetchall()
-    for row in rows:
-        _cancel(transaction, row)
-    settle_run(transaction, run_id)
-    return run(transaction.connection, run_id)
+    end_run(ledger, run_id, Reason.CANCEL_REQUESTED)
 
 
-def rerun(transaction: Transaction, run_id: str) -> RunView | None:
-    """The same request again, on purpose: under a new request id and without the old idempotency key."""
-    row = transaction.connection.execute(
-        f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
-        (run_id,),
-    ).fetchone()
-    if row is None:
-        return None
-    # Not by the fast reader: it would round large integers of fields that we do not know.
-    fields = json.loads(row["request"])
-    fields.pop("idempotency_key", None)
-    fields["request_id"] = str(uuid.UUID(int=transaction.rules.rng.getrandbits(128), version=4))
-    fields["submitted_at"] = timestamp(transaction.now)
-    request = request_of(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
-    (admitted,) = admit(transaction, [request], [request.encode()])
-    transaction.connection.execute("UPDATE runs SET rerun_of = ? WHERE run_id = ?", (run_id, admitted.run_id))
-    return run(transaction.connection, admitted.run_id)
+def time_out(ledger: Ledger) -> None:
+    """End what is left of the runs that are out of time."""
+    for run in list(ledger.runs.values()):
+        if run.timeout_at is not None and run.timeout_at <= ledger.now and not _awaits(ledger, run.run_id):
+            end_run(ledger, run.run_id, Reason.RUN_TIMEOUT)
+            # What runs of it has been asked, and nothing begins any more: this is done.
+            ledger.change_run(run.run_id, timeout_at=None)
 
 
-def _cancel(transaction: Transaction, row: sqlite3.Row) -> None:
-    if row["state"] == JobState.RUNNING.value:
-        transaction.connection.execute("UPDATE jobs SET cancel_asked = 1 WHERE job_id = ?", (row["job_id"],))
-    else:
-        move_job(transaction, row, JobState.CANCELLED, Reason.CANCEL_REQUESTED, retry_at=None)
+def _awaits(ledger: Ledger, run_id: str) -> bool:
+    """Its time begins when somebody agrees to it."""
+    return any(job.state is JobState.APPROVAL for job in ledger.jobs_of(run_id))
+
+
+def end_run(ledger: Ledger, run_id: str, reason: Reason, detail: str = "") -> None:
+    """End a run for CANCEL_REQUESTED, SUPERSEDED or RUN_TIMEOUT: its planning, or every job that has not ended."""
+    run = ledger.runs.get(run_id)
+    if run is None or run.state.final:
+        return
+    if run.state is RunState.PLANNING:
+        ledger.move_run(run_id, RunState(_end_of(reason).value), reason=reason, detail=detail)
+        return
+    for job in ledger.jobs_of(run_id):
+        if not job.state.final:
+            end_job(ledger, job, reason, detail)
+    ledger.settle([run_id])
+
+
+def end_job(ledger: Ledger, job: Job, reason: Reason, detail: str = "") -> None:
+    """End a job that has not ended, or ask its holder to; the first who asks is the one who counts. Its run is not settled."""
+    if job.state is not JobState.RUNNING:
+        ledger.move(job.job_id, _end_of(reason), reason, detail=detail, retry_at=None)
+    elif not job.cancel_asked:
+        ledger.change(job.job_id, cancel_asked=True, ending=reason.value, ending_detail=storable(detail))
+
+
+def as_asked(job: Job | None, outcome: Outcome) -> Outcome:
+    """`outcome`, but for the reason for which the attempt's end was asked for, if that is why it ended."""
+    if job is None or not job.cancel_asked or outcome.state is not JobState.CANCELLED:
+        return outcome
+    return asked_end(job, outcome)
+
+
+def asked_end(job: Job, outcome: Outcome) -> Outcome:
+    """How a job ends whose end was asked for, once its attempt is over."""
+    reason = Reason(job.ending) if job.ending else Reason.CANCEL_REQUESTED
+    return replace(outcome, state=_end_of(reason), reason=reason, detail=job.ending_detail)
+
+
+def _end_of(reason: Reason) -> JobState:
+    return JobState.TIMED_OUT if reason is Reason.RUN_TIMEOUT else JobState.CANCELLED

@@ -48,6 +48,7 @@ class Api:
             Route("/runs/{run_id}", self.run),
             Route("/runs/{run_id}/events", self.run_events),
             Route("/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
+            Route("/runs/{run_id}/approve", self.approve_run, methods=["POST"]),
             Route("/runs/{run_id}/rerun", self.rerun, methods=["POST"]),
             Route("/requests/{request_id}", self.request),
             Route("/jobs", self.jobs),
@@ -157,6 +158,11 @@ class Api:
         """Ask for the end of every job of a run."""
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.cancel_run(run_id), run_id, status=202)
+
+    async def approve_run(self, request: Request) -> Response:
+        """Let the jobs of a run that wait for approval go on."""
+        run_id = request.path_params["run_id"]
+        return await self._run(await self._store.approve_run(run_id), run_id)
 
     async def rerun(self, request: Request) -> Response:
         """The same commit again, as a new run."""

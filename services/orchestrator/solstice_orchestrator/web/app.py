@@ -14,17 +14,22 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from solstice_common.access import Access
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.web import openapi
 from solstice_orchestrator.web.api import Api, answer
+from solstice_orchestrator.web.entrance import Entrance
 from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard
 from solstice_orchestrator.web.health import Health
 from solstice_orchestrator.web.pages import Pages
 from solstice_orchestrator.web.refusals import Refusal
 from solstice_orchestrator.web.sse import Streams
+from solstice_orchestrator.web.why_api import WhyApi
+from solstice_orchestrator.web.workers_api import WorkersApi
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +42,7 @@ def create_app(
     broker_health: Callable[[], BrokerHealth],
     metrics: Metrics,
     version: str,
+    access: Access,
     public_url: str | None = None,
     allowed_hosts: Collection[str] = (),
     streams: Streams | None = None,
@@ -44,7 +50,7 @@ def create_app(
 ) -> Starlette:
     """The whole application.
 
-    It answers to loopback names, `allowed_hosts` (names without port) and the host of `public_url`. Whoever serves it
+    Whom it answers is for `access` to say. It answers to loopback names, `allowed_hosts` (names without port) and the host of `public_url`. Whoever serves it
     calls `streams.close()` before shutting down, else open event streams keep the server until its grace is over.
     """
     streams = Streams() if streams is None else streams
@@ -81,11 +87,22 @@ def create_app(
     return Starlette(
         routes=[
             *Health(store, broker_health, metrics, version).routes(),
-            Mount("/api/v1", routes=Api(store, streams).routes()),
+            Mount(
+                "/api/v1",
+                routes=[
+                    *Api(store, streams).routes(),
+                    *WhyApi(store).routes(),
+                    *WorkersApi(store, streams).routes(),
+                ],
+            ),
+            openapi.route(),
             *pages.routes(),
             Mount("/static", _Static(packages=[("solstice_orchestrator.web", "static")])),
         ],
-        middleware=[Middleware(Guard, allowed_hosts=hosts)],
+        middleware=[
+            Middleware(Guard, allowed_hosts=hosts),
+            Middleware(Entrance, access=access, refused=refused),
+        ],
         exception_handlers={
             HTTPException: on_http_error,
             StoreUnavailable: on_store_unavailable,

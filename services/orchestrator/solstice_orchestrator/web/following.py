@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from solstice_orchestrator.jobs import JobState, Reason
@@ -120,6 +120,17 @@ async def follow_runs(store: JobStore, streams: Streams) -> Events:
         while await changes.look(LIST_SETTLE_SECONDS):
             page = await store.runs(limit=50)
             now = list(page.runs)
+            yield Event(name="changed", data={}) if known is not None and now != known else None
+            known = now
+
+
+async def follow_workers(store: JobStore, streams: Streams) -> Events:
+    """`changed` whenever a worker came, went, was ordered something, or has other jobs."""
+    known = None
+    async with streams.changes(store) as changes:
+        while await changes.look(LIST_SETTLE_SECONDS):
+            # All but the heartbeats, which are another time each time.
+            now = [replace(worker, seen_at=0.0) for worker in await store.workers()]
             yield Event(name="changed", data={}) if known is not None and now != known else None
             known = now
 

@@ -1,7 +1,7 @@
 """Who may talk to us: an answer to DNS rebinding and to forms on other people's sites.
 
-There are no accounts yet and the server listens on loopback only, so any web page in the user's browser is the
-attacker to think of. A page that rebinds its name to 127.0.0.1 gives itself away by `Host`, one that posts here by
+Without tokens the server answers this machine alone, and with them the user's browser remembers the login, so any web
+page in that browser is the attacker to think of. A page that rebinds its name to 127.0.0.1 gives itself away by `Host`, one that posts here by
 `Origin` or `Sec-Fetch-Site`, which a page cannot forge (Fetch standard, section 3.2; W3C Fetch Metadata).
 """
 
@@ -49,7 +49,7 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        refusal = self._refusal(scope["method"], Headers(scope=scope)) or _zero_byte(scope)
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:
@@ -95,6 +95,15 @@ def _is_loopback(name: str) -> bool:
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _zero_byte(scope: Scope) -> Response | None:
+    """PostgreSQL's texts hold no zero byte, so nothing of ours is named by one, and nothing is looked for by one."""
+    if "\0" in scope["path"]:
+        return _refused(404, "not_found", "There is nothing here whose name holds a zero byte.")
+    if b"%00" in scope["query_string"]:
+        return _refused(400, "invalid_parameter", "No parameter holds a zero byte.")
+    return None
 
 
 def _refused(status: int, code: str, message: str) -> Response:

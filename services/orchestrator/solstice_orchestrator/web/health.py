@@ -50,11 +50,12 @@ class Health:
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text form; without the store's gauges while the store does not answer."""
         try:
-            counts = await self._store.counts()
+            counts, workers = await self._store.counts(), await self._store.workers()
         except StoreUnavailable:
-            counts = {}
+            counts, workers = {}, ()
         return Response(
-            self._metrics.render(counts, self._broker_health()), headers={"Content-Type": CONTENT_TYPE}
+            self._metrics.render(counts, self._broker_health(), workers),
+            headers={"Content-Type": CONTENT_TYPE},
         )
 
     async def _store_check(self) -> str | None:

@@ -38,6 +38,8 @@ from solstice_orchestrator.web.refusals import limit, not_found
 from solstice_orchestrator.web.rows import LogRows, Paint, paint
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import document, rfc3339
+from solstice_orchestrator.web.why_api import why_job, why_run
+from solstice_orchestrator.web.workers_api import steered
 
 PER_PAGE: Final = 30
 
@@ -58,11 +60,15 @@ class Pages:
         return [
             Route("/", self.runs),
             Route("/runs/{run_id}", self.run),
+            Route("/requests/{request_id}", self.request),
             Route("/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
+            Route("/runs/{run_id}/approve", self.approve_run, methods=["POST"]),
             Route("/runs/{run_id}/rerun", self.rerun, methods=["POST"]),
             Route("/jobs/{job_id}", self.job),
             Route("/jobs/{job_id}/log/html-events", self.log_events),
             Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/workers", self.workers),
+            Route("/workers/{worker_id}/{order}", self.steer_worker, methods=["POST"]),
             Route("/static/palette.css", self.palette),
         ]
 
@@ -93,7 +99,16 @@ class Pages:
         if run is None:
             raise not_found("run", run_id)
         jobs = await self._store.jobs(run_id=run_id, limit=MAX_JOBS)
-        return self._page("run.html", run=run, jobs=jobs, asked=request.query_params.get("asked"))
+        why = await why_run(self._store, run_id) if run.state is RunState.PLANNING else None
+        return self._page("run.html", run=run, jobs=jobs, why=why, asked=request.query_params.get("asked"))
+
+    async def request(self, request: Request) -> Response:
+        """Leads to the run that a request became: the forge-integrations link here, who know no run's id."""
+        request_id = request.path_params["request_id"]
+        run = await self._store.run_of_request(request_id)
+        if run is None:
+            raise not_found("run of request", request_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def job(self, request: Request) -> Response:
         """One job with the newest rows of its log."""
@@ -117,6 +132,7 @@ class Pages:
             hidden=_hidden_before(log),
             stream=None if is_over else _stream_url(job, log, pinned),
             version_of_job=_version(job),
+            why=await why_job(self._store, job.job_id),
             asked=request.query_params.get("asked"),
         )
 
@@ -142,6 +158,14 @@ class Pages:
             raise not_found("run", run_id)
         return RedirectResponse(f"/runs/{run.run_id}?asked=cancel", 303)
 
+    async def approve_run(self, request: Request) -> Response:
+        """Let the jobs of a run that wait for approval go on, then show it."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.approve_run(run_id)
+        if run is None:
+            raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
     async def rerun(self, request: Request) -> Response:
         """The same commit again; leads to the new run."""
         run_id = request.path_params["run_id"]
@@ -149,6 +173,15 @@ class Pages:
         if run is None:
             raise not_found("run", run_id)
         return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def workers(self, _: Request) -> Response:
+        """Who runs jobs."""
+        return self._page("workers.html", workers=await self._store.workers())
+
+    async def steer_worker(self, request: Request) -> Response:
+        """A button beside a worker."""
+        await steered(self._store, request)
+        return RedirectResponse("/workers", 303)
 
     async def palette(self, _: Request) -> Response:
         """The colours of the log."""

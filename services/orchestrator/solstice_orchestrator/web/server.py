@@ -47,6 +47,8 @@ async def serving(app: ASGIApp, streams: Streams, *, host: str, port: int) -> As
         log_config=None,
         access_log=False,
         server_header=False,
+        # Who is on this machine may do more, and is known by the connection, not by what somebody writes.
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = _Server(config)

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from solstice_common.messages import format_timestamp
+from solstice_common.messages import format_seconds
 from solstice_orchestrator.store.protocol import AttemptView, JobView, LogChunk, RunView
+from solstice_orchestrator.waiting import Holder, Why
+from solstice_orchestrator.workers import HeldJob, WorkerView
 
 Document = dict[str, Any]
 
 
-def document(view: RunView | JobView | AttemptView) -> Document:
+def document(view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder) -> Document:
     """One view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
 
@@ -27,6 +28,25 @@ def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
     return document(job) | {"attempts": [document(attempt) for attempt in attempts]}
 
 
+def worker_document(worker: WorkerView) -> Document:
+    """A worker with the `jobs` that it runs, and `name` beside the id of its process."""
+    return document(worker) | {"slots": dict(worker.slots), "jobs": [document(job) for job in worker.jobs]}
+
+
+def why_document(why: Why) -> Document:
+    """Why a job waits, with the `holders` of what it waits for and, if known, its `expected_start`."""
+    start = why.expected_start
+    return {
+        "reason": why.reason.value,
+        "detail": why.detail,
+        "since": rfc3339(why.since),
+        "ahead": why.ahead,
+        "until": None if why.until is None else rfc3339(why.until),
+        "holders": [document(holder) for holder in why.holders],
+        "expected_start": start and {"earliest": rfc3339(start.earliest), "latest": rfc3339(start.latest)},
+    }
+
+
 def chunk_document(chunk: LogChunk, text: str) -> Document:
     """A piece of log; `text` is what its bytes mean after those of the pieces before."""
     return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "text": text}
@@ -34,14 +54,14 @@ def chunk_document(chunk: LogChunk, text: str) -> Document:
 
 def rfc3339(seconds: float) -> str:
     """Seconds since the epoch as `2026-01-31T12:00:00.000Z`."""
-    return format_timestamp(datetime.fromtimestamp(seconds, UTC))
+    return format_seconds(seconds)
 
 
 def _value(name: str, value: object) -> object:
     match value:
         case Enum():
             return value.value
-        case float() | int() if name.endswith("_at"):
+        case float() | int() if name.endswith(("_at", "_until")):
             return rfc3339(value)
         case Sequence() if not isinstance(value, str):
             return list(value)

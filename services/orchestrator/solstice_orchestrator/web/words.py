@@ -5,9 +5,11 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.statuses import detail_of
 from solstice_orchestrator.store.protocol import JobView, RunView
+from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 STATE_WORDS: Final = MappingProxyType(
     {
@@ -45,7 +47,11 @@ _REASONS: Final = MappingProxyType(
         Reason.STEP_FAILED: "A step ended with an error.",
         Reason.JOB_TIMEOUT: "It took longer than the job's time limit.",
         Reason.STEP_TIMEOUT: "A step took longer than its time limit.",
+        Reason.NO_OUTPUT: "It wrote nothing for longer than it may.",
+        Reason.RUN_TIMEOUT: "Its run took longer than the run's time limit.",
         Reason.CANCEL_REQUESTED: "Somebody cancelled it.",
+        Reason.SECRET_MISSING: "It names a secret that is not given to it.",
+        Reason.SUPERSEDED: "A newer run took its place.",
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
         Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",
         Reason.COMMIT_NOT_FOUND: "The repository or the commit could not be found.",
@@ -70,11 +76,20 @@ def tone(state: JobState | RunState) -> str:
 
 
 def reason_words(job: JobView) -> str:
-    """One sentence that says why the job is where it is."""
+    """A sentence that says why the job is where it is, and one about its tries."""
+    spent = job.retried and job.state in {JobState.FAILED, JobState.TIMED_OUT}
+    return f"{_why(job)} It was tried {job.retried + 1} times." if spent else _why(job)
+
+
+def _why(job: JobView) -> str:
     why = _REASONS.get(job.reason, "")
     match job.state:
+        case JobState.BLOCKED if job.reason is Reason.CONCURRENCY_GROUP:
+            why = "Waits for its concurrency group."
         case JobState.BLOCKED:
             why = f"Waits for {_listed(job.needs)}." if job.needs else "Waits for the jobs it needs."
+        case JobState.WAITING if job.reason is Reason.RETRYING:
+            why = f"It failed and is tried again; waits for a free slot of {job.runs_on}."
         case JobState.WAITING:
             why = f"Waits for a free slot of {job.runs_on}."
         case JobState.BACKOFF:
@@ -110,6 +125,14 @@ def duration(seconds: float) -> str:
     if minutes < 60:  # noqa: PLR2004  an hour
         return f"{minutes} min {whole % 60} s"
     return f"{hours} h {minutes % 60} min" if hours < 24 else f"{days} d {hours % 24} h"  # noqa: PLR2004  a day
+
+
+def expected(start: Forecast, now: float) -> str:
+    """`in 2 min 0 s to 4 min 10 s`, `in about 12 s`, `any moment`."""
+    earliest, latest = (duration(max(0.0, moment - now)) for moment in (start.earliest, start.latest))
+    if start.latest <= now:
+        return "any moment"
+    return f"in about {latest}" if earliest == latest else f"in {earliest} to {latest}"
 
 
 def ago(seconds: float) -> str:
@@ -156,6 +179,43 @@ def change_link(run: RunView) -> str | None:
     if base is None or run.change_number is None:
         return None
     return f"{base}/{kinds.get(run.source, 'pulls')}/{run.change_number}"
+
+
+def worker_state(worker: WorkerView) -> str:
+    """`Active`, `Quarantined`, `Lost`."""
+    present = worker.presence is Presence.ALIVE
+    return str(worker.state if present else worker.presence).capitalize()
+
+
+def worker_tone(worker: WorkerView) -> str:
+    """As `tone`, for a worker."""
+    if worker.presence is not Presence.ALIVE:
+        return "bad" if worker.presence is Presence.LOST else "calm"
+    return {WorkerState.ACTIVE: "good", WorkerState.QUARANTINED: "bad"}.get(worker.state, "warn")
+
+
+def worker_remark(worker: WorkerView, now: float) -> str:
+    """What stands against its taking jobs; empty when nothing does."""
+    if worker.presence is Presence.LOST:
+        return "Its heartbeat stopped; what it ran is run elsewhere."
+    if worker.state is WorkerState.DRAINING and worker.presence is Presence.ALIVE:
+        return "Ends itself when its jobs have ended."
+    if worker.state is WorkerState.PAUSED:
+        return "Takes no jobs until it is resumed, also after a restart."
+    if worker.state is WorkerState.QUARANTINED and worker.quarantined_until is not None:
+        failures = worker.failures_in_a_row
+        why = f" after {failures} infrastructure failures in a row" if failures else ""
+        return f"Takes no jobs for {duration(worker.quarantined_until - now)}{why}."
+    return ""
+
+
+def worker_orders(worker: WorkerView) -> tuple[tuple[str, str], ...]:
+    """The orders that make sense now, with the words of their buttons."""
+    if worker.presence is Presence.ALIVE and worker.state is WorkerState.DRAINING:
+        return ()
+    held_back = worker.state is not WorkerState.ACTIVE or worker.quarantined_until is not None
+    turn = ("resume", "Resume") if held_back else ("pause", "Pause")
+    return (turn, ("drain", "Drain")) if worker.presence is Presence.ALIVE else (turn,)
 
 
 def _web_base(run: RunView) -> str | None:

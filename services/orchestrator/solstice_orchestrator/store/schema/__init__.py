@@ -1,1 +1,1 @@
-"""The store's schema, one file per step: `NNNN_what.sql`."""
+"""The schemas of the job store: the same numbers mean the same change in every one of them."""

@@ -24,7 +24,7 @@ function connect() {
   // A stream that we closed ourselves does not send Last-Event-ID when it is opened anew.
   if (lastId) url.searchParams.set("after", lastId);
   source = new EventSource(url);
-  source.onopen = () => { say("Live"); if (kind === "runs") refresh(); };
+  source.onopen = () => { say("Live"); if (kind === "runs" || kind === "workers") refresh(); };
   source.onerror = () => {
     say("Reconnecting …", true);
     if (source.readyState !== EventSource.CLOSED) return;
@@ -69,7 +69,11 @@ document.addEventListener("visibilitychange", () => {
 window.addEventListener("pagehide", disconnect);
 window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
 
-if (kind === "job") offerFollow();
+if (kind === "job") {
+  offerFollow();
+  // Others come and go before a job that waits, of which its own stream says nothing.
+  setInterval(() => { if (!document.hidden && document.querySelector("[data-waits]")) refresh(); }, 10000);
+}
 tick();
 setInterval(tick, 1000);
 if (!document.hidden) connect();

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxRow
-from solstice_orchestrator.store.transaction import Transaction
+from solstice_orchestrator.store.sqlite.transaction import Transaction
 
 
 def anything(connection: sqlite3.Connection) -> bool:

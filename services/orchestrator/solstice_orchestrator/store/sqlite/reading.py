@@ -14,7 +14,8 @@ from solstice_orchestrator.store.protocol import (
     Page,
     RunView,
 )
-from solstice_orchestrator.store.rows import REQUEST, attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.sqlite.transaction import REQUEST
 
 
 def runs(
@@ -79,7 +80,14 @@ def job(connection: sqlite3.Connection, job_id: str) -> JobView | None:
 
 
 def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptView]:
-    rows = connection.execute("SELECT * FROM attempts WHERE job_id = ? ORDER BY number", (job_id,))
+    """Those that ended, and the one that runs, which stands in its job's row."""
+    rows = connection.execute(
+        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"
+        " FROM attempts WHERE job_id = ?1"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, ''"
+        " FROM jobs WHERE job_id = ?1 AND state = 'running' ORDER BY 1",
+        (job_id,),
+    )
     return [attempt_view(row) for row in rows]
 
 

@@ -1,0 +1,61 @@
+"""What a dead letter says of a run that the world failed: why, and the history of every attempt. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from solstice_orchestrator.jobs import INFRASTRUCTURE, Reason
+from solstice_orchestrator.store.changes import Attempt
+from solstice_orchestrator.store.rows import timestamp
+
+MAX_HISTORY: Final = 8192
+"""All headers of a message have to fit one AMQP frame."""
+MAX_DETAIL: Final = 2048
+MAX_DETAIL_OF_ATTEMPT: Final = 400
+
+
+def epitaph(
+    tries: Sequence[tuple[str, Attempt]], reason: Reason | None, detail: str
+) -> Mapping[str, str] | None:
+    """Headers of the dead letter; None when it was not the world that failed the run.
+
+    `tries`: every attempt at the jobs that errored, with the job's name, in order. `reason` and `detail` are those of
+    the run; without a reason the last failure of the world counts.
+    """
+    if reason is None:
+        spoiled = [attempt for _, attempt in tries if attempt.reason in INFRASTRUCTURE]
+        if spoiled:
+            reason, detail = spoiled[-1].reason, spoiled[-1].detail
+    if reason not in INFRASTRUCTURE:
+        return None
+    return {
+        "x-solstice-reason": reason.value,
+        "x-solstice-detail": detail[:MAX_DETAIL],
+        "x-solstice-history": "\n".join(_fitting([_line(name, attempt) for name, attempt in tries])),
+    }
+
+
+def _line(name: str, attempt: Attempt) -> str:
+    detail = attempt.detail.replace("\n", " ")
+    if len(detail) > MAX_DETAIL_OF_ATTEMPT:
+        detail = f"{detail[: MAX_DETAIL_OF_ATTEMPT - 1]}…"
+    return (
+        f"{name} #{attempt.number} on {attempt.worker_id}, {timestamp(attempt.started_at)} to "
+        f"{timestamp(attempt.finished_at)}: {attempt.reason.value}" + (f" ({detail})" if detail else "")
+    )
+
+
+def _fitting(lines: Sequence[str]) -> Sequence[str]:
+    """All lines, or as many of the first and of the last as there is room for, and how many are missing between them."""
+    room, kept = MAX_HISTORY - 64, 0
+    first: list[str] = []
+    last: list[str] = []
+    if sum(len(line) + 1 for line in lines) <= MAX_HISTORY:
+        return lines
+    while kept < len(lines):
+        line = lines[len(first)] if len(first) <= len(last) else lines[-1 - len(last)]
+        room -= len(line) + 1
+        if room < 0:
+            break
+        (first if len(first) <= len(last) else last).append(line)
+        kept += 1
+    return [*first, f"... {len(lines) - kept} attempts more ...", *reversed(last)]

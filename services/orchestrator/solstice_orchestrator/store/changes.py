@@ -1,0 +1,211 @@
+"""What a decision is given and what it yields: rows as they were loaded, and rows as they are to be written.
+
+Rows are named tuples, not dataclasses: they are made by the ten thousand, straight from what the database returns, and
+`run_with` and `job_with` give the row as it shall be. Their fields have the names of their columns, in every store.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from solstice_orchestrator.jobs import Condition, JobState, Reason, RunState
+from solstice_orchestrator.store.protocol import OutboxKind
+
+
+class Run(NamedTuple):
+    """A run, with its request."""
+
+    state: RunState
+    run_id: str
+    repository: str
+    detail: str
+    sequence: int
+    """Of the newest status told about the run itself."""
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    plan_attempt: int
+    plan_failures: int
+    plan_worker: str | None
+    plan_since: float | None
+    plan_at: float
+    timeout_at: float | None
+    """When the jobs that have not ended by then are ended."""
+    group_key: bytes | None
+    """Digest of the concurrency group of the run as a whole."""
+    group_held: bool
+    """Whether the group is the run's, so that its jobs may go on."""
+    concurrency: str | None
+    """JSON: name and mode of that group."""
+    request: bytes
+    """`jobrequest.v1` as it came."""
+
+
+class Job(NamedTuple):
+    """A job of a run."""
+
+    state: JobState
+    reason: Reason
+    job_id: str
+    run_id: str
+    position: int
+    name: str
+    runs_on: str
+    priority: int
+    repository: str
+    needs: str
+    """JSON list of names."""
+    created_at: float
+    detail: str = ""
+    sequence: int = 0
+    """Of the newest status told about this job."""
+    attempt: int = 0
+    failures: int = 0
+    turn: int = 0
+    waiting_since: float | None = None
+    """When it last began to wait for a slot."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    retry_at: float | None = None
+    exit_code: int | None = None
+    step: str | None = None
+    worker_id: str | None = None
+    lease_until: float | None = None
+    cancel_asked: bool = False
+    condition: str = Condition.SUCCESS.value
+    retries: int = 0
+    """Its author's budget for failures of its own."""
+    retried: int = 0
+    """How much of that is spent."""
+    ending: str = ""
+    """The reason for which its holder was asked to end it; empty: nobody asked, or a person did."""
+    ending_detail: str = ""
+    group_key: bytes | None = None
+    """Digest of the concurrency group of the job itself. It asks for it when it is BLOCKED for CONCURRENCY_GROUP and not
+    for its run's sake, and has it from WAITING to its end."""
+
+
+_RUN_PLACES: Final = {name: place for place, name in enumerate(Run._fields)}
+_JOB_PLACES: Final = {name: place for place, name in enumerate(Job._fields)}
+
+
+def run_with(run: Run, columns: Mapping[str, Any]) -> Run:
+    """The row with these columns; what `_replace` gives, which would look up every field instead of the few."""
+    return Run._make(_replaced(run, _RUN_PLACES, columns))
+
+
+def job_with(job: Job, columns: Mapping[str, Any]) -> Job:
+    """The row with these columns, as `run_with`."""
+    return Job._make(_replaced(job, _JOB_PLACES, columns))
+
+
+def _replaced(row: Sequence[Any], places: Mapping[str, int], columns: Mapping[str, Any]) -> list[Any]:
+    values = list(row)
+    for name, value in columns.items():
+        values[places[name]] = value
+    return values
+
+
+class Attempt(NamedTuple):
+    """A try at a job that is over; one that is under way stands in its job's row alone."""
+
+    job_id: str
+    number: int
+    worker_id: str
+    state: JobState
+    reason: Reason
+    started_at: float
+    finished_at: float
+    exit_code: int | None
+    step: str | None
+    detail: str
+
+
+class Kin(NamedTuple):
+    """A planned run of a branch or change request."""
+
+    run_id: str
+    lineage: bytes
+    """Digest; the same for all of that branch or change request."""
+    supersede: bool | None
+    """What its workflow says."""
+    rerun: bool
+
+
+class Message(NamedTuple):
+    """A row of the outbox to be."""
+
+    kind: OutboxKind
+    request_id: str
+    body: bytes
+    headers: str = "{}"
+    """JSON."""
+
+
+RUN_CHANGES: Final = (
+    "state",
+    "detail",
+    "sequence",
+    "started_at",
+    "finished_at",
+    "plan_attempt",
+    "plan_failures",
+    "plan_worker",
+    "plan_since",
+    "plan_at",
+    "timeout_at",
+    "group_key",
+    "group_held",
+    "concurrency",
+)
+"""The columns of a run that decisions change."""
+
+JOB_CHANGES: Final = (
+    "state",
+    "reason",
+    "detail",
+    "sequence",
+    "attempt",
+    "failures",
+    "turn",
+    "waiting_since",
+    "started_at",
+    "finished_at",
+    "retry_at",
+    "exit_code",
+    "step",
+    "worker_id",
+    "lease_until",
+    "cancel_asked",
+    "retried",
+    "ending",
+    "ending_detail",
+)
+"""The columns of a job that decisions change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a transaction writes; each row stands in it once, as it is to be."""
+
+    runs: Sequence[Run] = ()
+    jobs: Sequence[Job] = ()
+    runs_before: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
+    """By their ids, as they were loaded."""
+    jobs_before: Mapping[str, Job] = field(default_factory=lambda: MappingProxyType({}))
+    new_jobs: Sequence[Job] = ()
+    specs: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    """What new jobs are to do, by job id; written once."""
+    attempts: Sequence[Attempt] = ()
+    """Those that ended."""
+    messages: Sequence[Message] = ()
+    """In the order in which they are to be told."""
+    arrivals: Sequence[str] = ()
+    """Ids of jobs that wait for the first time, in order: they are to be given their turns."""
+    given_up: Sequence[Job] = ()
+    """Jobs that waited and never will again, as they were: their turns are free."""
+    kin: Sequence[Kin] = ()
+    """Runs that were planned."""
+    groups: Sequence[bytes] = ()
+    """Concurrency groups that somebody asked for or left: to be settled (succession.py) once this is written."""

@@ -1,0 +1,350 @@
+"""The one place where jobs and runs change their state: a decision moves what was loaded, and yields what to write. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.jobs import (
+    FINAL,
+    Condition,
+    JobState,
+    Outcome,
+    Reason,
+    RunState,
+    may_move,
+    run_state,
+)
+from solstice_orchestrator.needs import Node, unblock
+from solstice_orchestrator.statuses import (
+    RUN_CONTEXT,
+    context_of,
+    describe_job,
+    describe_run,
+    detail_of,
+    encode_status,
+    subject,
+)
+from solstice_orchestrator.store.burial import epitaph
+from solstice_orchestrator.store.changes import (
+    Attempt,
+    Changes,
+    Job,
+    Kin,
+    Message,
+    Run,
+    job_with,
+    run_with,
+)
+from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.protocol import OutboxKind
+from solstice_orchestrator.store.rows import request_fields
+
+_NEVER_WAITED: Final = frozenset({JobState.BLOCKED, JobState.APPROVAL})
+_WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
+
+
+class IllegalMove(Exception):
+    """A transition that the table in `jobs.py` does not have: a mistake in our code, never a state of the world."""
+
+    def __init__(self, job_id: str, old: JobState, new: JobState) -> None:
+        super().__init__(f"job {job_id} may not go from {old.value} to {new.value}")
+
+
+class Ledger:
+    """Runs and jobs as they were loaded, and as they become; `changes` is what is to be written.
+
+    A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
+    `position`. A claim alone loads single jobs, and settles no run.
+    """
+
+    def __init__(
+        self,
+        moment: Moment,
+        runs: Iterable[Run] = (),
+        jobs: Iterable[Job] = (),
+        attempts: Iterable[Attempt] = (),
+    ) -> None:
+        self.moment = moment
+        self.now = moment.now
+        self.runs = {run.run_id: run for run in runs}
+        self.jobs = {job.job_id: job for job in jobs}
+        self._runs_before, self._jobs_before = dict(self.runs), dict(self.jobs)
+        self._past = list(attempts)
+        self._changed_runs: dict[str, None] = {}
+        self._changed_jobs: dict[str, None] = {}
+        self._new: dict[str, bytes] = {}
+        self._ended: list[Attempt] = []
+        self._messages: list[Message] = []
+        self._arrivals: list[str] = []
+        self._given_up: list[Job] = []
+        self._kin: list[Kin] = []
+        self._groups: dict[bytes, None] = {}
+        self._stamp = moment.stamp
+        self._subjects: dict[str, tuple[str, Mapping[str, object]]] = {}
+
+    def changes(self) -> Changes:
+        """What came of it."""
+        return Changes(
+            runs=[self.runs[run_id] for run_id in self._changed_runs],
+            jobs=[self.jobs[job_id] for job_id in self._changed_jobs if job_id not in self._new],
+            runs_before=self._runs_before,
+            jobs_before=self._jobs_before,
+            new_jobs=[self.jobs[job_id] for job_id in self._new],
+            specs=self._new,
+            attempts=self._ended,
+            messages=self._messages,
+            arrivals=self._arrivals,
+            given_up=self._given_up,
+            kin=self._kin,
+            groups=list(self._groups),
+        )
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def jobs_of(self, run_id: str) -> Sequence[Job]:
+        """In the order of the workflow."""
+        return [job for job in self.jobs.values() if job.run_id == run_id]
+
+    def add(self, job: Job, spec: bytes) -> None:
+        """A new job in its first state, told of like any transition."""
+        self._new[job.job_id] = spec
+        if job.state is JobState.WAITING:
+            self._arrivals.append(job.job_id)
+            job = job._replace(waiting_since=self.now)
+        self._tell_job(job._replace(sequence=1))
+        if job.reason is Reason.CONCURRENCY_GROUP:
+            self.ask(job.job_id)
+
+    def move(self, job_id: str, new: JobState, reason: Reason, *, detail: str = "", **columns: Any) -> None:
+        """Bring a job to `new`, set `columns` beside it, and tell of it.
+
+        The run is not looked at: call `settle` once all its jobs have moved. Raises IllegalMove.
+        """
+        job = self.jobs[job_id]
+        if not may_move(job.state, new):
+            raise IllegalMove(job_id, job.state, new)
+        if new is JobState.WAITING:
+            if job.state in _NEVER_WAITED:
+                self._arrivals.append(job_id)
+            columns["waiting_since"] = self.now
+        final = new in FINAL
+        if final and job.state is JobState.WAITING:
+            self._given_up.append(job)
+        if final and job.group_key is not None:
+            self._groups[job.group_key] = None
+        columns |= {
+            "state": new,
+            "reason": reason,
+            "detail": detail,
+            "finished_at": self.now if final else None,
+            "sequence": job.sequence + 1,
+        }
+        self._tell_job(job_with(job, columns))
+
+    def change(self, job_id: str, **columns: Any) -> None:
+        """Set columns of which nobody is told."""
+        self.jobs[job_id] = job_with(self.jobs[job_id], columns)
+        self._changed_jobs[job_id] = None
+
+    def close(self, job: Job, outcome: Outcome) -> Attempt:
+        """The job's running attempt is over; what becomes of the job is the caller's business."""
+        attempt = Attempt(
+            job_id=job.job_id,
+            number=job.attempt,
+            worker_id=job.worker_id or "",
+            state=outcome.state,
+            reason=outcome.reason,
+            started_at=self.now if job.started_at is None else job.started_at,
+            finished_at=self.now,
+            exit_code=outcome.exit_code,
+            step=outcome.step,
+            detail=detail_of(outcome),
+        )
+        self._ended.append(attempt)
+        return attempt
+
+    def _waits_for_group(self, job_id: str) -> bool:
+        """Also when it has asked: then somebody else's end lets it go."""
+        job = self.jobs[job_id]
+        run = self.runs[job.run_id]
+        if job.reason is Reason.CONCURRENCY_GROUP:
+            return job.group_key is not None or (run.group_key is not None and not run.group_held)
+        return self.ask(job_id)
+
+    def ask(self, job_id: str) -> bool:
+        """Have a job that nothing else keeps from waiting for a slot ask for its concurrency group; False: it needs none.
+
+        First for that of its run, unless the run has it, then for its own.
+        """
+        job = self.jobs[job_id]
+        run = self.runs[job.run_id]
+        group = job.group_key if run.group_key is None or run.group_held else run.group_key
+        if group is None:
+            return False
+        self._groups[group] = None
+        if job.reason is not Reason.CONCURRENCY_GROUP:
+            self._tell_job(job._replace(reason=Reason.CONCURRENCY_GROUP, sequence=job.sequence + 1))
+        return True
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    def settle(self, run_ids: Iterable[str]) -> None:
+        """Let blocked jobs go on (or skip them) as far as their needs have ended, and bring runs to what their jobs amount to."""
+        by_run: dict[str, list[Job]] = {run_id: [] for run_id in run_ids}
+        for job in self.jobs.values():
+            if job.run_id in by_run:
+                by_run[job.run_id].append(job)
+        for run_id, jobs in by_run.items():
+            states = {job.name: job.state for job in jobs}
+            if JobState.BLOCKED in states.values():
+                ids = {job.name: job.job_id for job in jobs}
+                nodes = {
+                    job.name: Node(
+                        state=job.state,
+                        needs=tuple(json.loads(job.needs)),
+                        condition=Condition(job.condition),
+                    )
+                    for job in jobs
+                }
+                for unblocked in unblock(nodes):
+                    if unblocked.state is JobState.WAITING and self._waits_for_group(ids[unblocked.name]):
+                        continue
+                    job_id = ids[unblocked.name]
+                    # It needs nothing, and waited for a concurrency group.
+                    met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
+                    self.move(job_id, unblocked.state, Reason.PLANNED if met else unblocked.reason)
+                    states[unblocked.name] = unblocked.state
+            new = run_state(tuple(states.values()))
+            if self.runs[run_id].state is not new:
+                reason, detail = self._way_made(run_id) if new is RunState.CANCELLED else (None, "")
+                self.move_run(run_id, new, reason=reason, detail=detail, jobs=tuple(states.values()))
+
+    def _way_made(self, run_id: str) -> tuple[Reason | None, str]:
+        """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
+        cancelled = [job for job in self.jobs_of(run_id) if job.state is JobState.CANCELLED]
+        if all(job.reason is Reason.SUPERSEDED for job in cancelled):
+            return Reason.SUPERSEDED, cancelled[0].detail
+        return None, ""
+
+    def move_run(
+        self,
+        run_id: str,
+        new: RunState,
+        *,
+        reason: Reason | None = None,
+        detail: str = "",
+        jobs: Collection[JobState] = (),
+        **columns: Any,
+    ) -> None:
+        """Bring a run to `new` and tell of it; a run that ends because our budget was spent becomes a dead letter too."""
+        run = self.runs[run_id]
+        started_at = self.now if run.started_at is None and new is RunState.RUNNING else run.started_at
+        final = new.final
+        columns |= {
+            "state": new,
+            "detail": detail,
+            "sequence": run.sequence + 1,
+            "started_at": started_at,
+            "finished_at": self.now if final else None,
+            "plan_worker": None,
+            "plan_since": None,
+        }
+        run = run_with(run, columns)
+        self.runs[run_id] = run
+        self._changed_runs[run_id] = None
+        if final and run.group_key is not None:
+            self._groups[run.group_key] = None
+        request_id, about = self._subject(run)
+        base = self.moment.rules.public_url
+        self._tell(
+            request_id,
+            encode_status(
+                about,
+                status_id=self.moment.new_id(),
+                request_id=request_id,
+                run_id=run_id,
+                sequence=run.sequence,
+                context=RUN_CONTEXT,
+                state=str(new),
+                reason=None if reason is None else str(reason),
+                description=describe_run(new, detail, jobs),
+                occurred_at=self._stamp,
+                target_url=base and f"{base}/runs/{run_id}",
+            ),
+        )
+        if new is RunState.ERRORED:
+            self._bury(run, reason, detail)
+
+    def change_run(self, run_id: str, **columns: Any) -> None:
+        """Set columns of which nobody is told."""
+        self.runs[run_id] = run_with(self.runs[run_id], columns)
+        self._changed_runs[run_id] = None
+
+    def join(self, kin: Kin) -> None:
+        """The run is planned, and one of its branch or change request from now on."""
+        self._kin.append(kin)
+
+    # -- what is told ---------------------------------------------------------------------------------------------
+
+    def _tell_job(self, job: Job) -> None:
+        """Keep the job as it has become, and tell of it."""
+        self.jobs[job.job_id] = job
+        self._changed_jobs[job.job_id] = None
+        request_id, about = self._subject(self.runs[job.run_id])
+        base = self.moment.rules.public_url
+        self._tell(
+            request_id,
+            encode_status(
+                about,
+                status_id=self.moment.new_id(),
+                request_id=request_id,
+                run_id=job.run_id,
+                sequence=job.sequence,
+                context=context_of(job.name),
+                state=str(job.state),
+                reason=str(job.reason),
+                description=describe_job(
+                    job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
+                ),
+                occurred_at=self._stamp,
+                target_url=base and f"{base}/jobs/{job.job_id}",
+                job_id=job.job_id,
+                job_name=job.name,
+                attempt=job.attempt or None,
+                exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
+            ),
+        )
+
+    def _tell(self, request_id: str, body: bytes) -> None:
+        self._messages.append(Message(OutboxKind.STATUS, request_id, body))
+
+    def know(self, run_id: str, request: JobRequestV1) -> None:
+        """The run's request, by somebody who has read it anyway."""
+        if run_id not in self._subjects:
+            self._subjects[run_id] = (request.request_id, subject(request.__dict__))
+
+    def _subject(self, run: Run) -> tuple[str, Mapping[str, object]]:
+        """The id of the run's request, and what every status repeats of it."""
+        found = self._subjects.get(run.run_id)
+        if found is None:
+            fields = request_fields(run.request)
+            found = self._subjects[run.run_id] = (fields["request_id"], subject(fields))
+        return found
+
+    def _bury(self, run: Run, reason: Reason | None, detail: str) -> None:
+        """The request goes to the dead letters with its whole history, when it was the world that failed it (DESIGN 7)."""
+        tries = [
+            (job.name, attempt)
+            for job in self.jobs_of(run.run_id)
+            if job.state is JobState.ERRORED
+            for attempt in (*self._past, *self._ended)
+            if attempt.job_id == job.job_id
+        ]
+        told = epitaph(tries, reason, detail)
+        if told is not None:
+            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self._stamp}
+            request_id, _ = self._subject(run)
+            self._messages.append(
+                Message(OutboxKind.DEAD_LETTER, request_id, run.request, json.dumps(headers))
+            )

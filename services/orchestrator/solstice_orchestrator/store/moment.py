@@ -1,0 +1,50 @@
+"""The moment at which a change of the store happens, and the rules of the house it goes by."""
+
+import random
+from dataclasses import dataclass, field
+
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.identifiers import NewId
+from solstice_orchestrator.retries import RETRY_BASE_SECONDS
+from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.store.rows import timestamp
+from solstice_orchestrator.supersede import Supersede
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What every change of one opened store goes by."""
+
+    new_id: NewId
+    rng: random.Random
+    public_url: str | None = None
+    """Where readers find the pages, without a trailing slash; None leaves `target_url` out of statuses."""
+    lease_seconds: float = 60.0
+    planning_seconds: float = 300.0
+    """A run that is planned for longer is taken back even from a living worker."""
+    retry_base_seconds: float = RETRY_BASE_SECONDS
+    max_wait_seconds: float = MAX_WAIT_SECONDS
+    """Jobs that have waited for longer start before all others of their label."""
+    caps: Caps = field(default_factory=Caps)
+    """How many jobs of a repository may run at once."""
+    supersede: Supersede = Supersede.RUNNING
+    """Which older runs a newer push ends."""
+    holder: str = ""
+    """Tells this opened store from others, for the outbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All that one transaction changes happens at `now`, by the store's clock."""
+
+    now: float
+    rules: Rules
+
+    @property
+    def stamp(self) -> str:
+        """`now` as messages write it."""
+        return timestamp(self.now)
+
+    def new_id(self) -> str:
+        """Grows with every call."""
+        return self.rules.new_id(self.now)

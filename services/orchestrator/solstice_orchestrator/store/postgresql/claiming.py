@@ -1,0 +1,239 @@
+"""Waiting jobs are given to workers in the PostgreSQL store; whoever claims waits for nobody.
+
+Rows that another claim is taking are passed over (`SKIP LOCKED`), and so is a run that somebody is changing at this
+moment, as long as it has not begun: its change ends with a ring of the bell, and then its jobs are there.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from solstice_orchestrator.caps import room
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign, full, room_after
+from solstice_orchestrator.store.changes import Job, Run
+from solstice_orchestrator.store.claims import end_backoffs, give
+from solstice_orchestrator.store.ledger import Ledger
+from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql.columns import JOB, NOW, RUN
+from solstice_orchestrator.store.postgresql.transaction import (
+    Transaction,
+    job_of,
+    job_state,
+    run_of,
+    running,
+    write,
+)
+from solstice_orchestrator.store.protocol import Claim
+from solstice_orchestrator.store.standings import Worker
+from solstice_orchestrator.workers import may_claim
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_REPOSITORY_LOCK: Final = 0x5015
+"""The class of the advisory locks of repositories that have a cap."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was locked for a claim."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    specs: dict[str, bytes] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    """Jobs whose run is being changed by somebody else."""
+
+
+async def claim(
+    transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int
+) -> Sequence[Claim]:
+    """Jobs that are the worker's from now on, under a lease, in dispatch order."""
+    wanted = {label: min(slots, limit) for label, slots in free.items() if slots > 0}
+    if not wanted or limit <= 0:
+        return ()
+    caps, rooms = transaction.rules.caps, dict[str, int]()
+    passed_over = set(full(room(caps, await running(transaction)))) if caps.any else set[str]()
+    moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
+    while wanted:
+        taken = {candidate.job_id for candidate in chosen} | found.busy
+        # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
+        now = transaction.test_now if moment is None else moment.now
+        rows = await _candidates(
+            transaction, worker_id, wanted, now=now, passed_over=passed_over, taken=taken
+        )
+        if not rows:
+            break
+        if moment is None:
+            moment = transaction.moment(rows[0])
+            if not await _takes_jobs(transaction, worker_id, moment, rows[0]):
+                return ()
+        await _add(transaction, found, rows)
+        candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
+        if caps.any:
+            asked = {candidate.repository for candidate in candidates} - rooms.keys()
+            rooms.update(await _rooms(transaction, asked))
+        before = moment.now - transaction.rules.max_wait_seconds
+        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
+        chosen += more
+        for candidate in more:
+            left[candidate.label] -= 1
+        rooms = dict(room_after(rooms, more))
+        passed_over |= full(rooms)
+        if not caps.any and not found.busy - taken:
+            break
+        wanted = {label: min(left[label], limit - len(chosen)) for label in wanted}
+        wanted = {label: slots for label, slots in wanted.items() if slots > 0}
+    return () if moment is None else await _give(transaction, worker_id, moment, found, chosen)
+
+
+async def _give(
+    transaction: Transaction, worker_id: str, moment: Moment, found: _Found, chosen: Sequence[Candidate]
+) -> Sequence[Claim]:
+    if found.busy:
+        # Several rounds may have taken a while, and a lease begins when it is given.
+        moment = Moment(await transaction.now(), transaction.rules)
+    ids = [candidate.job_id for candidate in chosen]
+    concerned = [
+        job for job in found.jobs.values() if job.job_id in set(ids) or job.state is JobState.BACKOFF
+    ]
+    ledger = Ledger(moment, found.runs.values(), concerned)
+    end_backoffs(ledger)
+    claims = give(ledger, worker_id, ids, found.specs, found.siblings)
+    await write(transaction, ledger.changes())
+    return claims
+
+
+async def _takes_jobs(
+    transaction: Transaction, worker_id: str, moment: Moment, row: "asyncpg.Record"
+) -> bool:
+    """Whether the worker gets jobs; one that was not known, or seemed dead, is from now on."""
+    worker = None if row["worker"] is None else roster.worker_of(row[-len(Worker._fields) :])
+    if worker is not None and not may_claim(worker.standing, moment.now):
+        return False
+    lease_seconds = moment.rules.lease_seconds
+    # Its row is left alone where it can be: a renewal of its own may have locked it, and a claim waits for nobody.
+    if worker is None or worker.seen_at <= moment.now - lease_seconds or worker.ended_at is not None:
+        await roster.appear(transaction.connection, worker_id, moment.now, lease_seconds)
+    return True
+
+
+async def _candidates(
+    transaction: Transaction,
+    worker_id: str,
+    wanted: Mapping[str, int],
+    *,
+    now: float | None,
+    passed_over: Collection[str],
+    taken: Collection[str],
+) -> Sequence["asyncpg.Record"]:
+    """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked."""
+    return await transaction.connection.fetch(
+        _CANDIDATES,
+        list(wanted),
+        list(wanted.values()),
+        now,
+        transaction.rules.max_wait_seconds,
+        list(passed_over),
+        list(taken),
+        worker_id,
+    )
+
+
+_LOCKED: Final = "FOR NO KEY UPDATE SKIP LOCKED"
+_OTHERS: Final = "repository <> ALL($5::text[]) AND job_id <> ALL($6::text[])"
+_CANDIDATES: Final = f"""
+WITH moment AS MATERIALIZED (SELECT coalesce($3::double precision, {NOW}) AS now),
+queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots)),
+overdue AS MATERIALIZED (
+    SELECT late.* FROM moment, queues, LATERAL (
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
+            AND waiting_since < moment.now - $4::double precision AND {_OTHERS}
+        ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS late),
+in_order AS MATERIALIZED (
+    SELECT next.* FROM queues, LATERAL (
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {_OTHERS}
+        ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS next),
+over AS MATERIALIZED (
+    SELECT rested.* FROM moment, LATERAL (
+        SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {_OTHERS}
+        ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)
+SELECT {JOB}, jobs.spec, moment.now, workers.worker_id AS worker, {roster.WORKER}
+FROM moment CROSS JOIN (
+    SELECT * FROM overdue UNION ALL SELECT * FROM in_order UNION ALL SELECT * FROM over) AS jobs
+LEFT JOIN workers ON workers.worker_id = $7::text
+"""  # noqa: S608  made of constants
+
+_RUNS: Final = f"""
+SELECT {RUN}, NULL AS siblings FROM runs JOIN requests USING (run_id)
+WHERE runs.run_id = ANY($1) AND runs.state = 'running'
+UNION ALL
+SELECT * FROM (
+    SELECT {RUN}, ARRAY(
+        SELECT ARRAY[jobs.job_id, jobs.state] FROM jobs WHERE jobs.run_id = runs.run_id ORDER BY position
+    ) AS siblings
+    FROM runs JOIN requests USING (run_id)
+    WHERE runs.run_id = ANY($1) AND runs.state = 'waiting'
+    FOR NO KEY UPDATE OF runs SKIP LOCKED) AS beginning
+"""  # noqa: S608  made of constants
+
+
+async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.Record"]) -> None:
+    """Take these rows of `_CANDIDATES`, and the runs of their jobs.
+
+    A statement of its own, for it has to see what was committed before the jobs were locked. From then on nobody else
+    ends or restarts these runs, since that needs the locks of all their jobs.
+    """
+    fresh = {}
+    for row in rows:
+        job = job_of(row)
+        found.specs[job.job_id] = row["spec"]
+        fresh[job.job_id] = job
+    for row in await transaction.connection.fetch(_RUNS, list({job.run_id for job in fresh.values()})):
+        run = run_of(row)
+        found.runs[run.run_id] = run
+        if row["siblings"]:
+            found.siblings[run.run_id] = {job_id: job_state(state) for job_id, state in row["siblings"]}
+    for job in fresh.values():
+        if job.run_id in found.runs:
+            found.jobs[job.job_id] = job
+        else:
+            found.busy.add(job.job_id)
+
+
+async def _rooms(transaction: Transaction, repositories: Collection[str]) -> Mapping[str, int]:
+    """How many more jobs of these repositories may start; none of one for which somebody else claims at this moment."""
+    caps = transaction.rules.caps
+    capped = sorted(each for each in repositories if caps.cap(each) is not None)
+    if not capped:
+        return {}
+    rows = await transaction.connection.fetch(
+        "SELECT repository FROM unnest($1::text[]) AS repository"
+        " WHERE pg_try_advisory_xact_lock($2, hashtext(repository))",
+        capped,
+        _REPOSITORY_LOCK,
+    )
+    ours = {row["repository"] for row in rows}
+    # Counted when the lock is ours: nobody starts another one of them before we have committed.
+    count = await running(transaction)
+    rooms = room(caps, {each: count.get(each, 0) for each in capped})
+    return {each: rooms[each] if each in ours else 0 for each in capped}
+
+
+def _candidate(job: Job) -> Candidate:
+    return Candidate(
+        job_id=job.job_id,
+        label=job.runs_on,
+        priority=PRIORITY_ORDER[job.priority],
+        age=int(job.job_id.replace("-", ""), 16),
+        repository=job.repository,
+        turn=job.turn,
+        # Whoever comes back from a backoff begins to wait now.
+        waiting_since=math.inf
+        if job.waiting_since is None or job.state is JobState.BACKOFF
+        else job.waiting_since,
+    )

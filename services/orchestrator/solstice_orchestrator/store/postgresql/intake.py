@@ -1,0 +1,117 @@
+"""Requests become runs in the PostgreSQL store: a batch in a few statements, each request once; and runs are taken for planning."""
+
+from collections.abc import Collection, Sequence
+
+from solstice_common.messages import JobRequestV1, decode_request
+from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new_runs
+from solstice_orchestrator.store.changes import Changes
+from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql.transaction import Transaction, write
+from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
+
+
+async def admit(
+    transaction: Transaction,
+    requests: Sequence[JobRequestV1],
+    bodies: Sequence[bytes],
+    rerun_of: str | None = None,
+) -> Sequence[Admission]:
+    """Store those that are new; say for each what it became."""
+    moment = Moment(await transaction.now(), transaction.rules)
+    new = new_runs(moment, requests, bodies)
+    # In one order for all, since each waits for whoever is admitting the same request at this moment; of one key the
+    # first in the batch, whatever that order is.
+    first = {run.idempotency_key or run.request_key: run for run in reversed(new)}
+    ordered = sorted(first.values(), key=lambda run: run.request_key)
+    rows = await transaction.connection.fetch(
+        "INSERT INTO requests (run_id, request_key, idempotency_key, repository, created_at, rerun_of, body)"
+        " SELECT run_id, request_key, idempotency_key, repository, $1, $2, body"
+        " FROM unnest($3::text[], $4::bytea[], $5::bytea[], $6::text[], $7::bytea[])"
+        " AS new (run_id, request_key, idempotency_key, repository, body)"
+        " WHERE NOT EXISTS (SELECT FROM request_aliases WHERE request_aliases.request_key = new.request_key)"
+        " ON CONFLICT DO NOTHING RETURNING run_id",
+        moment.now,
+        rerun_of,
+        [run.run_id for run in ordered],
+        [run.request_key for run in ordered],
+        [run.idempotency_key for run in ordered],
+        [run.repository for run in ordered],
+        [run.body for run in ordered],
+    )
+    stored = {row["run_id"] for row in rows}
+    kept = [run for run in new if run.run_id in stored]
+    if kept:
+        await transaction.connection.execute(
+            "INSERT INTO runs (run_id) SELECT unnest($1::text[])", [run.run_id for run in kept]
+        )
+        await write(transaction, Changes(messages=first_statuses(moment, kept)))
+    return [
+        Admitted(run_id=run.run_id)
+        if run.run_id in stored
+        else Duplicate(run_id=await _run_of(transaction, run))
+        for run in new
+    ]
+
+
+async def rerun(transaction: Transaction, run_id: str) -> str | None:
+    """The id of a new run of the same request; None when there is no such run."""
+    row = await transaction.connection.fetchrow("SELECT body FROM requests WHERE run_id = $1", run_id)
+    if row is None:
+        return None
+    request = again(Moment(await transaction.now(), transaction.rules), row["body"])
+    (admitted,) = await admit(transaction, [request], [request.encode()], rerun_of=run_id)
+    return admitted.run_id
+
+
+async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+    """Take runs that wait to be planned, oldest first; those that somebody else is taking are passed over."""
+    now = await transaction.now()
+    if not await roster.takes_jobs(transaction.connection, worker_id, now):
+        return []
+    rows = await transaction.connection.fetch(
+        "WITH taken AS MATERIALIZED (SELECT run_id FROM runs"
+        " WHERE to_plan AND plan_at <= $1"
+        " ORDER BY run_id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)"
+        " UPDATE runs SET plan_worker = $3, plan_since = $1, plan_attempt = plan_attempt + 1"
+        " FROM taken JOIN requests USING (run_id) WHERE runs.run_id = taken.run_id"
+        " RETURNING runs.run_id, runs.plan_attempt, requests.body",
+        now,
+        limit,
+        worker_id,
+    )
+    if rows:
+        await roster.appear(transaction.connection, worker_id, now, transaction.rules.lease_seconds)
+        transaction.changed = True
+    return [
+        PlanningTask(run_id=row["run_id"], attempt=row["plan_attempt"], request=decode_request(row["body"]))
+        for row in sorted(rows, key=lambda row: str(row["run_id"]))
+    ]
+
+
+async def take_back_planning(transaction: Transaction, worker_id: str, held: Collection[str]) -> None:
+    """Nobody plans the runs of this worker but for those it holds."""
+    status = await transaction.connection.execute(
+        "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE plan_worker = $1 AND run_id <> ALL($2)",
+        worker_id,
+        list(held),
+    )
+    transaction.changed = status != "UPDATE 0"
+
+
+async def _run_of(transaction: Transaction, new: NewRun) -> str:
+    """The run of a request that is a duplicate; from now on it is found under this request id too."""
+    known = await transaction.connection.fetchval(
+        "SELECT run_id FROM requests WHERE request_key = $1"
+        " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = $1",
+        new.request_key,
+    )
+    if known is not None:
+        return str(known)
+    same = await transaction.connection.fetchval(
+        "SELECT run_id FROM requests WHERE idempotency_key = $1", new.idempotency_key
+    )
+    await transaction.connection.execute(
+        "INSERT INTO request_aliases VALUES ($1, $2) ON CONFLICT DO NOTHING", new.request_key, same
+    )
+    return str(same)

@@ -1,0 +1,335 @@
+"""The job store on a PostgreSQL database, shared by any number of orchestrators."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.messages import JobRequestV1
+from solstice_common.migrations import migrations_of
+from solstice_common.postgresql import Database
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
+from solstice_orchestrator.store import plans, steer
+from solstice_orchestrator.store.approval import approve_run
+from solstice_orchestrator.store.finish import End
+from solstice_orchestrator.store.finishing import Finishing
+from solstice_orchestrator.store.ledger import Ledger
+from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.store.postgresql import (
+    claiming,
+    holding,
+    intake,
+    outbox,
+    purging,
+    reading,
+    roster,
+    waiting,
+)
+from solstice_orchestrator.store.postgresql.succession import is_rerun, kin_of, settle_group
+from solstice_orchestrator.store.postgresql.transaction import (
+    Transaction,
+    ledger_of_jobs,
+    ledger_of_runs,
+    write,
+)
+from solstice_orchestrator.store.protocol import (
+    Admission,
+    AttemptKey,
+    AttemptView,
+    Claim,
+    JobView,
+    LogChunk,
+    LogPage,
+    OutboxRow,
+    Page,
+    PlanningTask,
+    Purged,
+    Renewal,
+    RunView,
+)
+from solstice_orchestrator.waiting import WaitFacts
+from solstice_orchestrator.workers import NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+
+if TYPE_CHECKING:
+    from solstice_common.postgresql import Connection
+
+from solstice_orchestrator.store.succession import rivals
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+CHANNEL: Final = "solstice_store"
+
+
+class PostgreSQLStore:
+    """Keeps the promises of `JobStore`; opened with `PostgreSQLStore.open`."""
+
+    def __init__(self, database: Database, rules: Rules, clock: Clock | None) -> None:
+        self._database = database
+        self._rules = rules
+        self._clock = clock
+        self._finishing = Finishing(self._finish)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, *, rules: Rules, clock: Clock | None = None
+    ) -> AsyncIterator["PostgreSQLStore"]:
+        """The database's own clock decides unless a test has another one.
+
+        Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
+        """
+        migrations = migrations_of("solstice_orchestrator.store.schema.postgresql")
+        async with Database.open(url, migrations) as database:
+            yield cls(database, rules, clock)
+
+    async def admit(
+        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+    ) -> Sequence[Admission]:
+        if not requests:
+            return ()
+        known = [request.encode() for request in requests] if bodies is None else bodies
+        return await self._write(lambda transaction: intake.admit(transaction, requests, known))
+
+    async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+        return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
+
+    async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
+        await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
+
+    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+        plans.check(task, jobs)
+
+        async def work(transaction: Transaction) -> bool:
+            known = await kin_of(transaction, task.request)
+            kin = rivals(task.request, known, self._rules.supersede, asked=run.supersede)
+            rerun = await is_rerun(transaction, task.run_id)
+            ledger = await ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
+            kept = plans.planned(ledger, task, jobs, run, kin, rerun=rerun)
+            await write(transaction, ledger.changes())
+            return kept
+
+        return await self._write(work)
+
+    async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
+        return await self._decide_on_run(
+            task.run_id, lambda ledger: plans.not_planned(ledger, task, reason, detail)
+        )
+
+    async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+        return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+
+    async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+        async def at_once(connection: "Connection") -> Renewal:
+            return await holding.renew(self._transaction(connection), worker_id, held)
+
+        # A lease must not run out while its renewal stands in line.
+        return await self._database.transaction(at_once, urgent=True)
+
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+        return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
+
+    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+        return await self._finishing((key, outcome))
+
+    async def rescue(self) -> Sequence[AttemptKey]:
+        rescued: list[AttemptKey] = []
+        more = True
+        while more:
+            some, more = await self._write(holding.rescue)
+            rescued += some
+        return rescued
+
+    async def cancel_job(self, job_id: str) -> JobView | None:
+        async def work(transaction: Transaction) -> JobView | None:
+            ledger = await ledger_of_jobs(transaction, [job_id])
+            steer.cancel_job(ledger, job_id)
+            await write(transaction, ledger.changes())
+            return await reading.job(transaction.connection, job_id)
+
+        return await self._write(work)
+
+    async def cancel_run(self, run_id: str) -> RunView | None:
+        async def work(transaction: Transaction) -> RunView | None:
+            ledger = await ledger_of_runs(transaction, [run_id])
+            steer.cancel_run(ledger, run_id)
+            await write(transaction, ledger.changes())
+            return await reading.run(transaction.connection, run_id)
+
+        return await self._write(work)
+
+    async def approve_run(self, run_id: str) -> RunView | None:
+        async def work(transaction: Transaction) -> RunView | None:
+            ledger = await ledger_of_runs(transaction, [run_id])
+            approve_run(ledger, run_id)
+            await write(transaction, ledger.changes())
+            return await reading.run(transaction.connection, run_id)
+
+        return await self._write(work)
+
+    async def rerun(self, run_id: str) -> RunView | None:
+        async def work(transaction: Transaction) -> RunView | None:
+            new = await intake.rerun(transaction, run_id)
+            return None if new is None else await reading.run(transaction.connection, new)
+
+        return await self._write(work)
+
+    async def register(self, card: WorkerCard) -> WorkerState:
+        return await self._on_roster(
+            lambda connection, now: roster.register(connection, card, now, self._rules.lease_seconds)
+        )
+
+    async def leave(self, worker_id: str) -> None:
+        await self._on_roster(lambda connection, now: roster.leave(connection, worker_id, now))
+
+    async def workers(self) -> Sequence[WorkerView]:
+        return await self._on_roster(
+            lambda connection, now: roster.workers(connection, now, self._rules.lease_seconds), reads=True
+        )
+
+    async def worker(self, worker_id: str) -> WorkerView | None:
+        found = await self._on_roster(
+            lambda connection, now: roster.workers(
+                connection, now, self._rules.lease_seconds, worker_id=worker_id
+            ),
+            reads=True,
+        )
+        return found[0] if found else None
+
+    async def steer_worker(self, worker_id: str, order: Order) -> WorkerView | NotObeyed | None:
+        return await self._on_roster(
+            lambda connection, now: roster.steer(connection, worker_id, order, now, self._rules.lease_seconds)
+        )
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        if not await self._database.fetch(outbox.ANYTHING):
+            return ()
+        return await self._write(lambda transaction: outbox.take(transaction, limit), quiet=True)
+
+    async def published(self, row_ids: Sequence[int]) -> None:
+        await self._write(lambda transaction: outbox.published(transaction, row_ids), quiet=True)
+
+    async def purgeable(self, older_than_seconds: float) -> int:
+        async def work(transaction: Transaction) -> int:
+            return await purging.purgeable(
+                transaction.connection, await transaction.now() - older_than_seconds
+            )
+
+        return await self._write(work)
+
+    async def purge(self, older_than_seconds: float, limit: int) -> Purged:
+        return await self._write(
+            lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
+        )
+
+    async def runs(
+        self,
+        *,
+        limit: int,
+        after: str | None = None,
+        repository: str | None = None,
+        state: RunState | None = None,
+    ) -> Page:
+        return await self._read(
+            lambda connection: reading.runs(
+                connection, limit=limit, after=after, repository=repository, state=state
+            )
+        )
+
+    async def run(self, run_id: str) -> RunView | None:
+        return await self._read(lambda connection: reading.run(connection, run_id))
+
+    async def run_of_request(self, request_id: str) -> RunView | None:
+        return await self._read(lambda connection: reading.run_of_request(connection, request_id))
+
+    async def jobs(
+        self, *, run_id: str | None = None, state: JobState | None = None, limit: int
+    ) -> Sequence[JobView]:
+        return await self._read(
+            lambda connection: reading.jobs(connection, run_id=run_id, state=state, limit=limit)
+        )
+
+    async def job(self, job_id: str) -> JobView | None:
+        return await self._read(lambda connection: reading.job(connection, job_id))
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        return await self._read(lambda connection: reading.attempts(connection, job_id))
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage | None:
+        return await self._read(
+            lambda connection: reading.log(connection, job_id, attempt=attempt, after=after, limit=limit)
+        )
+
+    async def planning(self, run_id: str) -> WaitFacts | None:
+        return await self._look(lambda transaction: waiting.planning(transaction, run_id))
+
+    async def waiting(self, job_id: str) -> WaitFacts | None:
+        return await self._look(lambda transaction: waiting.waiting(transaction, job_id))
+
+    async def counts(self) -> Mapping[tuple[JobState, str], int]:
+        return await self._read(reading.counts)
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[asyncio.Event]:
+        async with self._database.listen(CHANNEL) as event:
+            yield event
+
+    async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
+        return await self._database.read(work)
+
+    async def _look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Carry out what only reads, and needs to know the rules and the moment."""
+        return await self._read(lambda connection: work(self._transaction(connection)))
+
+    async def _decide_on_run(self, run_id: str, decide: Callable[[Ledger], T]) -> T:
+        async def work(transaction: Transaction) -> T:
+            ledger = await ledger_of_runs(transaction, [run_id])
+            answer = decide(ledger)
+            await write(transaction, ledger.changes())
+            return answer
+
+        return await self._write(work)
+
+    async def _on_roster(
+        self, work: "Callable[[Connection, float], Awaitable[T]]", *, reads: bool = False
+    ) -> T:
+        async def at_once(transaction: Transaction) -> T:
+            answer = await work(transaction.connection, await transaction.now())
+            transaction.changed = not reads
+            return answer
+
+        return await self._write(at_once)
+
+    async def _write(self, work: Callable[[Transaction], Awaitable[T]], *, quiet: bool = False) -> T:
+        """Carry out `work`, and wake whoever waits for changes if it made any; `quiet` ones interest nobody."""
+        result, done = await self._carry_out(work)
+        groups = done.groups
+        with contextlib.suppress(StoreUnavailable):
+            # What was asked for is done, whatever becomes of this: a later rescue makes up for it.
+            while groups:
+                group = groups.pop()
+                _, followed = await self._carry_out(functools.partial(settle_group, group=group))
+                done.changed |= followed.changed
+                groups |= followed.groups
+        if done.changed and not quiet:
+            self._database.ring(CHANNEL)
+        return result
+
+    async def _carry_out(self, work: Callable[[Transaction], Awaitable[T]]) -> tuple[T, Transaction]:
+        async def once(connection: "Connection") -> tuple[T, Transaction]:
+            transaction = self._transaction(connection)
+            return await work(transaction), transaction
+
+        return await self._database.transaction(once)
+
+    def _transaction(self, connection: "Connection") -> Transaction:
+        test_now = None if self._clock is None else self._clock()
+        return Transaction(connection=connection, rules=self._rules, test_now=test_now)
+
+    async def _finish(self, group: Sequence[End]) -> Sequence[bool]:
+        return await self._write(lambda transaction: holding.finish(transaction, group))

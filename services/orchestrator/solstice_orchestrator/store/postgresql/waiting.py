@@ -1,0 +1,131 @@
+"""What the PostgreSQL store knows about why a job waits."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.scheduling import overdue
+from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql.succession import members_of
+from solstice_orchestrator.store.postgresql.transaction import Transaction, running
+from solstice_orchestrator.store.wait_facts import (
+    HOLDERS,
+    IN_LINE,
+    RECENT,
+    ahead_of,
+    group_of,
+    holder_of,
+    needs_of,
+    of_job,
+    of_planning,
+    passed_over,
+    samples_of,
+)
+from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
+    run = await transaction.connection.fetchrow(
+        "SELECT runs.*, requests.repository, requests.created_at FROM runs JOIN requests USING (run_id)"
+        " WHERE runs.run_id = $1 AND runs.state = 'planning'",
+        run_id,
+    )
+    if run is None:
+        return None
+    now = await transaction.now()
+    workers = await roster.workers(transaction.connection, now, transaction.rules.lease_seconds)
+    return of_planning(run, now, workers)
+
+
+async def waiting(transaction: Transaction, job_id: str) -> WaitFacts | None:
+    job = await transaction.connection.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
+    if job is None:
+        return None
+    facts = of_job(job, await transaction.now())
+    if facts.state is JobState.BLOCKED:
+        return await _blocked(transaction, job, facts)
+    if facts.state in IN_LINE:
+        return await _in_line(transaction, job, facts)
+    return facts
+
+
+async def _blocked(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
+    connection = transaction.connection
+    run = await connection.fetchrow("SELECT * FROM runs WHERE run_id = $1", facts.run_id)
+    asked = None if run is None else group_of(job, run)
+    if asked is not None:
+        group, holder = asked
+        name, ahead = ahead_of(await members_of(transaction, group), holder, facts.repository)
+        return replace(facts, group=name, group_ahead=ahead)
+    siblings = await connection.fetch(
+        "SELECT job_id, name, state FROM jobs WHERE run_id = $1 ORDER BY position", facts.run_id
+    )
+    return replace(facts, needs=needs_of(job, siblings))
+
+
+async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
+    connection, rules = transaction.connection, transaction.rules
+    cap = rules.caps.cap(facts.repository)
+    others = passed_over(rules.caps, await running(transaction) if rules.caps.any else {}, facts.repository)
+    common = (facts.runs_on, facts.job_id, list(others), facts.repository, COUNTED)
+    if facts.state is JobState.WAITING and overdue(facts.since, facts.now, rules.max_wait_seconds):
+        ahead = await connection.fetchrow(_AHEAD_OF_LATE, *common, facts.since)
+    else:
+        before = facts.now - rules.max_wait_seconds
+        ahead = await connection.fetchrow(_AHEAD, *common, before, job["priority"], job["turn"])
+    return replace(
+        facts,
+        ahead=min(ahead["jobs"], COUNTED) if ahead else 0,
+        ahead_of_repository=ahead["own"] if ahead else 0,
+        cap=cap,
+        running_of_repository=()
+        if cap is None
+        else await _holders(transaction, "repository = $1", facts.repository),
+        running=await _holders(transaction, "runs_on = $1", facts.runs_on),
+        workers=await roster.workers(connection, facts.now, rules.lease_seconds),
+        recent=samples_of(
+            await connection.fetch(
+                "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+                " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = $1 AND started_at IS NOT NULL"
+                " ORDER BY finished_at DESC LIMIT $2",
+                facts.runs_on,
+                RECENT,
+            )
+        ),
+    )
+
+
+async def _holders(transaction: Transaction, which: str, value: str) -> Sequence[Holder]:
+    rows = await transaction.connection.fetch(
+        "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"  # noqa: S608  made of constants
+        f" WHERE state = 'running' AND {which} ORDER BY started_at, job_id LIMIT $2",
+        value,
+        HOLDERS,
+    )
+    return [holder_of(row) for row in rows]
+
+
+_IN_LINE: Final = (
+    "SELECT job_id, repository FROM jobs WHERE state = 'waiting' AND runs_on = $1 AND job_id <> $2"
+    " AND repository <> ALL($3::text[])"
+)
+
+
+def _counted(*conditions: str) -> str:
+    """Each is the beginning of an index, and is left as soon as enough were seen."""
+    each_part = [f"(SELECT * FROM ({_IN_LINE} AND {each} LIMIT $5) AS ahead)" for each in conditions]  # noqa: S608  made of constants
+    parts = " UNION ".join(each_part)
+    return f"SELECT count(*) AS jobs, count(*) FILTER (WHERE repository = $4) AS own FROM ({parts}) AS jobs"  # noqa: S608  made of constants
+
+
+_AHEAD_OF_LATE: Final = _counted("waiting_since < $6", "waiting_since = $6 AND job_id < $2")
+_AHEAD: Final = _counted(
+    "waiting_since < $6",
+    "priority < $7",
+    "priority = $7 AND turn < $8",
+    "priority = $7 AND turn = $8 AND job_id < $2",
+)

@@ -1,0 +1,5 @@
+"""The job store on one SQLite file."""
+
+from solstice_orchestrator.store.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

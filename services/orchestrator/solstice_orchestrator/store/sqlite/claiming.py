@@ -1,0 +1,144 @@
+"""Waiting jobs are given to workers in the SQLite store."""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from solstice_orchestrator.caps import room
+from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign, full, room_after
+from solstice_orchestrator.store.claims import end_backoffs, give
+from solstice_orchestrator.store.ledger import Ledger
+from solstice_orchestrator.store.protocol import Claim
+from solstice_orchestrator.store.sqlite import roster
+from solstice_orchestrator.store.sqlite.transaction import (
+    JOB,
+    JOB_STATES,
+    RUN,
+    Transaction,
+    job_of,
+    run_of,
+    running,
+    write,
+)
+
+
+def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+    """Jobs that are the worker's from now on, under a lease, in dispatch order."""
+    if not roster.takes_jobs(transaction.connection, worker_id, transaction.now):
+        return ()
+    _end_backoffs(transaction)
+    chosen = [candidate.job_id for candidate in _choose(transaction, free, limit)]
+    if not chosen:
+        return ()
+    roster.appear(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
+    rows = transaction.connection.execute(
+        f"SELECT {JOB}, spec FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
+        (json.dumps(chosen),),
+    ).fetchall()
+    ledger = _ledger(transaction, [row[:-1] for row in rows])
+    specs = {row["job_id"]: row["spec"] for row in rows}
+    siblings = {
+        run.run_id: {
+            row["job_id"]: JOB_STATES[row["state"]]
+            for row in transaction.connection.execute(
+                "SELECT job_id, state FROM jobs WHERE run_id = ? ORDER BY position", (run.run_id,)
+            )
+        }
+        for run in ledger.runs.values()
+    }
+    claims = give(ledger, worker_id, chosen, specs, siblings)
+    write(transaction, ledger.changes())
+    return claims
+
+
+def _end_backoffs(transaction: Transaction) -> None:
+    rows = transaction.connection.execute(
+        f"SELECT {JOB} FROM jobs WHERE state = 'backoff' AND retry_at <= ? ORDER BY retry_at, age",  # noqa: S608  made of constants
+        (transaction.now,),
+    ).fetchall()
+    if rows:
+        ledger = _ledger(transaction, rows)
+        end_backoffs(ledger)
+        write(transaction, ledger.changes())
+
+
+def _ledger(transaction: Transaction, jobs: Sequence[Sequence[object]]) -> Ledger:
+    """These rows of jobs alone, and their runs."""
+    found = [job_of(row) for row in jobs]
+    runs = transaction.connection.execute(
+        f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
+        (json.dumps([job.run_id for job in found]),),
+    )
+    return Ledger(transaction.moment, map(run_of, runs), found)
+
+
+def _choose(transaction: Transaction, free: Mapping[str, int], limit: int) -> Sequence[Candidate]:
+    """What starts next: asked for again as long as repositories that were filled up kept others from being seen."""
+    caps, left = transaction.rules.caps, dict(free)
+    rooms = room(caps, running(transaction)) if caps.any else {}
+    before = transaction.now - transaction.rules.max_wait_seconds
+    chosen: list[Candidate] = []
+    while len(chosen) < limit:
+        candidates = _candidates(
+            transaction,
+            {label: min(slots, limit - len(chosen)) for label, slots in left.items() if slots > 0},
+            before,
+            full(rooms),
+            {candidate.job_id for candidate in chosen},
+        )
+        if caps.any:
+            unknown = {candidate.repository for candidate in candidates} - rooms.keys()
+            rooms = {**room(caps, {}, unknown), **rooms}
+        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
+        chosen += more
+        for candidate in more:
+            left[candidate.label] -= 1
+        rooms = room_after(rooms, more)
+        if not more or not caps.any:
+            break
+    return chosen
+
+
+def _candidates(
+    transaction: Transaction,
+    wanted: Mapping[str, int],
+    overdue_before: float,
+    passed_over: Collection[str],
+    taken: Collection[str],
+) -> list[Candidate]:
+    """The first of each label's queue, as many as could start; two indexes have them in their two orders."""
+    # A condition more only when it is needed: the usual claim reads nothing but the beginning of an index.
+    others = ""
+    if passed_over or taken:
+        others = (
+            " AND repository NOT IN (SELECT value FROM json_each(:passed_over))"
+            " AND job_id NOT IN (SELECT value FROM json_each(:taken))"
+        )
+    found: dict[str, Candidate] = {}
+    for label, count in wanted.items():
+        for condition, order in (
+            (" AND waiting_since < :before", "waiting_since, age"),
+            ("", "priority, turn, age"),
+        ):
+            rows = transaction.connection.execute(
+                "SELECT job_id, priority, age, repository, turn, waiting_since FROM jobs"  # noqa: S608  made of constants
+                f" WHERE state = 'waiting' AND runs_on = :label{condition}{others} ORDER BY {order} LIMIT :count",
+                {
+                    "label": label,
+                    "before": overdue_before,
+                    "passed_over": json.dumps(list(passed_over)),
+                    "taken": json.dumps(list(taken)),
+                    "count": count,
+                },
+            )
+            for row in rows:
+                found[row["job_id"]] = Candidate(
+                    job_id=row["job_id"],
+                    label=label,
+                    priority=PRIORITY_ORDER[row["priority"]],
+                    age=row["age"],
+                    repository=row["repository"],
+                    turn=row["turn"],
+                    waiting_since=math.inf if row["waiting_since"] is None else row["waiting_since"],
+                )
+    return list(found.values())

@@ -1,0 +1,330 @@
+"""The job store on one SQLite file, shared by the processes of one machine."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+from solstice_common.doorbell import Doorbell
+from solstice_common.messages import JobRequestV1
+from solstice_common.sqlite import Database, migrations_of
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
+from solstice_orchestrator.store import plans, steer
+from solstice_orchestrator.store.approval import approve_run
+from solstice_orchestrator.store.finish import End
+from solstice_orchestrator.store.finishing import Finishing
+from solstice_orchestrator.store.moment import Moment, Rules
+from solstice_orchestrator.store.protocol import (
+    Admission,
+    AttemptKey,
+    AttemptView,
+    Claim,
+    JobView,
+    LogChunk,
+    LogPage,
+    OutboxRow,
+    Page,
+    PlanningTask,
+    Purged,
+    Renewal,
+    RunView,
+)
+from solstice_orchestrator.store.sqlite import (
+    claiming,
+    holding,
+    intake,
+    outbox,
+    purging,
+    reading,
+    roster,
+    waiting,
+)
+from solstice_orchestrator.store.sqlite.succession import is_rerun, kin_of, settle_groups
+from solstice_orchestrator.store.sqlite.transaction import (
+    Transaction,
+    ledger_of_jobs,
+    ledger_of_runs,
+    write,
+)
+from solstice_orchestrator.store.succession import rivals
+from solstice_orchestrator.waiting import WaitFacts
+from solstice_orchestrator.workers import NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+RING_PAUSE_SECONDS: Final = 0.01
+"""Other processes are woken at most this often; what happens in between rings once, afterwards."""
+
+
+class SqliteStore:
+    """Keeps the promises of `JobStore`; opened with `SqliteStore.open`."""
+
+    def __init__(self, database: Database, doorbell: Doorbell, rules: Rules, clock: Clock) -> None:
+        self._database = database
+        self._rules = rules
+        self._clock = clock
+        self._bell = _Bell(doorbell)
+        self._finishing = Finishing(self._finish)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, *, rules: Rules, clock: Clock = time.time
+    ) -> AsyncIterator["SqliteStore"]:
+        """Raises StoreUnavailable, SchemaTooNew."""
+        migrations = migrations_of("solstice_orchestrator.store.schema.sqlite")
+        async with Database.open(path, migrations) as database:
+            store = cls(database, Doorbell(path.with_name(f"{path.name}.bells")), rules, clock)
+            try:
+                yield store
+            finally:
+                store._bell.close()
+
+    async def admit(
+        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+    ) -> Sequence[Admission]:
+        if not requests:
+            return ()
+        if bodies is None:
+            bodies = [request.encode() for request in requests]
+        return await self._write(lambda transaction: intake.admit(transaction, requests, bodies))
+
+    async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+        return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
+
+    async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
+        await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
+
+    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+        plans.check(task, jobs)
+
+        def work(transaction: Transaction) -> bool:
+            known = kin_of(transaction, task.request)
+            kin = rivals(task.request, known, self._rules.supersede, asked=run.supersede)
+            ledger = ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
+            rerun = is_rerun(transaction, task.run_id)
+            kept = plans.planned(ledger, task, jobs, run, kin, rerun=rerun)
+            write(transaction, ledger.changes())
+            return kept
+
+        return await self._write(work)
+
+    async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
+        def work(transaction: Transaction) -> bool:
+            ledger = ledger_of_runs(transaction, [task.run_id])
+            kept = plans.not_planned(ledger, task, reason, detail)
+            write(transaction, ledger.changes())
+            return kept
+
+        return await self._write(work)
+
+    async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+        return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+
+    async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+        return await self._write(lambda transaction: holding.renew(transaction, worker_id, held), quiet=True)
+
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+        return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
+
+    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+        return await self._finishing((key, outcome))
+
+    async def rescue(self) -> Sequence[AttemptKey]:
+        return await self._write(holding.rescue)
+
+    async def cancel_job(self, job_id: str) -> JobView | None:
+        def work(transaction: Transaction) -> JobView | None:
+            ledger = ledger_of_jobs(transaction, [job_id])
+            steer.cancel_job(ledger, job_id)
+            write(transaction, ledger.changes())
+            return reading.job(transaction.connection, job_id)
+
+        return await self._write(work)
+
+    async def cancel_run(self, run_id: str) -> RunView | None:
+        def work(transaction: Transaction) -> RunView | None:
+            ledger = ledger_of_runs(transaction, [run_id])
+            steer.cancel_run(ledger, run_id)
+            write(transaction, ledger.changes())
+            return reading.run(transaction.connection, run_id)
+
+        return await self._write(work)
+
+    async def approve_run(self, run_id: str) -> RunView | None:
+        def work(transaction: Transaction) -> RunView | None:
+            ledger = ledger_of_runs(transaction, [run_id])
+            approve_run(ledger, run_id)
+            write(transaction, ledger.changes())
+            return reading.run(transaction.connection, run_id)
+
+        return await self._write(work)
+
+    async def rerun(self, run_id: str) -> RunView | None:
+        def work(transaction: Transaction) -> RunView | None:
+            new = intake.rerun(transaction, run_id)
+            return None if new is None else reading.run(transaction.connection, new)
+
+        return await self._write(work)
+
+    async def register(self, card: WorkerCard) -> WorkerState:
+        return await self._write(
+            lambda transaction: roster.register(
+                transaction.connection, card, transaction.now, self._rules.lease_seconds
+            )
+        )
+
+    async def leave(self, worker_id: str) -> None:
+        await self._write(
+            lambda transaction: roster.leave(transaction.connection, worker_id, transaction.now)
+        )
+
+    async def workers(self) -> Sequence[WorkerView]:
+        return await self._database.read(
+            lambda connection: roster.workers(connection, self._clock(), self._rules.lease_seconds)
+        )
+
+    async def worker(self, worker_id: str) -> WorkerView | None:
+        found = await self._database.read(
+            lambda connection: roster.workers(
+                connection, self._clock(), self._rules.lease_seconds, worker_id=worker_id
+            )
+        )
+        return found[0] if found else None
+
+    async def steer_worker(self, worker_id: str, order: Order) -> WorkerView | NotObeyed | None:
+        return await self._write(
+            lambda transaction: roster.steer(
+                transaction.connection, worker_id, order, transaction.now, self._rules.lease_seconds
+            )
+        )
+
+    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+        if not await self._database.read(outbox.anything):
+            return ()
+        return await self._write(lambda transaction: outbox.take(transaction, limit), quiet=True)
+
+    async def published(self, row_ids: Sequence[int]) -> None:
+        await self._write(lambda transaction: outbox.published(transaction, row_ids), quiet=True)
+
+    async def purgeable(self, older_than_seconds: float) -> int:
+        return await self._database.read(
+            lambda connection: purging.purgeable(connection, self._clock() - older_than_seconds)
+        )
+
+    async def purge(self, older_than_seconds: float, limit: int) -> Purged:
+        return await self._write(
+            lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
+        )
+
+    async def runs(
+        self,
+        *,
+        limit: int,
+        after: str | None = None,
+        repository: str | None = None,
+        state: RunState | None = None,
+    ) -> Page:
+        return await self._database.read(
+            lambda connection: reading.runs(
+                connection, limit=limit, after=after, repository=repository, state=state
+            )
+        )
+
+    async def run(self, run_id: str) -> RunView | None:
+        return await self._database.read(lambda connection: reading.run(connection, run_id))
+
+    async def run_of_request(self, request_id: str) -> RunView | None:
+        return await self._database.read(lambda connection: reading.run_of_request(connection, request_id))
+
+    async def jobs(
+        self, *, run_id: str | None = None, state: JobState | None = None, limit: int
+    ) -> Sequence[JobView]:
+        return await self._database.read(
+            lambda connection: reading.jobs(connection, run_id=run_id, state=state, limit=limit)
+        )
+
+    async def job(self, job_id: str) -> JobView | None:
+        return await self._database.read(lambda connection: reading.job(connection, job_id))
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        return await self._database.read(lambda connection: reading.attempts(connection, job_id))
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage | None:
+        return await self._database.read(
+            lambda connection: reading.log(connection, job_id, attempt=attempt, after=after, limit=limit)
+        )
+
+    async def planning(self, run_id: str) -> WaitFacts | None:
+        return await self._database.read(
+            lambda connection: waiting.planning(connection, run_id, Moment(self._clock(), self._rules))
+        )
+
+    async def waiting(self, job_id: str) -> WaitFacts | None:
+        return await self._database.read(
+            lambda connection: waiting.waiting(connection, job_id, Moment(self._clock(), self._rules))
+        )
+
+    async def counts(self) -> Mapping[tuple[JobState, str], int]:
+        return await self._database.read(reading.counts)
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[asyncio.Event]:
+        async with self._bell.listen() as event:
+            yield event
+
+    async def _finish(self, group: Sequence[End]) -> Sequence[bool]:
+        return await self._write(lambda transaction: holding.finish(transaction, group))
+
+    async def _write(self, work: Callable[[Transaction], T], *, quiet: bool = False) -> T:
+        """Carry out `work`, and wake whoever waits for changes if it made any; `quiet` ones interest nobody."""
+
+        def counted(connection: sqlite3.Connection) -> tuple[T, bool]:
+            before = connection.total_changes
+            transaction = Transaction(connection=connection, moment=Moment(self._clock(), self._rules))
+            result = work(transaction)
+            settle_groups(transaction)
+            return result, connection.total_changes > before
+
+        result, changed = await self._database.write(counted)
+        if changed and not quiet:
+            self._bell.ring()
+        return result
+
+
+class _Bell:
+    """Wakes the listeners of this process at once, and those of others through the doorbell, not too often."""
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+        self._pause: asyncio.TimerHandle | None = None
+        self._again = False
+
+    def ring(self) -> None:
+        if self._pause is not None:
+            self._again = True
+            return
+        self._doorbell.ring()
+        self._pause = asyncio.get_running_loop().call_later(RING_PAUSE_SECONDS, self._paused)
+
+    def _paused(self) -> None:
+        self._pause = None
+        if self._again:
+            self._again = False
+            self.ring()
+
+    def listen(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._doorbell.listen()
+
+    def close(self) -> None:
+        """Ring what was still to be rung."""
+        if self._pause is not None:
+            self._pause.cancel()
+            if self._again:
+                self._doorbell.ring()

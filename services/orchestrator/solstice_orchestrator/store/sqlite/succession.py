@@ -1,0 +1,63 @@
+"""Concurrency groups and lineages in the SQLite store."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.store.changes import Kin
+from solstice_orchestrator.store.sqlite.transaction import REQUEST, Transaction, ledger_of_runs, write
+from solstice_orchestrator.store.succession import MemberRow, concerned, lineage_of, settle
+
+
+def settle_groups(transaction: Transaction) -> None:
+    """Let go who is next in the groups that were asked for or left, and end who makes way; until nothing follows from it."""
+    while transaction.groups:
+        rows = members_of(transaction.connection, transaction.groups.pop())
+        run_ids = concerned(rows)
+        if run_ids:
+            ledger = ledger_of_runs(transaction, run_ids)
+            settle(ledger, rows)
+            write(transaction, ledger.changes())
+
+
+def members_of(connection: sqlite3.Connection, group: bytes) -> Sequence[MemberRow]:
+    """Who holds the group or asks for it."""
+    return [MemberRow(*row) for row in connection.execute(_MEMBERS, {"group": group})]
+
+
+def kin_of(transaction: Transaction, request: JobRequestV1) -> Sequence[Kin]:
+    """The planned runs of a request's branch or change request that have not ended; those that have are forgotten."""
+    lineage = lineage_of(request)
+    if lineage is None:
+        return ()
+    execute = transaction.connection.execute
+    execute(
+        "DELETE FROM lineages WHERE lineage = ?"
+        " AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NOT NULL)",
+        (lineage,),
+    )
+    rows = execute("SELECT run_id, lineage, supersede, rerun FROM lineages WHERE lineage = ?", (lineage,))
+    return [Kin(row[0], row[1], None if row[2] is None else bool(row[2]), bool(row[3])) for row in rows]
+
+
+def is_rerun(transaction: Transaction, run_id: str) -> bool:
+    """Whether somebody asked for the run by hand, after another one of the same request."""
+    row = transaction.connection.execute(
+        "SELECT 1 FROM runs WHERE run_id = ? AND rerun_of IS NOT NULL", (run_id,)
+    ).fetchone()
+    return row is not None
+
+
+_MEMBERS: Final = f"""
+SELECT NULL, run_id, 0, group_held,
+    EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND state = 'running'),
+    concurrency, created_at, {REQUEST}
+FROM runs WHERE group_key = :group AND finished_at IS NULL
+UNION ALL
+SELECT jobs.job_id, jobs.run_id, jobs.position, jobs.state NOT IN ('blocked', 'approval'), jobs.state = 'running',
+    jobs.spec, runs.created_at, {REQUEST}
+FROM jobs JOIN runs USING (run_id)
+WHERE jobs.group_key = :group AND jobs.finished_at IS NULL AND (jobs.state NOT IN ('blocked', 'approval')
+    OR jobs.reason = 'concurrency_group' AND (runs.group_key IS NULL OR runs.group_held))
+"""  # noqa: S608  made of constants

@@ -1,0 +1,130 @@
+"""What the SQLite store knows about why a job waits."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.scheduling import overdue
+from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.sqlite import roster
+from solstice_orchestrator.store.sqlite.succession import members_of
+from solstice_orchestrator.store.sqlite.transaction import Transaction, running
+from solstice_orchestrator.store.wait_facts import (
+    HOLDERS,
+    IN_LINE,
+    RECENT,
+    ahead_of,
+    group_of,
+    holder_of,
+    needs_of,
+    of_job,
+    of_planning,
+    passed_over,
+    samples_of,
+)
+from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
+
+
+def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> WaitFacts | None:
+    run = connection.execute(
+        "SELECT * FROM runs WHERE run_id = ? AND state = 'planning'", (run_id,)
+    ).fetchone()
+    if run is None:
+        return None
+    return of_planning(run, moment.now, roster.workers(connection, moment.now, moment.rules.lease_seconds))
+
+
+def waiting(connection: sqlite3.Connection, job_id: str, moment: Moment) -> WaitFacts | None:
+    job = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+    if job is None:
+        return None
+    facts = of_job(job, moment.now)
+    if facts.state is JobState.BLOCKED:
+        return _blocked(connection, job, facts)
+    if facts.state in IN_LINE:
+        return _in_line(Transaction(connection=connection, moment=moment), job, facts)
+    return facts
+
+
+def _blocked(connection: sqlite3.Connection, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
+    run = connection.execute("SELECT * FROM runs WHERE run_id = ?", (facts.run_id,)).fetchone()
+    asked = group_of(job, run)
+    if asked is not None:
+        group, holder = asked
+        name, ahead = ahead_of(members_of(connection, group), holder, facts.repository)
+        return replace(facts, group=name, group_ahead=ahead)
+    siblings = connection.execute(
+        "SELECT job_id, name, state FROM jobs WHERE run_id = ? ORDER BY position", (facts.run_id,)
+    )
+    return replace(facts, needs=needs_of(job, siblings))
+
+
+def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
+    connection, rules, now = transaction.connection, transaction.rules, transaction.now
+    cap = rules.caps.cap(facts.repository)
+    others = passed_over(rules.caps, running(transaction) if rules.caps.any else {}, facts.repository)
+    is_late = facts.state is JobState.WAITING and overdue(facts.since, now, rules.max_wait_seconds)
+    ahead = connection.execute(
+        _AHEAD_OF_LATE if is_late else _AHEAD,
+        {
+            "label": facts.runs_on,
+            "age": job["age"],
+            "priority": job["priority"],
+            "turn": job["turn"],
+            "since": facts.since,
+            "before": now - rules.max_wait_seconds,
+            "passed_over": json.dumps(list(others)),
+            "repository": facts.repository,
+            "most": COUNTED,
+        },
+    ).fetchone()
+    return replace(
+        facts,
+        ahead=min(ahead["jobs"], COUNTED),
+        ahead_of_repository=ahead["own"] or 0,
+        cap=cap,
+        running_of_repository=() if cap is None else _holders(connection, "repository = ?", facts.repository),
+        running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
+        workers=roster.workers(connection, now, rules.lease_seconds),
+        recent=samples_of(
+            connection.execute(
+                "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+                " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = ? AND started_at IS NOT NULL"
+                " ORDER BY finished_at DESC LIMIT ?",
+                (facts.runs_on, RECENT),
+            )
+        ),
+    )
+
+
+def _holders(connection: sqlite3.Connection, which: str, value: str) -> Sequence[Holder]:
+    rows = connection.execute(
+        "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"  # noqa: S608  made of constants
+        f" WHERE state = 'running' AND {which} ORDER BY started_at, age LIMIT ?",
+        (value, HOLDERS),
+    )
+    return [holder_of(row) for row in rows]
+
+
+_IN_LINE: Final = (
+    "SELECT age, repository FROM jobs WHERE state = 'waiting' AND runs_on = :label AND age <> :age"
+    " AND repository NOT IN (SELECT value FROM json_each(:passed_over))"
+)
+
+
+def _counted(*conditions: str) -> str:
+    """Each is the beginning of an index, and is left as soon as enough were seen."""
+    parts = " UNION ".join(f"SELECT * FROM ({_IN_LINE} AND {each} LIMIT :most)" for each in conditions)  # noqa: S608  made of constants
+    return f"SELECT count(*) AS jobs, sum(repository = :repository) AS own FROM ({parts})"  # noqa: S608  made of constants
+
+
+_AHEAD_OF_LATE: Final = _counted("waiting_since < :since", "waiting_since = :since AND age < :age")
+_AHEAD: Final = _counted(
+    "waiting_since < :before",
+    "priority < :priority",
+    "priority = :priority AND turn < :turn",
+    "priority = :priority AND turn = :turn AND age < :age",
+)

@@ -1,0 +1,188 @@
+"""`solstice store` and `solstice purge`: the database under the orchestrators, looked after by a person."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from solstice_common.commandline import CONTEXT_SETTINGS, Exit, with_settings
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import sqlite_path, without_password
+from solstice_orchestrator.retention import purge_all
+from solstice_orchestrator.settings import StoreSettings
+from solstice_orchestrator.store import open_store
+
+if TYPE_CHECKING:
+    from solstice_orchestrator.store.checking import Checkup
+    from solstice_orchestrator.store.moving import Moved
+    from solstice_orchestrator.store.moving import Progress as Told
+
+app: Final = typer.Typer(
+    help="The database of runs and jobs: bring it up to date, check it, move it.",
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_UNITS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
+_AGE: Final = re.compile(r"(\d{1,6})([dhm])")
+
+
+@app.command("migrate")
+@with_settings(StoreSettings)
+def migrate_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
+    """Bring the schema up to date, as every start of an orchestrator does; safe to repeat, and beside others."""
+
+    async def work() -> "Checkup":
+        async with open_store(settings.database_url):
+            pass
+        return await _check(settings.database_url)
+
+    found = asyncio.run(work())
+    if as_json:
+        _print_json({"database": found.database, "version": found.version})
+    else:
+        typer.echo(f"{found.database} has schema version {found.version}")
+
+
+@app.command("check")
+@with_settings(StoreSettings)
+def check_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
+    """Say what the schema is, what there is, and whether it fits together; changes nothing.
+
+    Ends with 0 when all is well, 1 when there is something to migrate or to mend, 3 when the database does not answer.
+    """
+    found = asyncio.run(_check(settings.database_url))
+    if as_json:
+        _print_json({**asdict(found), "well": found.well})
+    else:
+        typer.echo(f"database  {found.database}")
+        typer.echo(f"schema    version {found.version}, of {found.known} that this Solstice CI knows")
+        for table, count in found.counts.items():
+            typer.echo(f"rows      {count} {table}")
+        if found.pending:
+            typer.echo(f"pending   {', '.join(map(str, found.pending))}: run 'solstice store migrate'")
+        for problem in found.problems:
+            typer.secho(f"problem   {problem}", fg=typer.colors.RED)
+        if found.well:
+            typer.echo("all is well")
+    if not found.well:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command("move")
+def move_store(
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="URL", help="The store to move: sqlite:///FILE.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="An empty database: postgresql://USER@HOST/DATABASE; the password may stand in PGPASSWORD.",
+        ),
+    ],
+    in_use: Annotated[
+        bool, typer.Option("--in-use", help="Move although an orchestrator was at work a moment ago.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take over everything from a SQLite store into an empty PostgreSQL database.
+
+    End the orchestrators first. All of it arrives, or nothing: after an interruption, begin again. The source stays
+    as it is; keep it until you have seen the new store at work.
+    """
+    if not target.startswith("postgresql://"):
+        raise ConfigurationError(f"--to: {without_password(target)!r} does not start with postgresql://")
+    path = sqlite_path(source)
+    with _progress() as told:
+        moved = asyncio.run(_move(path, target, in_use=in_use, told=told))
+    if as_json:
+        _print_json({"from": str(path), "to": without_password(target), "rows": moved.rows})
+        return
+    for table, count in moved.rows.items():
+        typer.echo(f"moved     {count} {table}")
+    typer.echo(f"now start the orchestrators with DATABASE_URL={without_password(target)}")
+
+
+@with_settings(StoreSettings)
+def purge(
+    settings: StoreSettings,
+    *,
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="How long ago a run must have ended: 30d, 12h, 90m.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old finished runs from the store, with their jobs and logs.
+
+    Goes in small steps beside the orchestrators' work, and may be interrupted. RETENTION_DAYS does the same by itself.
+    """
+    seconds = age_seconds(older_than)
+
+    async def work() -> int:
+        async with open_store(settings.database_url) as store:
+            if dry_run:
+                return await store.purgeable(seconds)
+            return await purge_all(store, seconds)
+
+    runs = asyncio.run(work())
+    if as_json:
+        _print_json({"runs": runs, "older_than_seconds": seconds, "removed": not dry_run})
+    else:
+        ended = f"{runs} {'run' if runs == 1 else 'runs'} that ended more than {older_than} ago"
+        typer.echo(f"would remove {ended}" if dry_run else f"removed {ended}")
+
+
+def age_seconds(text: str) -> float:
+    """`30d`, `12h`, `90m` as seconds; ConfigurationError for anything else."""
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(f"--older-than: {text!r} is no age; write 30d, 12h or 90m")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+# Imported late: the other commands of `solstice` do not wait for PostgreSQL's client library.
+
+
+async def _check(url: str) -> "Checkup":
+    from solstice_orchestrator.store.checking import check  # noqa: PLC0415
+
+    return await check(url)
+
+
+async def _move(source: Path, target: str, *, in_use: bool, told: "Told") -> "Moved":
+    from solstice_orchestrator.store.moving import move  # noqa: PLC0415
+
+    return await move(source, target, in_use=in_use, progress=told)
+
+
+@contextmanager
+def _progress() -> Iterator["Told"]:
+    """A bar per table, on the terminal of whoever watches."""
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
+        tables: dict[str, TaskID] = {}
+
+        def told(table: str, done: int, total: int) -> None:
+            if table not in tables:
+                tables[table] = bars.add_task(table, total=total)
+            bars.update(tables[table], completed=done)
+
+        yield told
+
+
+def _print_json(document: object) -> None:
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,350 @@
+"""Why a job waits, how many go before it, and when it may start: (facts of one moment) -> `Why`. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from solstice_orchestrator.forecast import Busy, Forecast, Line, Sample, forecast
+from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
+
+COUNTED: Final = 10_000
+"""Of those ahead so many are counted: this many means at least as many, and when such a job starts nobody can tell."""
+SHOWN_HOLDERS: Final = 20
+"""So many of those that hold what is waited for are named; there may be any number."""
+
+
+class WaitReason(StrEnum):
+    """What a job waits for; a closed list."""
+
+    NOT_PLANNED_YET = "not_planned_yet"
+    """Its run's workflow has not been read."""
+    NEEDS = "needs"
+    CONCURRENCY_GROUP = "concurrency_group"
+    APPROVAL = "approval"
+    BACKOFF = "backoff"
+    """The world was wrong; it is tried again at a given time."""
+    NO_WORKER_FOR_LABEL = "no_worker_for_label"
+    PAUSED = "paused"
+    """There are workers for its label, and all of them are paused, draining or quarantined."""
+    REPOSITORY_CAP = "repository_cap"
+    SLOTS_BUSY = "slots_busy"
+    RATE_LIMITED = "rate_limited"
+    """Kept for limits of the forge; nothing uses it yet."""
+    GOVERNOR = "governor"
+    """Kept for limits of a resource of the machine; nothing uses it yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A job, or a whole run, that has what is waited for, or goes before."""
+
+    run_id: str
+    job_id: str | None = None
+    """None: the run as a whole."""
+    name: str = ""
+    repository: str = ""
+    worker_id: str | None = None
+    started_at: float | None = None
+    """None: it has not started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A job that has to end first."""
+
+    job_id: str
+    name: str
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFacts:
+    """What the store knows about a job that does not run, all of one moment."""
+
+    now: float
+    """By the store's clock."""
+    run_id: str
+    state: JobState | None
+    """None: the run has no jobs yet."""
+    repository: str
+    since: float
+    """When it began to wait for what it waits for; at the latest when it was created."""
+    reason: Reason | None = None
+    job_id: str | None = None
+    name: str = ""
+    runs_on: str = ""
+    until: float | None = None
+    """When a backoff is over, of the job or of its planning."""
+    detail: str = ""
+    """What went wrong before a backoff."""
+    needs: Sequence[Need] = ()
+    """Those that have not ended."""
+    group: str | None = None
+    """The concurrency group that it waits for, by the name in the workflow."""
+    group_ahead: Sequence[Holder] = ()
+    """The holder first."""
+    cap: int | None = None
+    """Of its repository."""
+    running_of_repository: Sequence[Holder] = ()
+    """On any label; only when there is a cap."""
+    ahead: int = 0
+    """Jobs of its label that start before it; not those of other repositories that are at their cap."""
+    ahead_of_repository: int = 0
+    """How many of those are of its own repository."""
+    running: Sequence[Holder] = ()
+    """What runs on its label."""
+    workers: Sequence[WorkerView] = ()
+    """All that are registered, whatever they serve."""
+    recent: Sequence[Sample] = ()
+    """How long the last jobs of its label ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why a job does not run yet."""
+
+    reason: WaitReason
+    detail: str
+    """One sentence for people."""
+    since: float
+    ahead: int | None = None
+    """How many start before it, `COUNTED` standing for more; None when it is not in line for a slot or a group."""
+    until: float | None = None
+    """When a backoff is over."""
+    holders: Sequence[Holder] = ()
+    """Who has what it waits for: slots, the group, its repository's cap, or its needs; at most `SHOWN_HOLDERS`."""
+    expected_start: Forecast | None = None
+    """If nobody more urgent comes; None when nobody can tell."""
+
+
+def explain(facts: WaitFacts) -> Why | None:
+    """Why the job waits; None for one that runs or has ended."""
+    match facts.state:
+        case None:
+            return _not_planned(facts)
+        case JobState.APPROVAL:
+            return _why(
+                facts,
+                WaitReason.APPROVAL,
+                f"It is not known to be by somebody who may push, and waits for approval: 'solstice approve {facts.run_id}', "
+                "or /ok-to-test under the change request.",
+            )
+        case JobState.BACKOFF:
+            return _backoff(facts)
+        case JobState.BLOCKED:
+            return _blocked(facts)
+        case JobState.WAITING:
+            return _in_line(facts)
+        case _:
+            return None
+
+
+def _not_planned(facts: WaitFacts) -> Why:
+    if facts.until is not None and facts.until > facts.now:
+        trouble = f": {facts.detail}" if facts.detail else ""
+        return _why(
+            facts,
+            WaitReason.BACKOFF,
+            f"Its workflow could not be read, and is tried again{trouble}.",
+            until=facts.until,
+        )
+    alive = _alive(facts.workers)
+    if alive and not any(worker.state is WorkerState.ACTIVE for worker in alive):
+        return _why(
+            facts,
+            WaitReason.PAUSED,
+            f"Its workflow is to be read, and no worker takes anything: {_states(alive)}.",
+            until=_healed_at(alive),
+        )
+    return _why(facts, WaitReason.NOT_PLANNED_YET, "Its workflow has not been read yet.")
+
+
+def _backoff(facts: WaitFacts) -> Why:
+    what = facts.reason.value if facts.reason else "the world was wrong"
+    trouble = f"{what}: {facts.detail}" if facts.detail else what
+    start = None
+    if facts.until is not None and (then := _expected(facts)) is not None:
+        start = _later(then, Forecast(earliest=facts.until, latest=facts.until))
+    return _why(
+        facts,
+        WaitReason.BACKOFF,
+        f"It is tried again after a while ({trouble}).",
+        until=facts.until,
+        expected_start=start,
+    )
+
+
+def _blocked(facts: WaitFacts) -> Why:
+    if facts.group is not None and facts.group_ahead:
+        first, *others = facts.group_ahead
+        more = f", {len(others)} more before it" if others else ""
+        return _why(
+            facts,
+            WaitReason.CONCURRENCY_GROUP,
+            f"{_called(first)} has the concurrency group {facts.group!r}{more}.",
+            ahead=len(facts.group_ahead),
+            holders=facts.group_ahead,
+        )
+    holders = [
+        Holder(run_id=facts.run_id, job_id=need.job_id, name=need.name, repository=facts.repository)
+        for need in facts.needs
+    ]
+    states = ", ".join(f"{need.name} ({need.state.value})" for need in facts.needs)
+    return _why(
+        facts,
+        WaitReason.NEEDS,
+        f"It needs jobs that have not ended: {states}." if states else "The jobs it needs have just ended.",
+        holders=holders,
+    )
+
+
+def _in_line(facts: WaitFacts) -> Why:
+    """Waits for a slot: is there one for it at all, may it have it, and who has them."""
+    serving = [worker for worker in _alive(facts.workers) if _slots(worker, facts.runs_on)]
+    if not serving:
+        alive = _alive(facts.workers)
+        labels = sorted({label for worker in alive for label in worker.slots if _slots(worker, label)})
+        known = f"there are some for {', '.join(labels)}" if labels else "there is none at all"
+        return _why(
+            facts,
+            WaitReason.NO_WORKER_FOR_LABEL,
+            f"No worker serves the label {facts.runs_on}; {known}.",
+            ahead=facts.ahead,
+        )
+    active = [worker for worker in serving if worker.state is WorkerState.ACTIVE]
+    if not active:
+        return _why(
+            facts,
+            WaitReason.PAUSED,
+            f"No worker of the label {facts.runs_on} takes jobs: {_states(serving)}.",
+            ahead=facts.ahead,
+            until=_healed_at(serving),
+        )
+    start = _expected(facts)
+    if facts.cap is not None and len(facts.running_of_repository) >= facts.cap:
+        return _why(
+            facts,
+            WaitReason.REPOSITORY_CAP,
+            f"{facts.repository} may run {_count(facts.cap, 'job')} at once, and does.",
+            ahead=facts.ahead,
+            holders=facts.running_of_repository,
+            expected_start=start,
+        )
+    slots = sum(_slots(worker, facts.runs_on) for worker in active)
+    free = sum(_free(worker, facts.runs_on) for worker in active)
+    if free > facts.ahead:
+        detail = "A slot is free: it starts in a moment."
+    else:
+        use = "the slot" if slots == 1 else f"all {slots} slots"
+        detail = f"Others have {use} of {facts.runs_on}; {_before(facts.ahead)}."
+    return _why(
+        facts,
+        WaitReason.SLOTS_BUSY,
+        detail,
+        ahead=facts.ahead,
+        holders=facts.running,
+        expected_start=start,
+    )
+
+
+def _why(
+    facts: WaitFacts,
+    reason: WaitReason,
+    detail: str,
+    *,
+    ahead: int | None = None,
+    until: float | None = None,
+    holders: Sequence[Holder] = (),
+    expected_start: Forecast | None = None,
+) -> Why:
+    return Why(
+        reason=reason,
+        detail=detail,
+        since=facts.since,
+        ahead=ahead,
+        until=until,
+        holders=tuple(holders[:SHOWN_HOLDERS]),
+        expected_start=expected_start,
+    )
+
+
+def _expected(facts: WaitFacts) -> Forecast | None:
+    """When a slot comes free for it, and when its repository has room: the later of both."""
+    if facts.ahead >= COUNTED:
+        return None
+    active = [worker for worker in _alive(facts.workers) if worker.state is WorkerState.ACTIVE]
+    ids = {worker.worker_id for worker in active}
+    running = [each for each in facts.running if each.worker_id in ids]
+    slots = len(running) + sum(_free(worker, facts.runs_on) for worker in active)
+    own = facts.ahead_of_repository
+    line = Line(repository=facts.repository, own=own, others=facts.ahead - own)
+    start = forecast(facts.now, slots, _busy(running, facts.now), line, facts.recent)
+    if start is None or facts.cap is None:
+        return start
+    line = Line(repository=facts.repository, own=own)
+    room = forecast(facts.now, facts.cap, _busy(facts.running_of_repository, facts.now), line, facts.recent)
+    return None if room is None else _later(start, room)
+
+
+def _later(one: Forecast, other: Forecast) -> Forecast:
+    return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
+
+
+def _busy(holders: Iterable[Holder], now: float) -> list[Busy]:
+    return [
+        Busy(
+            repository=each.repository,
+            for_seconds=0.0 if each.started_at is None else max(0.0, now - each.started_at),
+        )
+        for each in holders
+    ]
+
+
+def _alive(workers: Iterable[WorkerView]) -> list[WorkerView]:
+    return [worker for worker in workers if worker.presence is Presence.ALIVE]
+
+
+def _slots(worker: WorkerView, label: str) -> int:
+    """At least what it uses: a worker that never registered says nothing of its slots."""
+    return max(
+        min(worker.slots.get(label, 0), worker.limit), sum(job.runs_on == label for job in worker.jobs)
+    )
+
+
+def _free(worker: WorkerView, label: str) -> int:
+    used = sum(job.runs_on == label for job in worker.jobs)
+    return max(0, min(worker.slots.get(label, 0) - used, worker.limit - len(worker.jobs)))
+
+
+def _states(workers: Iterable[WorkerView]) -> str:
+    states = Counter(worker.state.value for worker in workers)
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+
+
+def _healed_at(workers: Iterable[WorkerView]) -> float | None:
+    """When the first quarantine ends, if that is all that has to pass."""
+    ends = [
+        worker.quarantined_until
+        for worker in workers
+        if worker.state is WorkerState.QUARANTINED and worker.quarantined_until is not None
+    ]
+    return min(ends, default=None)
+
+
+def _called(holder: Holder) -> str:
+    if holder.job_id is None:
+        return f"Run {holder.run_id}"
+    return f"Job {holder.name} of run {holder.run_id}"
+
+
+def _before(ahead: int) -> str:
+    if ahead >= COUNTED:
+        return f"{COUNTED} jobs or more before it"
+    return "it is the next" if ahead == 0 else f"{_count(ahead, 'job')} before it"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,199 @@
+"""What API v1 answers, as models for its OpenAPI document: a view's fields as `views` shows them. Pure."""
+
+from dataclasses import fields
+from typing import Annotated, Any, Final, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from solstice_common.messages import Timestamp
+from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.store.protocol import AttemptView, JobView, LogState, RunView
+from solstice_orchestrator.waiting import Holder, Why
+from solstice_orchestrator.workers import HeldJob, WorkerView
+
+Model = type[BaseModel]
+
+_TIMES: Final = ("since", "until")
+
+
+class _Answer(BaseModel):
+    """A newer orchestrator may add fields."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+
+def _of_view(name: str, view: type, said: str, /, **others: Any) -> Model:
+    """The model of a view; `others` are fields that are shown otherwise than they are held."""
+    hints = get_type_hints(view)
+    kinds = {field.name: _shown(field.name, hints[field.name]) for field in fields(view)} | others
+    given: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
+    return create_model(name, __base__=_Answer, __doc__=said, **given)
+
+
+def _shown(name: str, kind: Any) -> Any:
+    """Times are seconds inside, and RFC 3339 outside."""
+    if name.endswith(("_at", "_until")) or name in _TIMES:
+        return Timestamp if kind is float else Timestamp | None
+    return kind
+
+
+def _many(model: Model) -> Any:
+    return list[model]  # type: ignore[valid-type]  # made at run time
+
+
+def _with(name: str, base: Model, said: str, /, **more: Any) -> Model:
+    given: dict[str, Any] = {field: (kind, ...) for field, kind in more.items()}
+    return create_model(name, __base__=base, __doc__=said, **given)
+
+
+Run: Final = _of_view("Run", RunView, "A request, and what became of it.")
+Job: Final = _of_view("Job", JobView, "One job of a run.", needs=list[str])
+Attempt: Final = _of_view("Attempt", AttemptView, "One try at a job.")
+RunPage: Final = _with(
+    "RunPage",
+    _Answer,
+    "One page of runs, newest first.",
+    runs=_many(Run),
+    next=str | None,
+)
+WholeRun: Final = _with("WholeRun", Run, "A run with its jobs.", jobs=_many(Job))
+Jobs: Final = _with("Jobs", _Answer, "Jobs.", jobs=_many(Job))
+WholeJob: Final = _with("WholeJob", Job, "A job with its attempts.", attempts=_many(Attempt))
+
+
+class Chunk(_Answer):
+    """A piece of a log."""
+
+    sequence: Annotated[int, Field(ge=1)]
+    at: Timestamp
+    text: str
+
+
+class LogPart(_Answer):
+    """A part of an attempt's log."""
+
+    attempt: Annotated[int, Field(ge=0)]
+    state: LogState
+    """`closed` once the attempt is over and nothing comes behind this part."""
+    chunks: list[Chunk]
+
+
+class ExpectedStart(_Answer):
+    """When a job may start, if nobody more urgent comes."""
+
+    earliest: Timestamp
+    latest: Timestamp
+
+
+WaitHolder: Final = _of_view("Holder", Holder, "Who has what is waited for, or goes before.")
+WhyWaiting: Final = _of_view(
+    "Why",
+    Why,
+    "Why something waits.",
+    holders=_many(WaitHolder),
+    expected_start=ExpectedStart | None,
+)
+WhyJob: Final = _with(
+    "WhyJob",
+    _Answer,
+    "Why a job waits; null when it runs or has ended.",
+    job_id=str,
+    run_id=str,
+    name=str,
+    state=JobState,
+    why=WhyWaiting | None,
+)
+WhyRun: Final = _with(
+    "WhyRun",
+    _Answer,
+    "Why a run has no jobs yet; null when it has.",
+    run_id=str,
+    state=RunState,
+    why=WhyWaiting | None,
+)
+Held: Final = _of_view("HeldJob", HeldJob, "A job that a worker runs.")
+Worker: Final = _of_view("Worker", WorkerView, "Who runs jobs.", slots=dict[str, int], jobs=_many(Held))
+Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_many(Worker))
+
+
+class Fault(_Answer):
+    """What is wrong."""
+
+    code: str
+    """One word for programs."""
+    message: str
+    """A sentence for people."""
+
+
+class Problem(_Answer):
+    """Why not."""
+
+    error: Fault
+
+
+MODELS: Final[tuple[Model, ...]] = (
+    RunPage,
+    WholeRun,
+    Jobs,
+    WholeJob,
+    LogPart,
+    WhyJob,
+    WhyRun,
+    Workers,
+    Worker,
+    Problem,
+)
+
+
+class RunsQuery(BaseModel):
+    """Which runs to list."""
+
+    limit: Annotated[int, Field(ge=1, le=200, description="At most so many.")] = 50
+    after: Annotated[str | None, Field(description="Go on behind a page: its `next`.")] = None
+    repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
+    state: Annotated[RunState | None, Field(description="Only in this state.")] = None
+
+
+class JobsQuery(BaseModel):
+    """Which jobs to list."""
+
+    run_id: Annotated[str | None, Field(description="Only of this run, in the order of its workflow.")] = None
+    state: Annotated[JobState | None, Field(description="Only in this state.")] = None
+    limit: Annotated[int, Field(ge=1, le=200, description="At most so many.")] = 50
+
+
+class AttemptQuery(BaseModel):
+    """Which attempt of a job."""
+
+    attempt: Annotated[int | None, Field(ge=1, description="Of this attempt; without it, of the newest.")] = (
+        None
+    )
+
+
+class LogQuery(AttemptQuery):
+    """Which part of a log."""
+
+    after: Annotated[int, Field(ge=0, description="Only chunks with a higher sequence.")] = 0
+    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many chunks.")] = 16
+
+
+class PlainLogQuery(AttemptQuery):
+    """How a whole log is wanted."""
+
+    plain: Annotated[str | None, Field(description="1: without what steers terminals.")] = None
+
+
+class StreamQuery(AttemptQuery):
+    """Where a stream of a log begins."""
+
+    after: Annotated[str | None, Field(description="Behind this place: ATTEMPT.SEQUENCE, or SEQUENCE.")] = (
+        None
+    )
+
+
+class OrderQuery(BaseModel):
+    """How an order to a worker is meant."""
+
+    seconds: Annotated[
+        int | None, Field(ge=1, le=2_592_000, description="How long a quarantine lasts; an hour unless told.")
+    ] = None
