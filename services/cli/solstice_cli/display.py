@@ -25,6 +25,12 @@ STATE_STYLE: Final[Mapping[str, str]] = {
     "cancelled": "yellow",
     "skipped": "dim",
     "running": "bold cyan",
+    "active": "green",
+    "paused": "yellow",
+    "draining": "yellow",
+    "quarantined": "red",
+    "lost": "bold red",
+    "ended": "dim",
 }
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -79,6 +85,50 @@ def print_jobs(jobs: Sequence[Document], *, now: datetime, nothing: str = "No jo
         now=now,
         nothing=nothing,
     )
+
+
+def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
+    """One line per worker, in the order given."""
+    _print_rows(
+        ("WORKER", "STATE", "RUNS", "SLOTS", "HOST", "VERSION", "SEEN"),
+        [
+            (
+                worker["worker_id"],
+                standing(worker),
+                str(len(worker["jobs"])),
+                slots(worker),
+                worker["host"],
+                worker["version"],
+                worker["seen_at"],
+            )
+            for worker in workers
+        ],
+        now=now,
+        nothing="No workers. Start one with 'solstice up' or 'orchestrator run'.",
+    )
+
+
+def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
+    """One line per token, in the order given."""
+    _print_rows(
+        ("TOKEN", "SCOPES", "AGE", "EXPIRES"),
+        [
+            (token["name"], ",".join(token["scopes"]), token["created_at"], token["expires_at"] or "never")
+            for token in tokens
+        ],
+        now=now,
+        nothing="No tokens: the API and pages answer this machine alone. 'solstice token create' makes one.",
+    )
+
+
+def standing(worker: Document) -> str:
+    """What a worker does, or that it is not there: `active`, `quarantined`, `lost`."""
+    return str(worker["state"] if worker["presence"] == "alive" else worker["presence"])
+
+
+def slots(worker: Document) -> str:
+    """As `CAPACITY_MAP` writes them: `linux=4,illumos=1`."""
+    return ",".join(f"{label}={count}" for label, count in sorted(worker["slots"].items()))
 
 
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
@@ -166,8 +216,19 @@ def _cell(column: str, value: str, now: datetime) -> str:
             return escape(value[:SHORT_SHA])
         case "STATE":
             return styled_state(value)
-        case "AGE":
+        case "AGE" | "SEEN":
             return age(parse_timestamp(value), now)
+        case "EXPIRES":
+            value = _ahead(value, now)
         case "TOOK":
             return duration(float(value)) if value else ""
     return escape(value.removeprefix("refs/heads/").removeprefix("refs/") if column == "REF" else value)
+
+
+def _ahead(moment: str, now: datetime) -> str:
+    """How far off: `in 5d`, `expired`; anything else as it is."""
+    try:
+        left = parse_timestamp(moment) - now
+    except ValueError:
+        return moment
+    return f"in {age(now, now + left)}" if left.total_seconds() > 0 else "expired"

@@ -36,7 +36,7 @@ def logs(
     """Print logs. A run's logs carry the job's name before each line."""
 
     async def work() -> Exit:
-        async with OrchestratorClient.open(settings.solstice_url) as api:
+        async with OrchestratorClient.of(settings) as api:
             kind, document = await find(api, which)
             if kind == "run" and attempt is not None:
                 raise ConfigurationError(

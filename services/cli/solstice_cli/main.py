@@ -5,11 +5,12 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from solstice_cli import display, logs, reading, schema, steering, topology, up, webhook
+from solstice_cli import display, logs, reading, schema, steering, token, topology, up, webhook, why, workers
 from solstice_cli.local import local_broker_url
 from solstice_common import __version__, commandline
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.enqueue_command import enqueue_command
+from solstice_orchestrator import store_command
 
 RUN = "Run it"
 LOOK = "Look and steer"
@@ -54,9 +55,15 @@ app.command("enqueue", rich_help_panel=RUN)(enqueue_command(LocalEnqueueSettings
 app.command("runs", rich_help_panel=LOOK)(reading.runs)
 app.command("jobs", rich_help_panel=LOOK)(reading.jobs)
 app.command("show", rich_help_panel=LOOK)(reading.show)
+app.command("why", rich_help_panel=LOOK)(why.why)
 app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("cancel", rich_help_panel=LOOK)(steering.cancel)
+app.command("approve", rich_help_panel=LOOK)(steering.approve)
 app.command("rerun", rich_help_panel=LOOK)(steering.rerun)
+app.add_typer(workers.app, name="workers", rich_help_panel=LOOK)
+app.add_typer(store_command.app, name="store", rich_help_panel=SET_UP)
+app.command("purge", rich_help_panel=SET_UP)(store_command.purge)
+app.add_typer(token.app, name="token", rich_help_panel=SET_UP)
 app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
 app.add_typer(schema.app, name="schema", rich_help_panel=SET_UP)
 app.add_typer(webhook.app, name="webhook", rich_help_panel=SET_UP)

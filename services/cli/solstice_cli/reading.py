@@ -30,7 +30,7 @@ def runs(
     """List runs, newest first. In a pipe: tab-separated, whole values, no heading."""
 
     async def ask() -> tuple[list[Document], bool]:
-        async with OrchestratorClient.open(settings.solstice_url) as api:
+        async with OrchestratorClient.of(settings) as api:
             found: list[Document] = []
             after: str | None = None
             while everything or len(found) < limit:
@@ -65,7 +65,7 @@ def jobs(
     """List jobs: of one run in workflow order, else newest first."""
 
     async def ask() -> list[Document]:
-        async with OrchestratorClient.open(settings.solstice_url) as api:
+        async with OrchestratorClient.of(settings) as api:
             run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
             return await api.jobs(run_id=run_id, state=state, limit=limit)
 
@@ -86,7 +86,7 @@ def show(
     """Show one run with its jobs, or one job with its attempts."""
 
     async def ask() -> tuple[str, Document]:
-        async with OrchestratorClient.open(settings.solstice_url) as api:
+        async with OrchestratorClient.of(settings) as api:
             return await find(api, which)
 
     kind, document = asyncio.run(ask())

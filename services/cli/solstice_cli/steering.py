@@ -1,7 +1,7 @@
-"""`solstice cancel`, `rerun`: a person's word about a run."""
+"""`solstice cancel`, `approve`, `rerun`: a person's word about a run."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -9,7 +9,7 @@ from solstice_cli import display
 from solstice_cli.identifiers import find
 from solstice_cli.reading import AsJson
 from solstice_common.api_client import Document, OrchestratorClient
-from solstice_common.commandline import with_settings
+from solstice_common.commandline import Exit, with_settings
 from solstice_common.settings import ClientSettings
 
 
@@ -23,7 +23,7 @@ def cancel(
     """End a run or a job: at once if it waits, by stopping its processes if it runs."""
 
     async def ask() -> tuple[str, Document, Document]:
-        async with OrchestratorClient.open(settings.solstice_url) as api:
+        async with OrchestratorClient.of(settings) as api:
             kind, before = await find(api, which)
             if kind == "run":
                 return kind, before, await api.cancel_run(before["run_id"])
@@ -40,6 +40,40 @@ def cancel(
         typer.echo(f"{kind} {now[f'{kind}_id']} is being stopped")
 
 
+APPROVAL: Final = "approval"
+
+
+@with_settings(ClientSettings)
+def approve(
+    settings: ClientSettings,
+    *,
+    run: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let the jobs of a run that wait for approval go on: code of somebody who may not push. Look at it before."""
+
+    async def ask() -> tuple[int, Document]:
+        async with OrchestratorClient.of(settings) as api:
+            _, before = await find(api, run, ("run",))
+            jobs = (await api.run(before["run_id"]))["jobs"]
+            return sum(job["state"] == APPROVAL for job in jobs), await api.approve_run(before["run_id"])
+
+    count, now = asyncio.run(ask())
+    if as_json:
+        display.print_json(now)
+    elif count:
+        typer.echo(
+            f"run {now['run_id']} approved: {count} job{'' if count == 1 else 's'} of {now['commit_sha'][:10]} may run"
+        )
+    elif now["state"] == "planning":
+        typer.echo(
+            f"run {now['run_id']} has no jobs yet: its workflow is still to be read; say it again in a moment"
+        )
+        raise typer.Exit(Exit.FAILED)
+    else:
+        typer.echo(f"nothing of run {now['run_id']} waits for approval: {now['state']}")
+
+
 @with_settings(ClientSettings)
 def rerun(
     settings: ClientSettings,
@@ -50,7 +84,7 @@ def rerun(
     """Build the commit of a run once more, as a new run."""
 
     async def ask() -> Document:
-        async with OrchestratorClient.open(settings.solstice_url) as api:
+        async with OrchestratorClient.of(settings) as api:
             _, before = await find(api, run, ("run",))
             return await api.rerun(before["run_id"])
 

@@ -81,7 +81,9 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
         words(settings, await page, await webhooks)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(service.serve(settings, stop=stop, listening=listening), name="forge-integration")
+        # Deliveries link to the page that is served here, too.
+        linked = settings.model_copy(update={"public_url": settings.pages_url or ""})
+        tasks.create_task(service.serve(linked, stop=stop, listening=listening), name="forge-integration")
         tasks.create_task(
             daemon.run(settings, stop, hurry=hurry, on_ready=page.set_result), name="orchestrator"
         )

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,9 +11,9 @@ import orjson
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from solstice_common.broker.protocol import BrokerHealth
@@ -24,6 +24,7 @@ from solstice_forge.keeping import new_delivery
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.settings import MAX_BODY_BYTES
+from solstice_forge.shared_timeout import SharedTimeout
 from solstice_forge.sources import Source, how_to_configure
 from solstice_forge.triage import Refused, Understood, triage
 
@@ -35,8 +36,33 @@ BODY_SECONDS: Final = 30.0
 THREAD_BYTES: Final = 256 * 1024
 """A larger body is checked and read in a thread, so that others need not wait for it."""
 _WEBHOOK: Final = re.compile(r"/webhooks/[^/]+/?")
+JSON: Final = "application/json"
 NOBODY: Final = "unknown"
 """The source in metrics when the URL names none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer in JSON, sent as ASGI wants it."""
+
+    status: int
+    content: object
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+    async def __call__(self, send: Send) -> None:
+        body = encoded(self.content)
+        headers = [
+            (b"content-type", JSON.encode()),
+            (b"content-length", b"%d" % len(body)),
+            *self.headers,
+        ]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def encoded(content: object) -> bytes:
+    """JSON, and the end of the line for whoever asks from a terminal."""
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +78,8 @@ class Parts:
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-def create_app(parts: Parts) -> ASGIApp:
-    """`POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`."""
+def create_app(parts: Parts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """`POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`, and the routes of the API."""
     webhooks, probes = Webhooks(parts), Probes(parts)
     app = Starlette(
         routes=[
@@ -61,6 +87,7 @@ def create_app(parts: Parts) -> ASGIApp:
             *_both("/healthz", probes.alive, "GET"),
             *_both("/readyz", probes.ready, "GET"),
             *_both("/metrics", probes.metrics, "GET"),
+            *api,
         ],
         exception_handlers={HTTPException: _http_error, Exception: _failed},
     )
@@ -78,20 +105,24 @@ def create_app(parts: Parts) -> ASGIApp:
 
 
 class Webhooks:
-    """Takes deliveries: what is genuine is durable before it is answered, what is not is never written."""
+    """Takes deliveries: what is genuine is durable before it is answered, what is not is never written.
+
+    Speaks ASGI by itself (asgi.readthedocs.io/en/latest/specs/www.html): this is where every webhook passes, and
+    Starlette's objects would cost more than what we do with them.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._patience = SharedTimeout(BODY_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
         try:
-            response = await self._answer(scope["path"].split("/")[2], request)
+            answer = await self._answer(scope["path"].split("/")[2], scope, receive)
         except Exception as error:  # noqa: BLE001  whatever it is, the forge is told and the log has it
-            response = await _failed(request, error)
-        await response(scope, receive, send)
+            answer = _broken(scope["path"], error)
+        await answer(send)
 
-    async def _answer(self, name: str, request: Request) -> Response:
+    async def _answer(self, name: str, scope: Scope, receive: Receive) -> Answer:
         began = time.perf_counter()
         source = self._parts.sources.get(name)
         if source is None:
@@ -99,7 +130,7 @@ class Webhooks:
                 status=404, reason="unknown_source", detail=how_to_configure(name)
             )
         else:
-            outcome = await self._outcome(source, request)
+            outcome = await self._outcome(source, scope, receive)
         decision = "refused" if isinstance(outcome, Refused) else outcome.decision.value
         label = NOBODY if source is None else name
         self._parts.metrics.delivery(label, decision, outcome.reason, time.perf_counter() - began)
@@ -114,11 +145,9 @@ class Webhooks:
         )
         return _refused(outcome)
 
-    async def _outcome(self, source: Source, request: Request) -> Kept | Refused:
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]
-        }
-        body = await self._body(source, headers, request)
+    async def _outcome(self, source: Source, scope: Scope, receive: Receive) -> Kept | Refused:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        body = await self._body(source, headers, receive)
         if isinstance(body, Refused):
             return body
         now = self._parts.clock()
@@ -130,27 +159,37 @@ class Webhooks:
             return understood
         return await self._keep(source, headers, understood, now)
 
-    async def _body(self, source: Source, headers: Mapping[str, str], request: Request) -> bytes | Refused:
+    async def _body(self, source: Source, headers: Mapping[str, str], receive: Receive) -> bytes | Refused:
         """The whole body, unless it is too large: then no byte more of it is read."""
         limit = self._parts.max_body_bytes
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > limit:
             return _too_large(limit)
-        body = bytearray()
+        chunks: list[bytes] = []
+        size = 0
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > limit:
+            with self._patience:
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return self._aborted(source, size)
+                    chunk = message.get("body", b"")
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > limit:
                         return _too_large(limit)
-        except (ClientDisconnect, TimeoutError):
-            log.info(LogEvent.WEBHOOK_ABORTED, source=source.name, received_bytes=len(body))
-            return Refused(
-                status=408,
-                reason="body_incomplete",
-                detail=f"the body was not here within {BODY_SECONDS:.0f} s: send it again",
-            )
-        return bytes(body)
+                    if not message.get("more_body", False):
+                        return chunk if len(chunks) == 1 else b"".join(chunks)
+        except TimeoutError:
+            return self._aborted(source, size)
+
+    def _aborted(self, source: Source, received_bytes: int) -> Refused:
+        log.info(LogEvent.WEBHOOK_ABORTED, source=source.name, received_bytes=received_bytes)
+        return Refused(
+            status=408,
+            reason="body_incomplete",
+            detail=f"the body was not here within {BODY_SECONDS:.0f} s: send it again",
+        )
 
     async def _keep(
         self, source: Source, headers: Mapping[str, str], understood: Understood, now: float
@@ -228,10 +267,10 @@ def _both(
     return [Route(one, endpoint, methods=[method]) for one in (path, f"{path}/")]
 
 
-def _kept(kept: Kept) -> Response:
+def _kept(kept: Kept) -> Answer:
     # Every answer to a genuine delivery is a 2xx: anything else counts as a failure of ours, and GitLab stops
     # calling a hook that fails too often.
-    return _json(
+    return Answer(
         202 if kept.decision is Decision.ACCEPTED else 200,
         {
             "delivery_id": kept.delivery_id,
@@ -250,18 +289,18 @@ def _too_large(limit: int) -> Refused:
     )
 
 
-def _refused(refused: Refused) -> Response:
-    headers = {}
+def _refused(refused: Refused) -> Answer:
+    headers = []
     if refused.status == 503:  # noqa: PLR2004
-        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
     if refused.reason in {"too_large", "body_incomplete"}:
         # What is left of the body will not be read.
-        headers["connection"] = "close"
-    return _json(refused.status, {"error": refused.detail, "reason": refused.reason}, headers)
+        headers.append((b"connection", b"close"))
+    return Answer(refused.status, {"error": refused.detail, "reason": refused.reason}, headers)
 
 
 def _json(status: int, content: object, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(content) + b"\n", status, dict(headers or {}), "application/json")
+    return Response(encoded(content), status, dict(headers or {}), JSON)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -281,7 +320,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    log.error(LogEvent.WEBHOOK_FAILED, path=request.url.path, exc_info=error)
-    return _json(
+    answer = _broken(request.url.path, error)
+    return _json(answer.status, answer.content)
+
+
+def _broken(path: str, error: Exception) -> Answer:
+    log.error(LogEvent.WEBHOOK_FAILED, path=path, exc_info=error)
+    return Answer(
         500, {"error": "a mistake of ours, now in the log: send it again later", "reason": "internal_error"}
     )

@@ -1,7 +1,9 @@
 """The command line of `check`."""
 
+import os
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,22 +17,30 @@ from rich.table import Table
 from solstice_common.commandline import Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import parse_timestamp
-from solstice_forge.checking import check, read_headers, source_named
+from solstice_forge.checking import check, described, read_headers, source_named
+from solstice_forge.config import configured_sources
 from solstice_forge.settings import SecretSettings
-from solstice_forge.sources import sources_of
+from solstice_forge.sources import Source
 
 
 def check_command(
     settings: SecretSettings,
     file: Annotated[
-        Path, typer.Argument(help="The body, byte for byte as it was sent.", exists=True, dir_okay=False)
-    ],
-    source: Annotated[str, typer.Option(help="Name of the source: what follows /webhooks/ in the URL.")],
-    headers: Annotated[
-        Path,
-        typer.Option(help="The headers: a JSON object, or lines 'Name: value'.", exists=True, dir_okay=False),
-    ],
+        Path | None,
+        typer.Argument(
+            help="The body, byte for byte as it was sent. Without it, the sources are shown.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     *,
+    source: Annotated[
+        str | None, typer.Option(help="Name of the source: what follows /webhooks/ in the URL.")
+    ] = None,
+    headers: Annotated[
+        Path | None,
+        typer.Option(help="The headers: a JSON object, or lines 'Name: value'.", exists=True, dir_okay=False),
+    ] = None,
     verify: Annotated[bool, typer.Option(help="Check the signature.")] = True,
     at: Annotated[
         str | None,
@@ -38,12 +48,19 @@ def check_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Say what a recorded webhook would do, without publishing or storing anything.
+    """Say what a recorded webhook would do, without publishing or storing anything; without one, show the sources.
 
-    Exits 0 when it would be taken (also when it asks for nothing), 1 when it would be refused.
+    Exits 0 when it would be taken (also when it asks for nothing), 1 when it would be refused, 2 when the sources are
+    not configured as they must be.
     """
+    sources = configured_sources(settings, os.environ)
+    if file is None:
+        _show_sources(sources, as_json=as_json)
+        return
+    if source is None or headers is None:
+        raise ConfigurationError("a recorded webhook is checked with --source and --headers beside its body")
     result = check(
-        source_named(source, sources_of(settings), verify=verify),
+        source_named(source, sources, verify=verify),
         read_headers(headers.read_text("utf-8")),
         file.read_bytes(),
         now=_moment(at),
@@ -56,6 +73,20 @@ def check_command(
         Console().print(_table(result))
     if result["decision"] == "refused":
         raise typer.Exit(Exit.FAILED)
+
+
+def _show_sources(sources: Mapping[str, Source], *, as_json: bool) -> None:
+    shown = [described(source) for source in sources.values()]
+    if as_json:
+        sys.stdout.buffer.write(orjson.dumps(shown, option=orjson.OPT_INDENT_2) + b"\n")
+        sys.stdout.flush()
+    elif shown:
+        table = Table(*shown[0], box=None)
+        for one in shown:
+            table.add_row(*(escape("-" if value is None else str(value)) for value in one.values()))
+        Console().print(table)
+    else:
+        Console().print("No source has a secret, so every webhook is answered with 404.")
 
 
 def _moment(at: str | None) -> float:

@@ -7,7 +7,7 @@ import orjson
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import Ignored
+from solstice_forge.events import Event, Ignored, lacks
 from solstice_forge.plan import kind_of
 from solstice_forge.sources import FORGES, Source, how_to_configure
 from solstice_forge.triage import Refused, triage
@@ -62,10 +62,30 @@ def check(
         "genuine": True if verify else None,
         "decision": "ignored" if ignored else "accepted",
         "reason": event.reason.value if isinstance(event, Ignored) else kind_of(event),
-        "detail": event.detail if isinstance(event, Ignored) else "",
+        "detail": event.detail if isinstance(event, Ignored) else _still_lacking(event),
         "delivery_id": understood.delivery_id,
         "event": understood.event_name,
         "request": None if wanted is None else orjson.loads(wanted.body),
+    }
+
+
+def _still_lacking(event: Event) -> str:
+    """What stands between a delivery that is accepted and its request."""
+    needs = ", ".join(need.value for need in lacks(event))
+    return f"the request follows once the forge was asked for: {needs}" if needs else ""
+
+
+def described(source: Source) -> dict[str, Any]:
+    """A source as it may be shown: nothing secret of it."""
+    credentials = "app" if source.app else "token" if source.token else None
+    return {
+        "source": source.name,
+        "webhooks": f"/webhooks/{source.name}",
+        "forge": source.forge.SOURCE.value,
+        "url": source.url,
+        "secrets": len(source.secrets),
+        "credentials": credentials,
+        "rules": len(source.rules),
     }
 
 

@@ -7,11 +7,14 @@ import typer
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
 from solstice_common.process import run_until_signalled
-from solstice_forge import service
+from solstice_forge import deliveries_command, service
 from solstice_forge.check_command import check_command
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.enqueue_command import enqueue_command
+from solstice_forge.purge_command import purge_command
+from solstice_forge.rules_command import rules_commands
 from solstice_forge.settings import ForgeSettings, SecretSettings
+from solstice_forge.statuses_command import statuses_commands
 
 app: Final = typer.Typer(
     name="forge-integration",
@@ -31,14 +34,28 @@ def _group() -> None:
 def serve(settings: ForgeSettings) -> None:
     """Take webhooks at /webhooks/SOURCE and publish what they ask for, until SIGTERM or SIGINT.
 
-    A source exists once its secret is set: GITHUB_WEBHOOK_SECRET, FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET,
-    GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
+    FORGE_CONFIG names the file of sources. Without it a source exists once its secret is set: GITHUB_WEBHOOK_SECRET,
+    FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET, GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
     """
     configure_logs(settings.log_format, settings.log_level)
     run_until_signalled(lambda stop: service.serve(settings, stop=stop))
 
 
 app.command("check")(commandline.with_settings(SecretSettings)(check_command))
+app.add_typer(rules_commands(), name="rules")
+app.add_typer(statuses_commands(), name="statuses")
+app.add_typer(deliveries_command.app, name="deliveries")
+app.command("purge")(purge_command)
+
+
+@app.command()
+def openapi() -> None:
+    """Print the OpenAPI document of the HTTP API, as /openapi.json serves it."""
+    from solstice_forge.api.openapi import render  # noqa: PLC0415  other commands do not pay for it
+
+    typer.echo(render().decode(), nl=False)
+
+
 app.command("enqueue")(enqueue_command(EnqueueSettings))
 
 

@@ -118,10 +118,10 @@ class _Watch:
         """A line of our own, beside the progress that may be shown."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    async def to_the_end(self, url: str) -> Document:
+    async def to_the_end(self, settings: EnqueueSettings) -> Document:
         """Wait until the run has ended; returns it with its jobs."""
         with self._console.status("waiting for an orchestrator to take the request ...") as self._status:
-            async with OrchestratorClient.open(url) as api:
+            async with OrchestratorClient.of(settings) as api:
                 run = await self._admission(api)
                 self.run = run
                 self.say(f"run {run['run_id']}")
@@ -167,7 +167,7 @@ class _Watch:
 def _wait(watch: _Watch, settings: EnqueueSettings, timeout_seconds: float | None) -> Document:
     async def bounded() -> Document:
         async with asyncio.timeout(timeout_seconds):
-            return await watch.to_the_end(settings.solstice_url)
+            return await watch.to_the_end(settings)
 
     try:
         return asyncio.run(bounded())

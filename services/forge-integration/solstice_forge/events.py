@@ -1,8 +1,11 @@
 """What a forge can say, in our words, whatever forge it was. Pure values."""
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
+
+from msgspec.json import Decoder, encode
+
+from solstice_common.values import Value
 
 
 class IgnoreReason(StrEnum):
@@ -20,12 +23,53 @@ class IgnoreReason(StrEnum):
     PING = "ping"
     NOT_A_CODE_EVENT = "not_a_code_event"
     """Bookkeeping, or made by CI itself: acting on it could go round for ever."""
+    NO_RULE = "no_rule"
+    """The source has rules, and none is for this event of this repository."""
+    BRANCH_NOT_BUILT = "branch_not_built"
+    """The rule for it names other branches."""
+    PATHS_NOT_BUILT = "paths_not_built"
+    """The rule for it names other paths than those that changed."""
+    FORK_NOT_BUILT = "fork_not_built"
+    """The rule for it builds nothing that comes, or may come, from a fork."""
+    SKIP_CI = "skip_ci"
+    """The message of the pushed commit holds `[skip ci]` or `[ci skip]`."""
+    NOT_ALLOWED = "not_allowed"
+    """Who wrote the command may not give it."""
+    CHANGE_CLOSED = "change_closed"
+    """The change request is closed or merged: a command builds it no more."""
+    NOT_AT_FORGE = "not_at_forge"
+    """The forge knows nothing of what the delivery names: its tag, its branch, its change request."""
+    FORGE_REFUSED = "forge_refused"
+    """The forge does not tell us what the delivery lacks."""
+    NO_ACCESS = "no_access"
+    """The forge would have to be asked, and the source has no URL or no token for that."""
+    TOO_LATE = "too_late"
+    """The forge could not be asked in time."""
+    UNUSABLE = "unusable"
+    """What the forge told cannot be made a request."""
     NOT_SUPPORTED_YET = "not_supported_yet"
-    """It could ask for a run, but this version does not act on it."""
+    """It could ask for something, but this version does not act on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class Need(StrEnum):
+    """What a payload may lack and the forge is asked for, after the delivery was answered."""
+
+    COMMIT = "commit_sha"
+    IS_FORK = "is_fork"
+    PERMISSION = "author_permission"
+    """Whether the author of a command may give it."""
+
+
+class Word(StrEnum):
+    """A command in a comment on a change request."""
+
+    RETEST = "/retest"
+    """Build the head commit again; from who may write, or who made the change request."""
+    OK_TO_TEST = "/ok-to-test"
+    """The head commit was looked at and may be built; only from who may write."""
+
+
+class Push(Value, frozen=True, kw_only=True):
     """A branch or tag now points at `commit_sha` (the peeled commit, for an annotated tag)."""
 
     repo_full_name: str
@@ -36,6 +80,10 @@ class Push:
     before_sha: str | None
     """None for a new ref."""
     sender: str | None
+    default_branch: str | None = None
+    """The repository's, without `refs/heads/`; None when the payload does not tell."""
+    occurred_at: float | None = None
+    """By the forge's clock, in seconds since the epoch; None when the payload does not tell."""
 
     @property
     def ref_type(self) -> Literal["branch", "tag"]:
@@ -47,8 +95,7 @@ class Push:
         return self.ref.split("/", 2)[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRequest:
+class ChangeRequest(Value, frozen=True, kw_only=True):
     """A pull or merge request has a new head commit."""
 
     repo_full_name: str
@@ -68,10 +115,113 @@ class ChangeRequest:
     head_repo_url: str | None
     draft: bool | None
     sender: str | None
+    before_sha: str | None = None
+    """The head commit before, where the payload tells: deliveries may come in any order."""
+    occurred_at: float | None = None
+    """As of a push."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class Rerun(Value, frozen=True, kw_only=True, tag="rerun"):
+    """A person asked at the forge for a check of a commit to be run again."""
+
+    repo_full_name: str
+    repo_url: str
+    commit_sha: str
+    branch: str | None
+    """What the forge takes for the commit's branch; None for a fork's."""
+    number: int | None
+    """Of a change request with this head, when the payload names one."""
+    check: str | None
+    """The name of the one check that is asked for; None: all of them."""
+    action: str
+    sender: str | None
+    ref: str | None = None
+    """The payload has none: a branch of that name may be a fork's, and may have moved on."""
+    is_fork: bool | None = None
+    """Whether the commit is not known to be of `branch`; the payload never tells, and where there is somebody to ask, the
+    forge is asked. None counts as a fork's."""
+
+
+class Release(Value, frozen=True, kw_only=True, tag="release"):
+    """A release was published."""
+
+    repo_full_name: str
+    repo_url: str
+    ref: str
+    """Of its tag."""
+    commit_sha: str | None
+    """None: to be looked up."""
+    action: str
+    asked: str
+    """What makes this publication unlike another one of the same tag."""
+    sender: str | None
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need.COMMIT,) if self.commit_sha is None else ()
+
+
+class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
+    """A person or a program asked for a branch or tag to be built; the forge lets only who may write."""
+
+    repo_full_name: str
+    repo_url: str
+    ref: str
+    commit_sha: str | None
+    """None: to be looked up."""
+    action: str | None
+    """The word of whoever dispatched it, where there is one."""
+    workflow_path: str | None
+    """The workflow it was meant for, which may be one of the forge's own."""
+    sender: str | None
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (Need.COMMIT,) if self.commit_sha is None else ()
+
+
+class Command(Value, frozen=True, kw_only=True, tag="command"):
+    """Somebody wrote a command under a change request; whether they may is always to be looked up."""
+
+    word: Word
+    repo_full_name: str
+    """The base repository."""
+    repo_url: str
+    number: int
+    ref: str
+    """As of a change request."""
+    action: str | None
+    commit_sha: str | None
+    """The head commit; None: to be looked up."""
+    is_fork: bool | None
+    base_ref: str | None = None
+    head_ref: str | None = None
+    head_repo_url: str | None = None
+    asked: str
+    """The comment's id: a second comment is a second wish."""
+    by_author: bool = False
+    """Who wrote it made the change request as well."""
+    permitted: bool = False
+    """The author's rights were looked up, and are enough."""
+    sender: str | None
+    sender_id: int | None
+    """The forge's number for the sender, where it asks by that."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        unknown = (
+            (Need.COMMIT, self.commit_sha is None),
+            (Need.IS_FORK, self.is_fork is None),
+            (Need.PERMISSION, not self.permitted),
+        )
+        return tuple(need for need, missing in unknown if missing)
+
+
+Incomplete = Rerun | Release | Dispatch | Command
+"""Events of which the forge can tell more than the payload; those that have `needs` ask for nothing without it."""
+
+
+class Ignored(Value, frozen=True, kw_only=True):
     """A genuine delivery that asks for nothing; `detail` is for people."""
 
     reason: IgnoreReason
@@ -79,11 +229,28 @@ class Ignored:
     repo_full_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Malformed:
+class Malformed(Value, frozen=True, kw_only=True):
     """A genuine delivery that cannot be read: the forge gets 400 and the sentence."""
 
     detail: str
 
 
-Event = Push | ChangeRequest
+Event = Push | ChangeRequest | Rerun | Release | Dispatch | Command
+
+
+def lacks(event: Event) -> tuple[Need, ...]:
+    """What must be looked up at the forge before the event can become a request."""
+    return event.needs if isinstance(event, Release | Dispatch | Command) else ()
+
+
+def encode_lacking(event: Incomplete) -> bytes:
+    """The event as it is kept until the forge was asked; `decode_lacking` reads it."""
+    return encode(event)
+
+
+def decode_lacking(kept: bytes) -> Incomplete:
+    """What `encode_lacking` wrote, perhaps another version's; raises ValueError when it cannot be read."""
+    return _LACKING.decode(kept)
+
+
+_LACKING: Final[Decoder[Incomplete]] = Decoder(Incomplete)

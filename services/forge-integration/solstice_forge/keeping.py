@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
-from solstice_forge.events import Ignored
+from solstice_common.messages import Source as Forge
+from solstice_common.messages import derive_request_id
+from solstice_forge.events import Ignored, IgnoreReason, Incomplete, encode_lacking
 from solstice_forge.inbox.protocol import NewDelivery
-from solstice_forge.plan import kind_of
+from solstice_forge.plan import content_key, kind_of
 from solstice_forge.sources import Source
 from solstice_forge.triage import Understood
 
@@ -18,11 +21,26 @@ _KEPT: Final = re.compile(
 _SECRET: Final = re.compile(rb'("secret"\s*:\s*)"(?:[^"\\]|\\.)*"')
 
 
+RULED_OUT: Final = frozenset(
+    {
+        IgnoreReason.NO_RULE,
+        IgnoreReason.BRANCH_NOT_BUILT,
+        IgnoreReason.PATHS_NOT_BUILT,
+        IgnoreReason.FORK_NOT_BUILT,
+        IgnoreReason.SKIP_CI,
+    }
+)
+"""It asks for something, which is not built as things stand: its body is kept, so that it can be replayed once they changed."""
+
+
 def new_delivery(
     source: Source, headers: Mapping[str, str], understood: Understood, received_at: float
 ) -> NewDelivery:
     """The delivery as the inbox keeps it: without its body when it asks for nothing, and most deliveries do not."""
     event, wanted = understood.event, understood.wanted
+    asks = wanted is not None or (isinstance(event, Ignored) and event.reason in RULED_OUT)
+    if wanted is None and isinstance(event, Incomplete):
+        return _lacking(source, headers, understood, event, received_at)
     reason, detail = (
         (event.reason.value, event.detail) if isinstance(event, Ignored) else (kind_of(event), "")
     )
@@ -30,9 +48,10 @@ def new_delivery(
         source_name=source.name,
         delivery_id=understood.delivery_id,
         event_name=understood.event_name,
+        repo_full_name=event.repo_full_name,
         received_at=received_at,
-        headers={name: value for name, value in headers.items() if _KEPT.fullmatch(name)},
-        body=b"" if wanted is None else without_secret(understood.payload),
+        headers={name: value for name, value in headers.items() if _is_kept(name)},
+        body=_storable(understood.payload, source) if asks else b"",
         reason=reason,
         detail=detail,
         content_key=None if wanted is None else wanted.request.idempotency_key,
@@ -41,6 +60,37 @@ def new_delivery(
     )
 
 
+def _lacking(
+    source: Source, headers: Mapping[str, str], understood: Understood, event: Incomplete, received_at: float
+) -> NewDelivery:
+    """A delivery that becomes a request once the forge was asked."""
+    return NewDelivery(
+        source_name=source.name,
+        delivery_id=understood.delivery_id,
+        event_name=understood.event_name,
+        repo_full_name=event.repo_full_name,
+        received_at=received_at,
+        headers={name: value for name, value in headers.items() if _is_kept(name)},
+        body=_storable(understood.payload, source),
+        reason=kind_of(event),
+        detail="",
+        content_key=content_key(event, source, understood.delivery_id),
+        request_id=derive_request_id(source.name, understood.delivery_id),
+        request=None,
+        lookup=encode_lacking(event),
+    )
+
+
+@lru_cache(maxsize=256)
+def _is_kept(name: str) -> bool:
+    return _KEPT.fullmatch(name) is not None
+
+
+def _storable(payload: bytes, source: Source) -> bytes:
+    """Without the hook's own secret, which Gitea before 1.15 wrote into its payloads; others never did."""
+    return without_secret(payload) if source.forge.SOURCE is Forge.GITEA else payload
+
+
 def without_secret(payload: bytes) -> bytes:
-    """The payload without the value of any key `secret`: Gitea before 1.15 wrote the hook's own into it."""
+    """The payload without the value of any key `secret`."""
     return _SECRET.sub(rb'\1"redacted"', payload) if b'"secret"' in payload else payload

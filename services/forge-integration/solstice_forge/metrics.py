@@ -1,5 +1,6 @@
 """What forge-integration counts: every metric is declared here once, and each fact has one method that records it."""
 
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -42,6 +43,12 @@ class Metrics:
             ("status",),
             registry=registry,
         )
+        self._jobs = Counter(
+            "solstice_forge_api_jobs",
+            "Jobs asked for through the API, by outcome: accepted, duplicate, or the reason of the refusal.",
+            ("outcome",),
+            registry=registry,
+        )
         self._connected = Gauge(
             "solstice_forge_broker_connected", "1 while connected to the broker.", registry=registry
         )
@@ -50,18 +57,75 @@ class Metrics:
             "1 while the broker takes no publishes (memory or disk alarm).",
             registry=registry,
         )
-        for status in PublishStatus:
-            self._publishes.labels(status.value)
+        self._status_messages = Counter(
+            "solstice_forge_status_messages",
+            "Messages about jobs, by what became of them (wanted, stale, no_source, no_credentials, refused).",
+            ("outcome",),
+            registry=registry,
+        )
+        self._status_calls = Counter(
+            "solstice_forge_status_calls",
+            "Attempts at telling a forge, by source and outcome (told, failed, limited, dead, spared).",
+            ("source", "outcome"),
+            registry=registry,
+        )
+        self._statuses_pending = Gauge(
+            "solstice_forge_statuses_pending",
+            "Statuses that a forge is still to be told; counted by the replica that tells, 0 at the others.",
+            registry=registry,
+        )
+        self._status_seconds = Histogram(
+            "solstice_forge_status_seconds",
+            "Time from a status's arrival to the forge's answer that it shows it.",
+            ("source",),
+            buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200),
+            registry=registry,
+        )
+        self._lookups = Counter(
+            "solstice_forge_lookups",
+            "Deliveries for which a forge was asked, by source and outcome (answered, postponed, declined).",
+            ("source", "outcome"),
+            registry=registry,
+        )
+        # Kept at hand: finding a child by its labels costs more than counting.
+        self._published = {status: self._publishes.labels(status.value) for status in PublishStatus}
+        self._delivered = cache(self._deliveries.labels)
+        self._took = cache(self._seconds.labels)
         ProcessCollector(registry=registry)
 
     def delivery(self, source: str, decision: str, reason: str, seconds: float) -> None:
         """A webhook call was answered, this long after its headers were here."""
-        self._deliveries.labels(source, decision, reason).inc()
-        self._seconds.labels(source).observe(seconds)
+        self._delivered(source, decision, reason).inc()
+        self._took(source).observe(seconds)
+
+    def job_asked(self, outcome: str) -> None:
+        """A program that may ask for jobs asked for one: `accepted`, `duplicate`, or why it was refused."""
+        self._jobs.labels(outcome).inc()
 
     def published(self, status: PublishStatus, count: int = 1) -> None:
         """Requests were offered to the broker, and this was its answer."""
-        self._publishes.labels(status.value).inc(count)
+        self._published[status].inc(count)
+
+    def status_taken(self, outcome: str, count: int = 1) -> None:
+        """Messages about jobs were taken from the broker, and this became of them."""
+        self._status_messages.labels(outcome).inc(count)
+
+    def statuses_pending(self, count: int) -> None:
+        """So many statuses are to be told."""
+        self._statuses_pending.set(count)
+
+    def status_call(self, source: str, outcome: str) -> None:
+        """A forge was called about a status, and this came of it."""
+        self._status_calls.labels(source, outcome).inc()
+
+    def status_told(self, source: str, seconds: float) -> None:
+        """A forge shows a status, this long after it arrived here."""
+        self._status_calls.labels(source, "told").inc()
+        self._status_seconds.labels(source).observe(seconds)
+
+    def lookup(self, source: str, outcome: str) -> None:
+        """A forge was asked for what a delivery lacks, and this came of it."""
+        self._lookups.labels(source, outcome).inc()
 
     def render(self, backlog: int, broker: BrokerHealth) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""

@@ -1,24 +1,50 @@
 """What an event asks for: a job request with a stable id and a content key. Pure."""
 
 import hashlib
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import orjson
 from pydantic import ValidationError
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.messages import JobRequestV1, derive_request_id, format_timestamp
-from solstice_forge.events import ChangeRequest, Event, Malformed, Push
+from solstice_common.messages import JobRequestV1, derive_request_id, format_seconds
+from solstice_common.values import Value
+from solstice_forge.events import (
+    ChangeRequest,
+    Command,
+    Dispatch,
+    Event,
+    Malformed,
+    Push,
+    Release,
+    Rerun,
+)
+from solstice_forge.rules import BUILT, Ruling
 from solstice_forge.sources import Source
 
 PUSH: Final = "push"
 CHANGE_REQUEST: Final = "change_request"
+CHECKS: Final = "solstice/"
+"""How the name of a job's check starts."""
+LATE_SECONDS: Final = 10.0
+"""As late as no delivery is that went straight here."""
+WORKFLOWS: Final = ".solstice/"
+"""Where workflows of ours are; a dispatch may mean one of the forge's."""
+_KINDS: Final[Mapping[type, str]] = MappingProxyType(
+    {
+        Push: PUSH,
+        ChangeRequest: CHANGE_REQUEST,
+        Command: "comment",
+        Rerun: "rerun",
+        Release: "release",
+        Dispatch: "dispatch",
+    }
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Value, frozen=True, kw_only=True):
     """A run is asked for; `body` is the canonical bytes of `request`."""
 
     request: JobRequestV1
@@ -26,13 +52,22 @@ class Wanted:
 
 
 def plan(
-    event: Event, *, source: Source, delivery_id: str, received_at: float, traceparent: str | None
+    event: Event,
+    *,
+    source: Source,
+    delivery_id: str,
+    received_at: float,
+    traceparent: str | None,
+    ruling: Ruling = BUILT,
+    key: str | None = None,
 ) -> Wanted | Malformed:
-    """The request for an event.
+    """The request for an event, built as the ruling says.
 
     The same delivery gives the same request id; two hooks that see one event give the same idempotency key.
-    A push is trusted, since only who may write can push. A change request is trusted only when it is known to come
-    from the same repository. Malformed: the message's schema refuses what the payload holds, an odd `repo_url` say.
+    A push, a release and a dispatch are trusted, since only who may write can make them. A change request is trusted
+    only when it is known to come from the same repository. What the event lacks must have been looked up.
+    `key` stands in for the content key: a person asks for what was asked for before.
+    Malformed: the message's schema refuses what the payload holds, an odd `repo_url` say.
     """
     fields: dict[str, object] = {
         "schema_version": JobRequestV1.VERSION,
@@ -40,8 +75,8 @@ def plan(
         "source": source.forge.SOURCE,
         "source_name": source.name,
         "delivery_id": delivery_id,
-        "submitted_at": format_timestamp(datetime.fromtimestamp(received_at, UTC)),
-        "idempotency_key": content_key(event, source),
+        "submitted_at": format_seconds(received_at if key else _asked_at(event, received_at)),
+        "idempotency_key": key or content_key(event, source, delivery_id),
         "repo_url": event.repo_url,
         "repo_full_name": event.repo_full_name,
         "commit_sha": event.commit_sha,
@@ -51,9 +86,11 @@ def plan(
         "traceparent": traceparent,
         **_of_kind(event),
     }
+    if ruling is not BUILT:
+        fields |= _ruled(ruling)
     try:
-        request = JobRequestV1.model_validate({k: v for k, v in fields.items() if v is not None})
-        return Wanted(request=request, body=request.encode())
+        request, body = JobRequestV1.compose({k: v for k, v in fields.items() if v is not None})
+        return Wanted(request=request, body=body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         return Malformed(
@@ -65,24 +102,90 @@ def plan(
         return Malformed(detail=error.detail)
 
 
+def _ruled(ruling: Ruling) -> dict[str, object]:
+    return {
+        "priority": ruling.priority,
+        "runs_on": ruling.runs_on,
+        "needs_approval": ruling.needs_approval or None,
+        "approves": ruling.approves or None,
+    }
+
+
+def _asked_at(event: Event, received_at: float) -> float:
+    """When it was asked for: a delivery that came late must not pass for newer than what overtook it.
+
+    The forge's clock counts only then; otherwise a little difference between two clocks would change the order.
+    """
+    occurred_at = event.occurred_at if isinstance(event, Push | ChangeRequest) else None
+    return (
+        received_at
+        if occurred_at is None or occurred_at > received_at - LATE_SECONDS
+        else max(occurred_at, 0.0)
+    )
+
+
 def kind_of(event: Event) -> str:
     """The word for it in messages, answers and metrics."""
-    return PUSH if isinstance(event, Push) else CHANGE_REQUEST
+    return _KINDS[type(event)]
 
 
-def content_key(event: Event, source: Source) -> str:
-    """The same for two deliveries of one event, whatever hook sent them: `push:` or `change_request:` and a digest."""
+def content_key(event: Event, source: Source, delivery_id: str) -> str:
+    """The same for two deliveries of one event, whatever hook sent them: `push:`, `change_request:`, ... and a digest.
+
+    What a person asks for again is another event: the payload's own mark of it is part of the key, or, where there is
+    none, the delivery's id. GitHub alone sends such events, and gives one event one id in all its hooks.
+    """
     kind = kind_of(event)
-    number, action = (event.number, event.action) if isinstance(event, ChangeRequest) else (None, None)
-    what = (source.forge.SOURCE, event.repo_url, kind, event.ref, event.commit_sha, number, action)
-    return f"{kind}:{hashlib.sha256(orjson.dumps(what)).hexdigest()}"
+    match event:
+        case Push():
+            what: tuple[object, ...] = (event.commit_sha, None, None)
+        case ChangeRequest():
+            what = (event.commit_sha, event.number, event.action)
+        case Command():
+            what = (event.word, event.number, event.asked)
+        case Release():
+            what = (event.action, event.asked)
+        case Rerun() | Dispatch():
+            what = (event.action, delivery_id)
+    whole = (source.forge.SOURCE, event.repo_url, kind, event.ref, *what)
+    return f"{kind}:{hashlib.sha256(orjson.dumps(whole)).hexdigest()}"
 
 
 def _of_kind(event: Event) -> dict[str, object]:
-    if isinstance(event, Push):
-        return {"trusted": True}
-    return {
-        "trusted": event.is_fork is False,
-        "change_number": event.number,
-        "head_repo_url": event.head_repo_url,
-    }
+    match event:
+        case Push():
+            return {"trusted": True, "before_sha": event.before_sha, "default_branch": event.default_branch}
+        case ChangeRequest():
+            return {
+                "trusted": event.is_fork is False,
+                "change_number": event.number,
+                "head_repo_url": event.head_repo_url,
+                "before_sha": event.before_sha,
+            }
+        case Command():
+            # The same run that a push to the change request would be, so that the next push takes its place.
+            return {
+                "event": CHANGE_REQUEST,
+                "trusted": event.is_fork is False,
+                "change_number": event.number,
+                "head_repo_url": event.head_repo_url,
+            }
+        case Rerun():
+            # A commit that is not known to be of the repository's own branch may be a fork's.
+            return {
+                "trusted": event.is_fork is False,
+                "change_number": event.number,
+                "workflow_job_id": _job(event.check),
+            }
+        case Release():
+            return {"trusted": True}
+        case Dispatch():
+            own = (event.workflow_path or "").startswith(WORKFLOWS)
+            return {"trusted": True, "workflow_path": event.workflow_path if own else None}
+
+
+def _job(check: str | None) -> str | None:
+    """The job that a check shows; None for the check of a whole run, and for what is none of ours."""
+    return (
+        (check or "").removeprefix(CHECKS) if (check or "").startswith(CHECKS) and check != CHECKS else None
+    )

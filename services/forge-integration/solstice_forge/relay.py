@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -79,8 +80,8 @@ class _Requests:
         return publication(row.request, self.route, attempt=row.attempts + 1)
 
     def answered(self, group: Sequence[Pending], outcomes: Sequence[Published]) -> Sequence[int]:
-        for outcome in outcomes:
-            self.metrics.published(outcome.status)
+        for status, count in Counter(outcome.status for outcome in outcomes).items():
+            self.metrics.published(status, count)
         confirmed, _ = split(group, outcomes)
         if confirmed:
             log.info(

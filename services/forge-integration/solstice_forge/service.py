@@ -2,24 +2,39 @@
 
 import asyncio
 import contextlib
+import os
 import random
 import socket
 from collections.abc import Callable, Iterator
 
 import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
+from solstice_common import __version__
+from solstice_common.access import access_rules, tell_access
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.process import spare_the_collector
+from solstice_common.settings import without_password
 from solstice_common.topology import QueueType, jobs_route
+from solstice_forge.access import access_of
+from solstice_forge.api.routes import ApiRules, api_routes
+from solstice_forge.api.wish import SOURCE
 from solstice_forge.app import Parts, create_app
+from solstice_forge.config import configured_sources
+from solstice_forge.inbox import open_inbox
 from solstice_forge.inbox.protocol import Inbox
-from solstice_forge.inbox.sqlite import SqliteInbox
+from solstice_forge.inquiring import Inquirer
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
+from solstice_forge.one_write import OneWriteProtocol
+from solstice_forge.pages.deliveries import Pages, no_statuses
 from solstice_forge.relay import Relay
+from solstice_forge.remote.http import open_remotes
+from solstice_forge.retention import run_retention
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.sources import sources_of
+from solstice_forge.statuses.reporting import patience_of, reporting
 
 log = structlog.get_logger("solstice_forge.service")
 
@@ -41,14 +56,23 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
     it; each of the two within `forge_grace_seconds`. What is left stays in the inbox for the next start.
     Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for a broker that is away.
     """
-    sources, route = sources_of(settings), jobs_route(settings)
+    sources, route = configured_sources(settings, os.environ), jobs_route(settings)
+    metrics = Metrics()
+    if SOURCE in sources:
+        raise ConfigurationError(f"the source name {SOURCE!r} is taken by POST /api/v1/jobs: choose another")
+    visitors = access_rules(settings)
+    tell_access(visitors, service="forge-integration")
     with _listener(settings.forge_host, settings.forge_port) as listener:
         async with (
-            SqliteInbox.open(settings.forge_inbox_url) as inbox,
+            open_inbox(settings.forge_inbox_url) as inbox,
             open_broker(settings.amqp_url, name="forge-integration") as broker,
+            open_remotes(
+                [access for source in sources.values() if (access := access_of(source)) is not None],
+                patience=patience_of(settings),
+            ) as remotes,
+            reporting(settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics) as statuses,
             asyncio.TaskGroup() as tasks,
         ):
-            metrics = Metrics()
             relay = Relay(
                 inbox=inbox,
                 broker=broker,
@@ -65,7 +89,38 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 relay_problem=lambda: relay.problem,
                 max_body_bytes=settings.forge_max_body_bytes,
             )
-            server = _server(parts, settings.forge_grace_seconds)
+            rules = ApiRules(
+                access=visitors,
+                per_minute=settings.forge_api_per_minute,
+                max_backlog=settings.forge_api_backlog,
+            )
+            pages = Pages(
+                inbox,
+                visitors,
+                sources=sorted(sources),
+                version=__version__,
+                public_url=settings.public_url,
+                statuses=no_statuses if statuses is None else statuses.shown,
+            )
+            app = create_app(parts, [*api_routes(inbox, rules, metrics), *pages.routes()])
+            server = _server(app, settings.forge_grace_seconds)
+            inquirer = Inquirer(
+                inbox=inbox,
+                sources=sources,
+                remotes=remotes,
+                metrics=metrics,
+                rng=random.Random(),  # noqa: S311  jitter, not a secret
+            )
+            sweeping = tasks.create_task(
+                run_retention(
+                    inbox,
+                    body_days=settings.forge_retention_days,
+                    memory_days=settings.forge_memory_days,
+                    rng=random.Random(),  # noqa: S311  jitter, not a secret
+                ),
+                name="forge-retention",
+            )
+            inquiring = tasks.create_task(inquirer.run(), name="forge-lookups")
             relaying = tasks.create_task(relay.run(), name="forge-relay")
             serving = tasks.create_task(server.serve(sockets=[listener]), name="forge-http")
             host, port = listener.getsockname()[:2]
@@ -75,12 +130,15 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 port=port,
                 sources=sorted(sources),
                 broker=broker.url,
-                inbox=settings.forge_inbox_url,
+                inbox=without_password(settings.forge_inbox_url),
             )
+            spare_the_collector()
             listening(host, port)
             await stop.wait()
             server.should_exit = True
             await serving
+            inquiring.cancel()
+            sweeping.cancel()
             await _end(relay, relaying, settings.forge_grace_seconds)
             log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
 
@@ -104,10 +162,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(parts: Parts, grace_seconds: float) -> _Server:
+def _server(app: ASGIApp, grace_seconds: float) -> _Server:
     return _Server(
         uvicorn.Config(
-            create_app(parts),
+            app,
+            http=OneWriteProtocol,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -143,8 +202,9 @@ def _listener(host: str, port: int) -> Iterator[socket.socket]:
 
 
 async def _end(relay: Relay, relaying: asyncio.Task[None], grace_seconds: float) -> None:
-    relay.finish()
-    await asyncio.wait({relaying}, timeout=grace_seconds)
+    if relay.has_turn:
+        relay.finish()
+        await asyncio.wait({relaying}, timeout=grace_seconds)
     relaying.cancel()
 
 

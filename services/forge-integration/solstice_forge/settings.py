@@ -5,7 +5,13 @@ from typing import Final, Literal
 from pydantic import Field, SecretStr, field_validator
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.settings import BrokerSettings, SolsticeSettings, sqlite_path, state_directory
+from solstice_common.settings import (
+    AccessSettings,
+    BrokerSettings,
+    SolsticeSettings,
+    sqlite_path,
+    state_directory,
+)
 
 MAX_BODY_BYTES: Final = 25 * 1024 * 1024
 """What GitHub and GitLab cap a delivery at."""
@@ -18,7 +24,12 @@ def _default_inbox_url() -> str:
 
 
 class SecretSettings(SolsticeSettings):
-    """Whom to believe: a source exists once it has a secret."""
+    """Whom to believe: the file of sources, or without one a source for each forge that has a secret here."""
+
+    forge_config: str = Field(
+        default="",
+        description="File of the sources (TOML), with their rules; the secrets of the environment count without it only.",
+    )
 
     github_webhook_secret: SecretStr = Field(
         default=SecretStr(""), description=f"Secret of GitHub's webhooks; {_SECRETS}"
@@ -38,15 +49,69 @@ class SecretSettings(SolsticeSettings):
     )
 
 
-class ForgeSettings(BrokerSettings, SecretSettings):
+class InboxSettings(SolsticeSettings):
+    """Where deliveries are kept."""
+
+    forge_inbox_url: str = Field(
+        default_factory=_default_inbox_url,
+        description="Where deliveries are kept: sqlite:///FILE, or postgresql://USER@HOST/DATABASE for several replicas.",
+    )
+
+    @field_validator("forge_inbox_url")
+    @classmethod
+    def _file_or_server(cls, url: str) -> str:
+        if url.partition(":")[0] in {"postgresql", "postgres"}:
+            return url
+        try:
+            sqlite_path(url)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return url
+
+
+class RetentionSettings(SolsticeSettings):
+    """How long what arrived is remembered."""
+
+    forge_retention_days: float = Field(
+        default=30.0,
+        ge=0,
+        description="Bodies and headers of older deliveries are removed: they can no longer be replayed; 0: never.",
+    )
+    forge_memory_days: float = Field(
+        default=365.0,
+        ge=0,
+        description="Older deliveries are forgotten: until then a copy of one is recognised as a copy; 0: never.",
+    )
+
+
+class PagesSettings(SolsticeSettings):
+    """Where people read on."""
+
+    public_url: str = Field(
+        default="",
+        description="Where people reach the orchestrators' pages; deliveries link to their runs there.",
+    )
+
+    @field_validator("public_url")
+    @classmethod
+    def _absolute(cls, url: str) -> str:
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("must be empty, or start with http:// or https://")
+        return url
+
+
+class DeliveriesSettings(InboxSettings, SecretSettings, PagesSettings):
+    """What `forge-integration deliveries` needs: the inbox, and the sources for a replay."""
+
+
+class ForgeSettings(
+    BrokerSettings, SecretSettings, InboxSettings, RetentionSettings, PagesSettings, AccessSettings
+):
     """Where to listen, where to keep deliveries, whom to believe."""
 
     forge_host: str = Field(default="127.0.0.1", description="Address to listen on for webhooks.")
     forge_port: int = Field(
         default=8080, ge=0, le=65535, description="Port to listen on; 0 takes any free one."
-    )
-    forge_inbox_url: str = Field(
-        default_factory=_default_inbox_url, description="Where deliveries are kept: sqlite:///FILE."
     )
     forge_max_body_bytes: int = Field(
         default=MAX_BODY_BYTES, ge=1024, description="A larger webhook is refused with 413 while it arrives."
@@ -56,18 +121,34 @@ class ForgeSettings(BrokerSettings, SecretSettings):
         ge=0,
         description="At the end: time for open requests, and then for what is not with the broker yet.",
     )
+    forge_call_seconds: float = Field(
+        default=15.0,
+        gt=0,
+        description="Longest wait for a forge's answer; for twice as long an unanswered call may still be carried out.",
+    )
+    forge_retry_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="Longest wait between attempts at telling a forge; the first ones are shorter.",
+    )
+    forge_give_up_hours: float = Field(
+        default=24.0,
+        gt=0,
+        description="A status that a forge has not taken for so long becomes a dead letter.",
+    )
+    forge_api_per_minute: int = Field(
+        default=60,
+        ge=1,
+        description="Jobs that one token may ask for through the API in a minute, or at once.",
+    )
+    forge_api_backlog: int = Field(
+        default=10_000,
+        ge=1,
+        description="With so many requests that wait for the broker the API takes no more jobs; webhooks are taken.",
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Logs for people (console) or for machines (json)."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least important log events that are shown."
     )
-
-    @field_validator("forge_inbox_url")
-    @classmethod
-    def _sqlite_file(cls, url: str) -> str:
-        try:
-            sqlite_path(url)
-        except ConfigurationError as error:
-            raise ValueError(str(error)) from None
-        return url

@@ -15,6 +15,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
 from solstice_forge.forges import forgejo, gitea, github, gitlab, standard_webhooks
 from solstice_forge.forges.protocol import Forge
+from solstice_forge.rules import Rule
 from solstice_forge.settings import SecretSettings
 
 LEAST_CHARACTERS: Final = 8
@@ -25,14 +26,37 @@ FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
 )
 
 
+PUBLIC_URLS: Final[Mapping[Origin, str]] = MappingProxyType(
+    {Origin.GITHUB: "https://github.com", Origin.GITLAB: "https://gitlab.com"}
+)
+"""Where a forge is that has one well-known place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """A GitHub App: what is asked of the forge is asked in its name."""
+
+    id: int
+    private_key: str = field(repr=False)
+    """PEM."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One hook, at `POST /webhooks/{name}`."""
+    """One hook, at `POST /webhooks/{name}`, and the forge behind it."""
 
     name: str
     forge: Forge
     secrets: tuple[str, ...] = field(repr=False)
     """All that are live; several while one replaces another."""
+    url: str | None = None
+    """Base URL of the forge, without a slash at the end: `https://forge.example`. None: nothing is asked of it."""
+    token: str | None = field(default=None, repr=False)
+    """For its API."""
+    app: App | None = None
+    """Instead of a token."""
+    rules: tuple[Rule, ...] = ()
+    """In their order; without any, everything is built."""
 
 
 def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
@@ -48,7 +72,9 @@ def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
     }
     return MappingProxyType(
         {
-            origin.value: Source(name=origin.value, forge=FORGES[origin], secrets=live)
+            origin.value: Source(
+                name=origin.value, forge=FORGES[origin], secrets=live, url=PUBLIC_URLS.get(origin)
+            )
             for origin, live in secrets.items()
             if live
         }
@@ -58,9 +84,15 @@ def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
 def how_to_configure(name: str) -> str:
     """What to tell somebody who calls a source that does not exist."""
     if name not in set(FORGES):
-        return f"there is no source of that name; known are {', '.join(sorted(FORGES))}"
+        return (
+            "there is no source of that name: the file FORGE_CONFIG names them, and without it they are "
+            f"{', '.join(sorted(FORGES))}"
+        )
     also = " or GITLAB_SIGNING_TOKEN" if name == Origin.GITLAB else ""
-    return f"the source {name} has no secret: set {name.upper()}_WEBHOOK_SECRET{also} here and in the forge"
+    return (
+        f"the source {name} has no secret: set {name.upper()}_WEBHOOK_SECRET{also} here and in the forge, or name it in "
+        "FORGE_CONFIG where that is used"
+    )
 
 
 def _live(name: str, setting: SecretStr) -> tuple[str, ...]:

@@ -4,14 +4,16 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from solstice_forge.events import Event, Ignored, Malformed
+from solstice_common.values import Value
+from solstice_forge.events import Event, Ignored, Malformed, Rerun, lacks
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
 from solstice_forge.plan import Wanted, plan
+from solstice_forge.rules import Ruling
+from solstice_forge.ruling import ruling
 from solstice_forge.sources import Source
 
 MAX_NAME: Final = 255
-_PLAIN: Final = re.compile(rf"[\x21-\x7e]([\x20-\x7e]{{0,{MAX_NAME - 2}}}[\x21-\x7e])?")
 _TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -24,9 +26,8 @@ class Refused:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Understood:
-    """A genuine delivery and its meaning: `wanted` is None exactly when `event` is Ignored."""
+class Understood(Value, frozen=True, kw_only=True):
+    """A genuine delivery and its meaning: `wanted` is None when `event` is Ignored, or lacks what the forge must tell."""
 
     delivery_id: str
     event_name: str
@@ -56,7 +57,13 @@ def triage(
     event = source.forge.parse(event_name, payload)
     if isinstance(event, Malformed):
         return _unusable(event_name, event)
-    wanted = None if isinstance(event, Ignored) else _plan(source, event, headers, delivery_id, now)
+    wanted: Wanted | Malformed | None = None
+    if not isinstance(event, Ignored):
+        ruled = ruling(event, source, payload)
+        if isinstance(ruled, Ignored):
+            event = ruled
+        elif not lacks(event) and not _is_worth_asking(event, source):
+            wanted = _plan(source, event, ruled, headers, delivery_id=delivery_id, now=now)
     if isinstance(wanted, Malformed):
         return _unusable(event_name, wanted)
     return Understood(
@@ -74,19 +81,31 @@ def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes
             return unsupported
 
 
-def _plan(source: Source, event: Event, headers: Headers, delivery_id: str, now: float) -> Wanted | Malformed:
+def _plan(
+    source: Source, event: Event, ruled: Ruling, headers: Headers, *, delivery_id: str, now: float
+) -> Wanted | Malformed:
     trace = headers.get("traceparent", "")
     return plan(
         event,
         source=source,
+        ruling=ruled,
         delivery_id=delivery_id,
         received_at=now,
         traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
     )
 
 
+def _is_worth_asking(event: Event, source: Source) -> bool:
+    """A re-run lacks nothing, and is trusted only when the forge says whose commit it is."""
+    return isinstance(event, Rerun) and source.url is not None and bool(source.token or source.app)
+
+
 def _plain(name: str | None) -> str | None:
-    return name if name is not None and _PLAIN.fullmatch(name) else None
+    """The name, when it is printable ASCII without a space at either end."""
+    is_plain = (
+        name and len(name) <= MAX_NAME and name.isascii() and name.isprintable() and name == name.strip(" ")
+    )
+    return name if is_plain else None
 
 
 def _missing(what: str, source: Source) -> Refused:

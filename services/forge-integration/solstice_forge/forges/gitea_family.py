@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
+from solstice_forge.forges.asking import comment, read_release
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.payloads import (
     WITHOUT_CODE,
@@ -18,6 +19,7 @@ from solstice_forge.forges.payloads import (
     Sha,
     Text,
     User,
+    moment_of,
     read,
     read_push,
 )
@@ -28,20 +30,21 @@ from solstice_forge.forges.signatures import check_hex_digest
 BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronized", "synchronize"})
 
 
-class Side(Payload):
+class Side(Payload, frozen=True, kw_only=True):
     ref: Text
     sha: Sha
     repo_id: int | None = None
     repo: Repository | None = None
 
 
-class PullRequest(Payload):
+class PullRequest(Payload, frozen=True, kw_only=True):
     head: Side
     base: Side
     draft: bool | None = None
+    updated_at: str | None = None
 
 
-class PullRequestPayload(Payload):
+class PullRequestPayload(Payload, frozen=True, kw_only=True):
     action: str
     number: Number
     pull_request: PullRequest
@@ -68,6 +71,10 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
         return envelope
     if event_name == "pull_request" and envelope.action in BUILD_ACTIONS:
         return _pull_request(payload)
+    if event_name == "issue_comment":
+        return comment(envelope, payload)
+    if (event_name, envelope.action) == ("release", "published"):
+        return read_release(payload)
     return envelope.ignored(*_why_not(event_name, envelope))
 
 
@@ -89,6 +96,7 @@ def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
         head_repo_full_name=head.repo.full_name if head.repo else None,
         head_repo_url=head.repo.clone_url if head.repo else None,
         draft=given.pull_request.draft,
+        occurred_at=moment_of(given.pull_request.updated_at),
         sender=(given.sender.login if given.sender else None) or None,
     )
 
@@ -114,8 +122,4 @@ def _why_not(event_name: str, envelope: Envelope) -> tuple[IgnoreReason, str]:
     # Reviews are events of their own: pull_request_approved, pull_request_rejected, pull_request_comment.
     if event_name.startswith("pull_request"):
         return IgnoreReason.NO_NEW_CODE, f"{event_name} {envelope.action}: no new code"
-    if event_name == "issue_comment" and not envelope.is_command:
-        return IgnoreReason.NO_COMMAND, "no new comment with a command on a pull request"
-    if event_name == "issue_comment" or (event_name, envelope.action) == ("release", "published"):
-        return IgnoreReason.NOT_SUPPORTED_YET, f"{event_name} is not acted on yet"
     return IgnoreReason.NOT_A_CODE_EVENT, f"{event_name} brings no new code"

@@ -3,12 +3,20 @@
 Source: docs.github.com/webhooks/webhook-events-and-payloads and .../validating-webhook-deliveries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from solstice_common.messages import Source
 from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
+from solstice_forge.forges.asking import comment, read_release
 from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.github_asks import (
+    read_check_run,
+    read_check_suite,
+    read_repository_dispatch,
+    read_workflow_dispatch,
+)
 from solstice_forge.forges.payloads import (
     WITHOUT_CODE,
     Envelope,
@@ -18,6 +26,8 @@ from solstice_forge.forges.payloads import (
     Sha,
     Text,
     User,
+    known_commit,
+    moment_of,
     push_event,
     read,
     read_push,
@@ -31,38 +41,41 @@ SIGNATURE: Final = "x-hub-signature-256"
 BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronize"})
 
 
-class Head(Payload):
+class Head(Payload, frozen=True, kw_only=True):
     ref: Text
     sha: Sha
     repo: Repository | None = None
     """None once the fork was deleted."""
 
 
-class Base(Payload):
+class Base(Payload, frozen=True, kw_only=True):
     ref: Text
     repo: Repository
 
 
-class PullRequest(Payload):
+class PullRequest(Payload, frozen=True, kw_only=True):
     head: Head
     base: Base
     draft: bool | None = None
+    updated_at: str | None = None
 
 
-class PullRequestPayload(Payload):
+class PullRequestPayload(Payload, frozen=True, kw_only=True):
     action: str
     number: Number
     pull_request: PullRequest
+    before: str | None = None
+    """Of `synchronize`: the head before."""
     sender: User | None = None
 
 
-class MergeGroup(Payload):
+class MergeGroup(Payload, frozen=True, kw_only=True):
     head_sha: Sha
     head_ref: Text
     base_sha: Sha
 
 
-class MergeGroupPayload(Payload):
+class MergeGroupPayload(Payload, frozen=True, kw_only=True):
     merge_group: MergeGroup
     repository: Repository
     sender: User | None = None
@@ -100,9 +113,10 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
         return envelope
     if event_name == "pull_request" and envelope.action in BUILD_ACTIONS:
         return _pull_request(payload)
-    if event_name == "merge_group" and envelope.action == "checks_requested":
-        return _merge_group(payload)
-    return envelope.ignored(*_why_not(event_name, envelope))
+    if event_name == "issue_comment":
+        return comment(envelope, payload)
+    reader = READERS.get((event_name, envelope.action)) or READERS.get((event_name, None))
+    return reader(payload) if reader else envelope.ignored(*_why_not(event_name, envelope))
 
 
 def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
@@ -123,7 +137,9 @@ def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
         head_repo_full_name=head.repo.full_name if head.repo else None,
         head_repo_url=head.repo.clone_url if head.repo else None,
         draft=given.pull_request.draft,
+        occurred_at=moment_of(given.pull_request.updated_at),
         sender=(given.sender.login if given.sender else None) or None,
+        before_sha=known_commit(given.before),
     )
 
 
@@ -139,6 +155,7 @@ def _merge_group(payload: bytes) -> Event | Ignored | Malformed:
         commit_sha=given.merge_group.head_sha,
         before=given.merge_group.base_sha,
         sender=given.sender.login if given.sender else None,
+        default_branch=None,
     )
 
 
@@ -148,13 +165,20 @@ def _why_not(event_name: str, envelope: Envelope) -> tuple[IgnoreReason, str]:
             return WITHOUT_CODE[event_name]
         case (("pull_request" | "pull_request_review" | "pull_request_review_comment"), action):
             return IgnoreReason.NO_NEW_CODE, f"{event_name} {action}: no new code"
-        case "issue_comment", _ if not envelope.is_command:
-            return IgnoreReason.NO_COMMAND, "no new comment with a command on a pull request"
-        case (
-            (("check_run" | "check_suite"), "rerequested")
-            | ("release", "published")
-            | (("issue_comment" | "workflow_dispatch" | "repository_dispatch"), _)
-        ):
-            return IgnoreReason.NOT_SUPPORTED_YET, f"{event_name} is not acted on yet"
         case _:
             return IgnoreReason.NOT_A_CODE_EVENT, f"{event_name} brings no new code"
+
+
+READERS: Final[Mapping[tuple[str, str | None], Callable[[bytes], Event | Ignored | Malformed]]] = (
+    MappingProxyType(
+        {
+            ("merge_group", "checks_requested"): _merge_group,
+            ("check_run", "rerequested"): read_check_run,
+            ("check_suite", "rerequested"): read_check_suite,
+            ("release", "published"): read_release,
+            ("workflow_dispatch", None): read_workflow_dispatch,
+            ("repository_dispatch", None): read_repository_dispatch,
+        }
+    )
+)
+"""What else asks for something: event and action, None for any."""

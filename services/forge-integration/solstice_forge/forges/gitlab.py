@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import Source
-from solstice_forge.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
+from solstice_forge.events import ChangeRequest, Command, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges import standard_webhooks
+from solstice_forge.forges.asking import release_event, why_no_command, word_meant, words_in
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.payloads import (
     Number,
     Payload,
     Sha,
     Text,
-    has_command,
     is_zero,
+    known_commit,
+    moment_of,
     push_event,
     read,
 )
@@ -39,34 +41,39 @@ KINDS: Final = {
 """What the body calls the events that we look into; a system hook tells its kind only there."""
 
 
-class Project(Payload):
+class Project(Payload, frozen=True, kw_only=True):
     path_with_namespace: Text
     git_http_url: Text
 
 
-class NamedProject(Payload):
+class PushedProject(Project, frozen=True, kw_only=True):
+    default_branch: str | None = None
+
+
+class NamedProject(Payload, frozen=True, kw_only=True):
     path_with_namespace: Text | None = None
 
 
-class PushPayload(Payload):
+class PushPayload(Payload, frozen=True, kw_only=True):
     ref: Text
     after: Sha
     before: str | None = None
     checkout_sha: Sha | None = None
     """The commit, also when `after` is an annotated tag; None when the ref was deleted."""
-    project: Project
+    project: PushedProject
     user_username: str | None = None
 
 
-class User(Payload):
+class User(Payload, frozen=True, kw_only=True):
+    id: int | None = None
     username: str | None = None
 
 
-class Commit(Payload):
+class Commit(Payload, frozen=True, kw_only=True):
     id: Sha
 
 
-class MergeRequest(Payload):
+class MergeRequest(Payload, frozen=True, kw_only=True):
     iid: Number
     action: str
     source_branch: Text
@@ -79,22 +86,56 @@ class MergeRequest(Payload):
     draft: bool | None = None
     work_in_progress: bool | None = None
     """What `draft` was called before GitLab 15."""
+    updated_at: str | None = None
 
 
-class MergeRequestPayload(Payload):
+class MergeRequestOfNote(Payload, frozen=True, kw_only=True):
+    iid: Number
+    author_id: int | None = None
+    source_branch: Text | None = None
+    target_branch: Text | None = None
+    source_project_id: int | None = None
+    target_project_id: int | None = None
+    source: Project | None = None
+    last_commit: Commit | None = None
+
+
+class Note(Payload, frozen=True, kw_only=True):
+    id: Number
+    author_id: int | None = None
+    action: str | None = None
+
+
+class NotePayload(Payload, frozen=True, kw_only=True):
+    project: Project
+    object_attributes: Note
+    merge_request: MergeRequestOfNote
+    user: User | None = None
+
+
+class ReleasePayload(Payload, frozen=True, kw_only=True):
+    action: str
+    tag: Text
+    id: int | None = None
+    created_at: str | None = None
+    commit: Commit
+    project: Project
+
+
+class MergeRequestPayload(Payload, frozen=True, kw_only=True):
     project: Project
     object_attributes: MergeRequest
     user: User | None = None
 
 
-class Attributes(Payload):
+class Attributes(Payload, frozen=True, kw_only=True):
     action: str | None = None
     oldrev: str | None = None
     noteable_type: str | None = None
     note: str | None = None
 
 
-class Envelope(Payload):
+class Envelope(Payload, frozen=True, kw_only=True):
     """What is read of an event that is not built at once."""
 
     object_kind: str | None = None
@@ -168,9 +209,9 @@ def _of_kind(kind: str | None, envelope: Envelope, payload: bytes) -> Event | Ig
         case "merge_request":
             return _merge_request(envelope, payload)
         case "note":
-            return _note(envelope)
+            return _note(envelope, payload)
         case "release" if envelope.action == "create":
-            return envelope.ignored(IgnoreReason.NOT_SUPPORTED_YET, "releases are not acted on yet")
+            return _release(payload)
         case _:
             return None
 
@@ -186,6 +227,7 @@ def _push(payload: bytes) -> Event | Ignored | Malformed:
         commit_sha=None if is_zero(push.after) else push.checkout_sha,
         before=push.before,
         sender=push.user_username,
+        default_branch=push.project.default_branch,
     )
 
 
@@ -215,13 +257,59 @@ def _merge_request(envelope: Envelope, payload: bytes) -> ChangeRequest | Ignore
         head_repo_url=request.source.git_http_url if request.source else None,
         draft=request.work_in_progress if request.draft is None else request.draft,
         sender=(given.user.username if given.user else None) or None,
+        before_sha=known_commit(attributes.oldrev),
+        occurred_at=moment_of(request.updated_at),
     )
 
 
-def _note(envelope: Envelope) -> Ignored:
+def _note(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
     note = envelope.object_attributes or Attributes()
     # GitLab named no action before 16.11; editing a note sent nothing then.
-    is_new = note.action in {None, "create"}
-    if is_new and note.noteable_type == "MergeRequest" and has_command(note.note):
-        return envelope.ignored(IgnoreReason.NOT_SUPPORTED_YET, "commands in comments are not acted on yet")
-    return envelope.ignored(IgnoreReason.NO_COMMAND, "no new comment with a command on a merge request")
+    is_remark = note.action in {None, "create"} and note.noteable_type == "MergeRequest"
+    words = words_in(note.note) if is_remark else frozenset()
+    word = word_meant(words)
+    if word is None:
+        return envelope.ignored(*why_no_command(words, "merge request"))
+    given = read(NotePayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    request, author = given.merge_request, given.object_attributes.author_id
+    is_fork = _is_fork(request)
+    return Command(
+        word=word,
+        repo_full_name=given.project.path_with_namespace,
+        repo_url=given.project.git_http_url,
+        number=request.iid,
+        ref=f"refs/merge-requests/{request.iid}/head",
+        action=given.object_attributes.action,
+        commit_sha=request.last_commit.id if request.last_commit else None,
+        is_fork=is_fork,
+        base_ref=request.target_branch,
+        head_ref=request.source_branch,
+        head_repo_url=request.source.git_http_url if is_fork and request.source else None,
+        asked=str(given.object_attributes.id),
+        by_author=author is not None and author == request.author_id,
+        sender=(given.user.username if given.user else None) or None,
+        sender_id=author or (given.user.id if given.user else None),
+    )
+
+
+def _is_fork(request: MergeRequestOfNote) -> bool | None:
+    if request.target_project_id is None or request.source_project_id is None:
+        return None
+    return request.source_project_id != request.target_project_id
+
+
+def _release(payload: bytes) -> Event | Malformed:
+    given = read(ReleasePayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    return release_event(
+        repo_full_name=given.project.path_with_namespace,
+        repo_url=given.project.git_http_url,
+        tag=given.tag,
+        commit_sha=given.commit.id,
+        action=given.action,
+        asked=f"{given.id or ''} {given.created_at or ''}",
+        sender=None,
+    )

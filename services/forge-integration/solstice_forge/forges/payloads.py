@@ -4,19 +4,19 @@ The models hold the fields we use and no more; what else stands in a payload is 
 """
 
 import re
+from datetime import datetime
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from msgspec import DecodeError, Meta, Struct
+from msgspec.json import Decoder
 
 from solstice_forge.events import Ignored, IgnoreReason, Malformed, Push
 
-Sha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
-Number = Annotated[int, Field(ge=1, le=2**53)]
-Text = Annotated[str, Field(min_length=1, max_length=1024)]
-
-BUILD_COMMANDS: Final = ("/retest", "/ok-to-test")
-"""What a comment on a change request may ask for, at the start of a line."""
+Sha = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
+Number = Annotated[int, Meta(ge=1, le=2**53)]
+Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 WITHOUT_CODE: Final = MappingProxyType(
     {
@@ -29,55 +29,63 @@ WITHOUT_CODE: Final = MappingProxyType(
 
 # git-check-ref-format(1): what no ref may hold; and a part that begins with "-" would be an option to somebody.
 _REF: Final = re.compile(r"refs/(heads|tags)/(?!-)[^\x00-\x20\x7f~^:?*\[\\]+")
-_SHOWN_PROBLEMS: Final = 3
+_SHA: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LAST_SECOND: Final = 2**33
+"""Far ahead; what is beyond is no time in seconds."""
+_LONGEST_NAME: Final = 255
+"""As in messages."""
 
 
-class Payload(BaseModel):
+class Payload(Struct, frozen=True, kw_only=True, gc=False):
     """Part of a payload: strict about the type of what is read."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
-
-class Repository(Payload):
+class Repository(Payload, frozen=True, kw_only=True):
     full_name: Text
     clone_url: Text
 
 
-class NamedRepository(Payload):
+class PushedRepository(Repository, frozen=True, kw_only=True):
+    default_branch: str | None = None
+    pushed_at: int | str | None = None
+    """GitHub's: the moment of the push, in seconds since the epoch."""
+
+
+class NamedRepository(Payload, frozen=True, kw_only=True):
     full_name: Text | None = None
 
 
-class User(Payload):
+class User(Payload, frozen=True, kw_only=True):
     login: str | None = None
 
 
-class Commit(Payload):
+class Commit(Payload, frozen=True, kw_only=True):
     id: Sha
 
 
-class PushPayload(Payload):
+class PushPayload(Payload, frozen=True, kw_only=True):
     ref: Text
     after: Sha
     before: str | None = None
     deleted: bool = False
     head_commit: Commit | None = None
-    repository: Repository
+    repository: PushedRepository
     sender: User | None = None
 
 
-class ChangeRef(Payload):
+class ChangeRef(Payload, frozen=True, kw_only=True):
     """Of an issue that is a pull request."""
 
 
-class Comment(Payload):
+class Comment(Payload, frozen=True, kw_only=True):
     body: str | None = None
 
 
-class Issue(Payload):
+class Issue(Payload, frozen=True, kw_only=True):
     pull_request: ChangeRef | None = None
 
 
-class Envelope(Payload):
+class Envelope(Payload, frozen=True, kw_only=True):
     """What is read of an event that is not built at once."""
 
     action: str | None = None
@@ -87,11 +95,11 @@ class Envelope(Payload):
     comment: Comment | None = None
 
     @property
-    def is_command(self) -> bool:
-        """Whether this is a new comment on a pull request, with a command of ours."""
+    def remark(self) -> str | None:
+        """The text of a new comment on a pull request; None for everything else."""
         on_pull_request = self.is_pull or (self.issue is not None and self.issue.pull_request is not None)
-        text = None if self.comment is None else self.comment.body
-        return self.action == "created" and on_pull_request and has_command(text)
+        is_new = self.action == "created" and on_pull_request and self.comment is not None
+        return self.comment.body if is_new and self.comment is not None else None
 
     def ignored(self, reason: IgnoreReason, detail: str) -> Ignored:
         return Ignored(
@@ -107,14 +115,16 @@ P = TypeVar("P", bound=Payload)
 def read(model: type[P], payload: bytes) -> P | Malformed:
     """The payload as `model`, or what is wrong with it; never raises, whatever the bytes."""
     try:
-        return model.model_validate_json(payload)
-    except ValidationError as error:
-        # Without the input: it may be long, hostile, or somebody's secret.
-        problems = [
-            f"{'.'.join(str(part) for part in problem['loc']) or 'payload'}: {problem['msg']}"
-            for problem in error.errors(include_url=False, include_input=False, include_context=False)
-        ]
-        return Malformed(detail="; ".join(problems[:_SHOWN_PROBLEMS]))
+        document: P = _decoder(model).decode(payload)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # They name the place and what was expected, never the input: it may be hostile, or somebody's secret.
+        return Malformed(detail=str(error))
+    return document
+
+
+@cache
+def _decoder(model: type[P]) -> "Decoder[P]":
+    return Decoder(model)
 
 
 def read_push(payload: bytes) -> Push | Ignored | Malformed:
@@ -133,6 +143,8 @@ def read_push(payload: bytes) -> Push | Ignored | Malformed:
         commit_sha=None if push.deleted or is_zero(push.after) else peeled,
         before=push.before,
         sender=push.sender.login if push.sender else None,
+        default_branch=push.repository.default_branch,
+        occurred_at=push.repository.pushed_at,
     )
 
 
@@ -144,6 +156,8 @@ def push_event(
     commit_sha: str | None,
     before: str | None,
     sender: str | None,
+    default_branch: str | None,
+    occurred_at: int | str | None = None,
 ) -> Push | Ignored | Malformed:
     """What a push means; `commit_sha` is None when the ref was deleted."""
     if not ref.startswith(("refs/heads/", "refs/tags/")):
@@ -163,16 +177,37 @@ def push_event(
         repo_url=repo_url,
         ref=ref,
         commit_sha=commit_sha,
-        before_sha=None if not before or is_zero(before) else before,
+        before_sha=known_commit(before),
         sender=sender or None,
+        default_branch=default_branch if _names_a_branch(default_branch) else None,
+        occurred_at=float(occurred_at) if type(occurred_at) is int and occurred_at < _LAST_SECOND else None,
     )
+
+
+def _names_a_branch(name: str | None) -> bool:
+    """Good to know, and no reason to refuse a push: what is no branch is left out."""
+    return name is not None and len(name) <= _LONGEST_NAME and bool(_REF.fullmatch(f"refs/heads/{name}"))
+
+
+def names_a_ref(ref: str) -> bool:
+    """Whether this is the full name of a branch or tag that git allows and that is short enough for our messages."""
+    return len(ref) <= _LONGEST_NAME and bool(_REF.fullmatch(ref))
+
+
+def known_commit(sha: str | None) -> str | None:
+    """The commit id, when it is one and not that of nothing: good to know, and no reason to refuse anything."""
+    return sha if sha and _SHA.fullmatch(sha) and not is_zero(sha) else None
+
+
+def moment_of(text: str | None) -> float | None:
+    """A time as forges write it (RFC 3339; GitLab's `2026-01-31 12:00:00 UTC`) in seconds; None for what is none."""
+    try:
+        moment = datetime.fromisoformat((text or "").replace(" UTC", "+00:00"))
+        return moment.timestamp() if moment.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def is_zero(sha: str) -> bool:
     """Whether this is git's id of nothing (40 zeros, or 64 in a SHA-256 repository)."""
     return not sha.strip("0")
-
-
-def has_command(text: str | None) -> bool:
-    """Whether a line of the comment starts with a command of ours."""
-    return any(line.strip().split(" ")[0] in BUILD_COMMANDS for line in (text or "").splitlines())

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from solstice_common.messages import Source
+from solstice_common.values import Value
 from solstice_forge.events import Event, Ignored, Malformed
 
 Headers = Mapping[str, str]
 """Lower-case names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Genuine:
+class Genuine(Value, frozen=True, kw_only=True):
     """The signature is right. `payload` is the JSON text that `parse` wants (taken out of the form if it was one)."""
 
     payload: bytes

@@ -1,139 +1,171 @@
-"""Deliveries become rows: a group in a few statements, each delivery and each content once."""
+"""Deliveries become rows of SQLite: a group in a few statements, each delivery and each content once."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import orjson
-from zstandard import ZstdCompressor
 
 from solstice_common.sqlite import insert_many
-from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+from solstice_forge.inbox.answers import DUPLICATE_CONTENT, DUPLICATE_DELIVERY, duplicate, new
+from solstice_forge.inbox.frames import compressed
+from solstice_forge.inbox.lookups import insert_lookups
+from solstice_forge.inbox.protocol import Kept, NewDelivery
 
-DUPLICATE_DELIVERY: Final = "duplicate_delivery"
-DUPLICATE_CONTENT: Final = "duplicate_content"
-_DELIVERY_COLUMNS: Final = (
-    "row_id, source_name, delivery_id, event_name, received_at, reason, detail, request_id, headers, body"
+_INSERT_DELIVERIES: Final = (
+    "INSERT INTO deliveries (row_id, source_name, delivery_id, event_name, received_at, reason, detail, request_id,"
+    " headers, body, repo_full_name) VALUES"
 )
+_INSERT_REQUESTS: Final = "INSERT INTO requests (row_id, content_key, request_id, request) VALUES"
+_INSERT_REPEATS: Final = (
+    "INSERT INTO repeats (row_id, source_name, delivery_id, event_name, received_at, repo_full_name, reason, repeats,"
+    " request_id) VALUES"
+)
+_UNLESS_THERE: Final = "ON CONFLICT DO NOTHING"
 
-_Requests = dict[object, str | None]
-"""What a delivery of that id, or of that content, asked for."""
+_Known = dict[object, tuple[int, str | None]]
+"""Number and request of the delivery of that id, or of that content."""
 
 
 def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
-    """Store those that are new, in the order given; the answer to each."""
-    by_id = _stored_by_id(connection, deliveries)
-    by_content = _stored_by_content(connection, deliveries)
-    answers: list[Kept] = []
-    fresh: list[NewDelivery] = []
-    for delivery in deliveries:
-        name = (delivery.source_name, delivery.delivery_id)
-        if name in by_id:
-            answers.append(_duplicate(delivery, DUPLICATE_DELIVERY, by_id[name]))
-        elif delivery.content_key in by_content:
-            answers.append(_duplicate(delivery, DUPLICATE_CONTENT, by_content[delivery.content_key]))
-        else:
-            answers.append(_new(delivery))
-            fresh.append(delivery)
-            # What comes later in the same group may repeat it.
-            by_id[name] = delivery.request_id
-            if delivery.content_key is not None:
-                by_content[delivery.content_key] = delivery.request_id
+    """Store those that are new, in the order given, and of the others that they came; the answer to each."""
+    # Nearly always all are new. Then asking first would only be more statements, at each of which Python's module
+    # gives up the interpreter, and takes it back from a busy event loop.
+    if _insert(connection, deliveries):
+        return [new(delivery) for delivery in deliveries]
+    fresh, copies = _told_apart(connection, deliveries)
     if fresh:
         _insert(connection, fresh)
+    answers = _remember(connection, copies)
+    return [answers.get(id(delivery)) or new(delivery) for delivery in deliveries]
+
+
+def _told_apart(
+    connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]
+) -> tuple[list[NewDelivery], list[NewDelivery]]:
+    """Those that are new, and those that repeat what is stored or what comes earlier in the same group."""
+    ids: set[object] = set(_stored_by_id(connection, deliveries))
+    contents: set[object] = set(_stored_by_content(connection, deliveries))
+    fresh: list[NewDelivery] = []
+    copies: list[NewDelivery] = []
+    for delivery in deliveries:
+        name = (delivery.source_name, delivery.delivery_id)
+        if name in ids or (delivery.content_key is not None and delivery.content_key in contents):
+            copies.append(delivery)
+            continue
+        fresh.append(delivery)
+        ids.add(name)
+        contents.add(delivery.content_key)
+    return fresh, copies
+
+
+def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> dict[int, Kept]:
+    """Store that these came; the answers, by the identity of the delivery."""
+    by_id, by_content = _stored_by_id(connection, copies), _stored_by_content(connection, copies)
+    first = _next_number(connection)
+    rows: list[tuple[object, ...]] = []
+    answers: dict[int, Kept] = {}
+    for row_id, copy in enumerate(copies, start=first):
+        name = (copy.source_name, copy.delivery_id)
+        reason = DUPLICATE_DELIVERY if name in by_id else DUPLICATE_CONTENT
+        repeated, request_id = by_id[name] if name in by_id else by_content[copy.content_key]
+        answers[id(copy)] = duplicate(copy, reason, request_id)
+        rows.append(
+            (
+                row_id,
+                copy.source_name,
+                copy.delivery_id,
+                copy.event_name,
+                copy.received_at,
+                copy.repo_full_name,
+                reason,
+                repeated,
+                request_id,
+            )
+        )
+    insert_many(connection, _INSERT_REPEATS, rows)
+    # One sequence for both tables, so that the log can be read in order.
+    connection.execute(
+        "UPDATE sqlite_sequence SET seq = ? WHERE name = 'deliveries'", (first + len(rows) - 1,)
+    )
     return answers
 
 
-def _insert(connection: sqlite3.Connection, fresh: Sequence[NewDelivery]) -> None:
+def _insert(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> bool:
+    """Store all of them, or, when one of them or its content is there already, none."""
     # Ids are given out by us, under the transaction's lock, so that many rows can be one statement.
+    first = _next_number(connection)
+    numbered = list(enumerate(deliveries, start=first))
+    bodies = compressed([delivery.body for delivery in deliveries])
+    rows = [
+        (
+            row_id,
+            delivery.source_name,
+            delivery.delivery_id,
+            delivery.event_name,
+            delivery.received_at,
+            delivery.reason,
+            delivery.detail,
+            delivery.request_id,
+            orjson.dumps(delivery.headers).decode(),
+            body,
+            delivery.repo_full_name,
+        )
+        for (row_id, delivery), body in zip(numbered, bodies, strict=True)
+    ]
+    requests = [
+        (row_id, delivery.content_key, delivery.request_id, delivery.request)
+        for row_id, delivery in numbered
+        if delivery.request is not None
+    ]
+    if insert_many(connection, _INSERT_DELIVERIES, rows, _UNLESS_THERE) == len(rows) and (
+        insert_many(connection, _INSERT_REQUESTS, requests, _UNLESS_THERE) == len(requests)
+    ):
+        lacking = [each for each in numbered if each[1].lookup is not None]
+        if not lacking or insert_lookups(connection, lacking, _UNLESS_THERE):
+            return True
+    connection.execute("DELETE FROM lookups WHERE row_id >= ?", (first,))
+    connection.execute("DELETE FROM requests WHERE row_id >= ?", (first,))
+    connection.execute("DELETE FROM deliveries WHERE row_id >= ?", (first,))
+    return False
+
+
+def _next_number(connection: sqlite3.Connection) -> int:
     last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'deliveries'").fetchone()
-    numbered = list(enumerate(fresh, start=1 if last is None else last[0] + 1))
-    bodies = compressed([delivery.body for delivery in fresh])
-    insert_many(
-        connection,
-        f"INSERT INTO deliveries ({_DELIVERY_COLUMNS}) VALUES",
-        [
-            (
-                row_id,
-                delivery.source_name,
-                delivery.delivery_id,
-                delivery.event_name,
-                delivery.received_at,
-                delivery.reason,
-                delivery.detail,
-                delivery.request_id,
-                orjson.dumps(delivery.headers).decode(),
-                body,
-            )
-            for (row_id, delivery), body in zip(numbered, bodies, strict=True)
-        ],
-    )
-    insert_many(
-        connection,
-        "INSERT INTO requests (row_id, content_key, request_id, request) VALUES",
-        [
-            (row_id, delivery.content_key, delivery.request_id, delivery.request)
-            for row_id, delivery in numbered
-            if delivery.request is not None
-        ],
-    )
+    return 1 if last is None else int(last[0]) + 1
 
 
-def _stored_by_id(connection: sqlite3.Connection, deliveries: Iterable[NewDelivery]) -> _Requests:
+def _stored_by_id(connection: sqlite3.Connection, deliveries: Iterable[NewDelivery]) -> _Known:
     of_source: dict[str, list[str]] = {}
     for delivery in deliveries:
         of_source.setdefault(delivery.source_name, []).append(delivery.delivery_id)
     # Source by source: for a list of pairs SQLite would read the whole table instead of its index.
     return {
-        (source_name, row[0]): row[1]
+        (source_name, row[0]): (row[1], row[2])
         for source_name, ids in of_source.items()
         for row in connection.execute(
-            "SELECT delivery_id, request_id FROM deliveries"  # noqa: S608  nothing but question marks
+            "SELECT delivery_id, row_id, request_id FROM deliveries"  # noqa: S608  nothing but question marks
             f" WHERE source_name = ? AND delivery_id IN ({_marks(ids)})",
             (source_name, *ids),
         )
     }
 
 
-def _stored_by_content(connection: sqlite3.Connection, deliveries: Iterable[NewDelivery]) -> _Requests:
+def _stored_by_content(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> _Known:
     keys = list(dict.fromkeys(each.content_key for each in deliveries if each.content_key is not None))
     rows = connection.execute(
-        f"SELECT content_key, request_id FROM requests WHERE content_key IN ({_marks(keys)})",  # noqa: S608  nothing but question marks
+        f"SELECT content_key, row_id, request_id FROM requests WHERE content_key IN ({_marks(keys)})",  # noqa: S608  nothing but question marks
         keys,
-    )
-    return {row[0]: row[1] for row in rows}
+    ).fetchall()
+    lacking = [each.content_key for each in deliveries if each.lookup is not None]
+    if lacking:
+        rows += connection.execute(
+            "SELECT content_key, row_id, deliveries.request_id FROM lookups JOIN deliveries USING (row_id)"  # noqa: S608  nothing but question marks
+            f" WHERE content_key IN ({_marks(lacking)})",
+            lacking,
+        ).fetchall()
+    return {row[0]: (row[1], row[2]) for row in rows}
 
 
-def compressed(bodies: Sequence[bytes]) -> list[bytes]:
-    """Zstandard frames (RFC 8878), nothing for nothing: a quarter of the disk, in less time than writing the rest would take.
-
-    All in one call: each would give up the interpreter, and wait to get it back from a busy event loop.
-    """
-    places = [place for place, body in enumerate(bodies) if body]
-    if not places:
-        return list(bodies)
-    frames = ZstdCompressor(level=1).multi_compress_to_buffer([bodies[place] for place in places], threads=1)
-    packed = {place: frames[number].tobytes() for number, place in enumerate(places)}
-    return [packed.get(place, b"") for place in range(len(bodies))]
-
-
-def _marks(values: Sequence[str]) -> str:
+def _marks(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
-
-
-def _new(delivery: NewDelivery) -> Kept:
-    return Kept(
-        delivery_id=delivery.delivery_id,
-        decision=Decision.IGNORED if delivery.request is None else Decision.ACCEPTED,
-        reason=delivery.reason,
-        request_ids=() if delivery.request_id is None else (delivery.request_id,),
-    )
-
-
-def _duplicate(delivery: NewDelivery, reason: str, request_id: str | None) -> Kept:
-    return Kept(
-        delivery_id=delivery.delivery_id,
-        decision=Decision.DUPLICATE,
-        reason=reason,
-        request_ids=() if request_id is None else (request_id,),
-    )

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from solstice_common.values import Value
 
 
 class Decision(StrEnum):
@@ -14,8 +15,7 @@ class Decision(StrEnum):
     DUPLICATE = "duplicate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewDelivery:
+class NewDelivery(Value, frozen=True, kw_only=True):
     """A genuine delivery and what it asks for.
 
     `content_key` is the same for two deliveries of one event, whatever hook sent them; None when it asks for nothing.
@@ -25,6 +25,8 @@ class NewDelivery:
     source_name: str
     delivery_id: str
     event_name: str
+    repo_full_name: str | None = None
+    """The repository it is about, where it is about one."""
     received_at: float
     headers: dict[str, str]
     """Without signatures, tokens and authorization."""
@@ -35,10 +37,11 @@ class NewDelivery:
     content_key: str | None
     request_id: str | None
     request: bytes | None
+    lookup: bytes | None = None
+    """The event, when only the forge can tell what it lacks; `request` is None then, and follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Value, frozen=True, kw_only=True):
     """What became of it: the answer to the forge."""
 
     delivery_id: str
@@ -48,14 +51,57 @@ class Kept:
     """Of the run it asked for; for a duplicate, those of the delivery it repeats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class Pending(Value, frozen=True, kw_only=True):
     """A request that is not with the broker yet."""
 
     row_id: int
     request_id: str
     request: bytes
     attempts: int
+
+
+class Lookup(Value, frozen=True, kw_only=True):
+    """A delivery that waits until the forge was asked."""
+
+    row_id: int
+    source_name: str
+    delivery_id: str
+    received_at: float
+    traceparent: str | None
+    content_key: str
+    event: bytes
+    """As `NewDelivery.lookup` was."""
+    attempts: int
+    """With this one."""
+
+
+class Lookups(Protocol):
+    """Deliveries that become requests once the forge was asked; raises only StoreUnavailable."""
+
+    @property
+    def lookup_kept(self) -> asyncio.Event:
+        """Set whenever this process kept one."""
+        ...
+
+    async def take_lookups(self, now: float, *, until: float, limit: int) -> Sequence[Lookup]:
+        """Those whose time has come; nobody, in whatever process, gets them again before `until`."""
+        ...
+
+    async def next_lookup_at(self) -> float | None:
+        """When the next one's time comes; None when none waits."""
+        ...
+
+    async def looked_up(self, row_id: int, request: bytes) -> None:
+        """It became this request, which is pending now; nothing happens to one that was settled before."""
+        ...
+
+    async def declined(self, row_id: int, reason: str, detail: str) -> None:
+        """It asks for nothing after all, for this reason; nothing happens to one that was settled before."""
+        ...
+
+    async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
+        """The forge did not tell yet."""
+        ...
 
 
 class Inbox(Protocol):
@@ -82,7 +128,10 @@ class Inbox(Protocol):
         ...
 
     def relaying(self) -> AbstractAsyncContextManager[None]:
-        """Waits until nobody else relays what is pending, in whatever process, and keeps it so."""
+        """Waits until nobody else relays what is pending, in whatever process, and keeps it so.
+
+        Where that can be lost (a connection is), `pending` gives nothing until it is had again.
+        """
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:

@@ -9,28 +9,44 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
+import orjson
+
 from solstice_common.doorbell import Doorbell
 from solstice_common.errors import StoreUnavailable
 from solstice_common.gathering import Gathering
 from solstice_common.settings import sqlite_path
 from solstice_common.sqlite import Database, migrations_of
+from solstice_forge.inbox import forget, lookups, paging
 from solstice_forge.inbox.keep import keep_all
-from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery, Pending
+from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
+from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
+from solstice_forge.inbox.reading import Questions
+from solstice_forge.inbox.sweeping import Swept
 
 BUSY_SECONDS: Final = 3.0
 """How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
 _LOCK_POLL_SECONDS: Final = 1.0
-_PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id = ?"
-_NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id = ?"
+MARK_SECONDS: Final = 0.005
+"""How long what was published may wait to be marked along with something else."""
+# The rows as one JSON text: Python's module gives up the interpreter once per row it fetches or binds, and takes it
+# back from a busy event loop each time.
+_PENDING: Final = (
+    "SELECT json_group_array(json_array(row_id, request_id, CAST(request AS TEXT), attempts)) FROM"
+    " (SELECT * FROM requests WHERE published = 0 ORDER BY row_id LIMIT ?)"
+)
+_PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id IN (SELECT value FROM json_each(?))"
+_NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id IN (SELECT value FROM json_each(?))"
+_QUESTIONS: Final = Questions(place="?")
 
 
 class SqliteInbox:
-    """Open with `SqliteInbox.open`."""
+    """Keeps the promises of `Inbox` and `DeliveryLog`. Open with `SqliteInbox.open`."""
 
     def __init__(self, database: Database, doorbell: Doorbell) -> None:
         self._database = database
         self._doorbell = doorbell
         self._ring_due = False
+        self.lookup_kept = asyncio.Event()
         self._gathered: Gathering[NewDelivery, Kept] = Gathering(
             lambda deliveries: database.submit(lambda connection: keep_all(connection, deliveries))
         )
@@ -51,7 +67,9 @@ class SqliteInbox:
             raise
         except Exception:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
             (kept,) = await self._database.write(lambda connection: keep_all(connection, [delivery]))
-        if kept.decision is Decision.ACCEPTED and not self._ring_due:
+        if delivery.lookup is not None:
+            self.lookup_kept.set()
+        elif kept.decision is Decision.ACCEPTED and not self._ring_due:
             # One ring for all that were kept in this turn of the loop.
             self._ring_due = True
             asyncio.get_running_loop().call_soon(self._ring)
@@ -61,12 +79,31 @@ class SqliteInbox:
         return await self._database.read(lambda connection: _pending(connection, limit))
 
     async def published(self, row_ids: Sequence[int]) -> None:
-        marks = [(row_id,) for row_id in row_ids]
-        await self._database.write(lambda connection: _mark(connection, _PUBLISHED, marks))
+        marks = (_json(row_ids),)
+        # Under load there is always a delivery to be kept next: no commit, and no fsync, for the marks alone.
+        await self._database.write_along(
+            lambda connection: connection.execute(_PUBLISHED, marks).rowcount, within_seconds=MARK_SECONDS
+        )
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:
-        marks = [(detail, row_id) for row_id in row_ids]
-        await self._database.write(lambda connection: _mark(connection, _NOT_PUBLISHED, marks))
+        marks = (detail, _json(row_ids))
+        await self._database.write(lambda connection: connection.execute(_NOT_PUBLISHED, marks).rowcount)
+
+    async def take_lookups(self, now: float, *, until: float, limit: int) -> Sequence[Lookup]:
+        return await self._database.write(lambda connection: lookups.take(connection, now, until, limit))
+
+    async def next_lookup_at(self) -> float | None:
+        return await self._database.read(lookups.next_at)
+
+    async def looked_up(self, row_id: int, request: bytes) -> None:
+        if await self._database.write(lambda connection: lookups.complete(connection, row_id, request)):
+            self._doorbell.ring()
+
+    async def declined(self, row_id: int, reason: str, detail: str) -> None:
+        await self._database.write(lambda connection: lookups.decline(connection, row_id, reason, detail))
+
+    async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
+        await self._database.write(lambda connection: lookups.postpone(connection, row_id, at, failure))
 
     async def backlog(self) -> int:
         return await self._database.read(_backlog)
@@ -85,29 +122,48 @@ class SqliteInbox:
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._doorbell.listen()
 
+    async def entries(self, sought: Sought, *, limit: int, before: int | None = None) -> Listed:
+        return await paging.entries(self._fetch, _QUESTIONS, sought, limit=limit, before=before)
+
+    async def recorded(self, row_id: int) -> Recorded | None:
+        return await paging.recorded(self._fetch, _QUESTIONS, row_id)
+
+    async def numbers_of(self, delivery_id: str) -> Sequence[int]:
+        return await paging.numbers_of(self._fetch, _QUESTIONS, delivery_id)
+
+    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+        return await paging.copies_of(self._fetch, _QUESTIONS, row_id, limit=limit)
+
+    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+        return await paging.replays_of(self._fetch, _QUESTIONS, row_id, limit=limit)
+
+    async def strip(self, before: float, limit: int) -> Swept:
+        return await self._database.write(lambda connection: forget.strip(connection, before, limit))
+
+    async def forget(self, before: float, limit: int) -> Swept:
+        return await self._database.write(lambda connection: forget.forget(connection, before, limit))
+
+    async def forgettable(self, before: float) -> int:
+        return await self._database.read(lambda connection: forget.forgettable(connection, before))
+
+    async def _fetch(self, statement: str, *values: object) -> Sequence[sqlite3.Row]:
+        return await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+
     def _ring(self) -> None:
         self._ring_due = False
         self._doorbell.ring()
 
 
 def _pending(connection: sqlite3.Connection, limit: int) -> list[Pending]:
-    rows = connection.execute(
-        "SELECT row_id, request_id, request, attempts FROM requests WHERE published = 0 ORDER BY row_id LIMIT ?",
-        (limit,),
-    )
+    (rows,) = connection.execute(_PENDING, (limit,)).fetchone()
     return [
-        Pending(
-            row_id=row["row_id"],
-            request_id=row["request_id"],
-            request=row["request"],
-            attempts=row["attempts"],
-        )
-        for row in rows
+        Pending(row_id=row_id, request_id=request_id, request=request.encode(), attempts=attempts)
+        for row_id, request_id, request, attempts in orjson.loads(rows)
     ]
 
 
-def _mark(connection: sqlite3.Connection, statement: str, marks: Sequence[tuple[object, ...]]) -> None:
-    connection.executemany(statement, marks)
+def _json(row_ids: Sequence[int]) -> str:
+    return orjson.dumps(list(row_ids)).decode()
 
 
 def _backlog(connection: sqlite3.Connection) -> int:

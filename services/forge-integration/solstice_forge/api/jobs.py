@@ -1,0 +1,138 @@
+"""`POST /api/v1/jobs`: a program asks for a commit to be built."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from solstice_common.access import Caller
+from solstice_forge.api.documents import JobTaken
+from solstice_forge.api.entrance import json, refused
+from solstice_forge.api.limits import Bucket, Taken, headers_of, take
+from solstice_forge.api.wish import delivery_of, is_another, read_key, read_wish
+from solstice_forge.app import BODY_SECONDS, JSON, RETRY_AFTER_SECONDS
+from solstice_forge.inbox.protocol import Decision, Inbox, NewDelivery
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.triage import Refused
+
+log = structlog.get_logger("solstice_forge.api.jobs")
+
+MAX_JOB_BYTES: Final = 64 * 1024
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """Keeps wishes in the inbox; the relay publishes them."""
+
+    inbox: Inbox
+    metrics: Metrics
+    per_minute: int
+    max_backlog: int
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    new_id: Callable[[], str] = _new_id
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+    """By the name of the token; never more than there are tokens."""
+
+    async def enqueue(self, request: Request, caller: Caller) -> Response:
+        """202 once the wish is durable; the same key and body give the same answer, as often as they are sent."""
+        taken = take(self.buckets.get(caller.name), per_minute=self.per_minute, now=self.monotonic())
+        self.buckets[caller.name] = taken.bucket
+        told = headers_of(taken, per_minute=self.per_minute)
+        outcome = await self._outcome(request, caller, taken)
+        if isinstance(outcome, Refused):
+            self.metrics.job_asked(outcome.reason)
+            log.warning(
+                LogEvent.JOB_REFUSED,
+                caller=caller.name,
+                status=outcome.status,
+                reason=outcome.reason,
+                detail=outcome.detail,
+            )
+            more = {"Retry-After": str(RETRY_AFTER_SECONDS)} if outcome.status == 503 else {}  # noqa: PLR2004
+            return refused(outcome, {**told, **more})
+        assert outcome.request_id is not None  # noqa: S101  for the type checker: a wish always asks for something
+        answer = JobTaken(request_id=outcome.request_id, delivery_id=outcome.delivery_id)
+        where = {"Location": f"/api/v1/deliveries/{outcome.delivery_id}"}
+        return json(answer.model_dump(), 202, {**told, **where})
+
+    async def _outcome(self, request: Request, caller: Caller, taken: Taken) -> NewDelivery | Refused:
+        if not taken.allowed:
+            return Refused(
+                status=429,
+                reason="too_many_requests",
+                detail=f"{caller.name} may ask for {self.per_minute} jobs a minute: try again in {taken.wait_seconds} s",
+            )
+        key = read_key(request.headers.getlist("idempotency-key"))
+        if isinstance(key, Refused):
+            return key
+        body = await _body(request)
+        wish = body if isinstance(body, Refused) else read_wish(body)
+        if isinstance(wish, Refused):
+            return wish
+        if await self.inbox.backlog() >= self.max_backlog:
+            return Refused(
+                status=503,
+                reason="overloaded",
+                detail=f"{self.max_backlog} requests or more wait for the broker (FORGE_API_BACKLOG): try again later",
+            )
+        delivery = delivery_of(
+            wish, caller=caller.name, key=key, new_id=self.new_id(), headers=request.headers, now=self.clock()
+        )
+        return await self._keep(delivery, caller)
+
+    async def _keep(self, delivery: NewDelivery, caller: Caller) -> NewDelivery | Refused:
+        kept = await self.inbox.keep(delivery)
+        if is_another(delivery, kept):
+            return Refused(
+                status=422,
+                reason="idempotency_key_reused",
+                detail="this Idempotency-Key was used for another job: take a new key for each job",
+            )
+        self.metrics.job_asked(kept.decision.value)
+        log.info(
+            LogEvent.JOB_KEPT,
+            caller=caller.name,
+            delivery_id=delivery.delivery_id,
+            request_id=delivery.request_id,
+            repeated=kept.decision is Decision.DUPLICATE,
+        )
+        return delivery
+
+
+async def _body(request: Request) -> bytes | Refused:
+    """The whole body, unless it is too large, too slow or no JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        return Refused(
+            status=415,
+            reason="unsupported_content_type",
+            detail=f"send the job as {JSON}, not as {kind or 'nothing'}",
+        )
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_JOB_BYTES:
+                    return Refused(
+                        status=413, reason="too_large", detail=f"a job has at most {MAX_JOB_BYTES} bytes"
+                    )
+    except (TimeoutError, ClientDisconnect):
+        return Refused(
+            status=408,
+            reason="body_incomplete",
+            detail=f"the body was not here within {BODY_SECONDS:.0f} s: send it again",
+        )
+    return body

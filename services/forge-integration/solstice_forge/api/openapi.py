@@ -1,0 +1,121 @@
+"""The API as an OpenAPI 3.1 document, rendered from the models that it is checked against."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from solstice_common import openapi
+from solstice_common.openapi import RETRY_AFTER, Node, answer, content, query_of, refusals, security
+from solstice_common.tokens import Scope
+from solstice_forge.api.documents import (
+    Deliveries,
+    DeliveriesQuery,
+    JobTaken,
+    JobWish,
+    Problem,
+    WholeDelivery,
+)
+from solstice_forge.api.wish import KEY_PATTERN, MAX_KEY
+
+_HEADERS: Final[Mapping[str, Node]] = {
+    **openapi.HEADERS,
+    "Location": {"description": "The delivery that the job became.", "schema": {"type": "string"}},
+    "RateLimit-Policy": {
+        "description": 'How often a token may ask: `"token";q=60;w=60` is 60 in 60 s.',
+        "schema": {"type": "string"},
+    },
+    "RateLimit": {
+        "description": 'What is left of that: `"token";r=59;t=1` is 59, and one more in 1 s.',
+        "schema": {"type": "string"},
+    },
+}
+_LIMITED: Final = ("RateLimit-Policy", "RateLimit")
+
+
+def document() -> Node:
+    """The document as an object."""
+    return openapi.document(
+        title="Solstice CI: forge-integration",
+        description="Ask for commits to be built, and read what was decided about each delivery. "
+        "Webhooks of forges are no part of it: they are described in docs/webhooks.md.",
+        paths={
+            "/api/v1/jobs": {"post": _enqueue()},
+            "/api/v1/deliveries": {"get": _deliveries()},
+            "/api/v1/deliveries/{id}": {"get": _delivery()},
+        },
+        models=(JobWish, JobTaken, Deliveries, WholeDelivery, Problem),
+        headers=_HEADERS,
+    )
+
+
+def render() -> bytes:
+    """The document as it is served and checked in."""
+    return openapi.text_of(document())
+
+
+def _enqueue() -> Node:
+    return {
+        "operationId": "enqueue",
+        "summary": "Ask for a commit to be built",
+        "description": "Durable when it is answered, whether or not the broker is there. The same key with the same body "
+        "gives the same answer and one run, however often it is sent.",
+        "security": security(Scope.ENQUEUE),
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "Your own name for this wish, best a UUID; with or without the quotes of a structured field.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": KEY_PATTERN},
+            }
+        ],
+        "requestBody": {"required": True, "content": content(JobWish)},
+        "responses": {
+            "202": answer("It is kept.", JobTaken, "Location", *_LIMITED),
+            "400": answer("The body or the key is wrong.", Problem, *_LIMITED),
+            **refusals(Scope.ENQUEUE, Problem),
+            "408": answer("The body did not come in time.", Problem, *_LIMITED),
+            "413": answer("The body is too large.", Problem, *_LIMITED),
+            "415": answer("The body is not sent as JSON.", Problem, *_LIMITED),
+            "422": answer("The key was used for another body.", Problem, *_LIMITED),
+            "429": answer("Too often for this token.", Problem, RETRY_AFTER, *_LIMITED),
+            "503": answer("Too much waits for the broker, or nothing can be stored.", Problem, RETRY_AFTER),
+        },
+    }
+
+
+def _deliveries() -> Node:
+    return {
+        "operationId": "listDeliveries",
+        "summary": "What arrived, and what was decided about it",
+        "description": "Newest first, page by page.",
+        "security": security(Scope.READ),
+        "parameters": query_of(DeliveriesQuery),
+        "responses": {
+            "200": answer("One page.", Deliveries),
+            "400": answer("A parameter is wrong.", Problem),
+            **refusals(Scope.READ, Problem),
+            "503": answer("The inbox cannot be read.", Problem, RETRY_AFTER),
+        },
+    }
+
+
+def _delivery() -> Node:
+    return {
+        "operationId": "getDelivery",
+        "summary": "One delivery",
+        "security": security(Scope.READ),
+        "parameters": [
+            {
+                "name": "id",
+                "in": "path",
+                "required": True,
+                "description": "Its number here, or the sender's id of it.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            }
+        ],
+        "responses": {
+            "200": answer("Everything that is kept of it, except for its body.", WholeDelivery),
+            **refusals(Scope.READ, Problem),
+            "404": answer("There is no such delivery.", Problem),
+            "503": answer("The inbox cannot be read.", Problem, RETRY_AFTER),
+        },
+    }

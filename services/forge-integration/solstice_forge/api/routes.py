@@ -1,0 +1,52 @@
+"""The addresses of the API."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_common.access import Access
+from solstice_common.tokens import Scope
+from solstice_forge.api.deliveries import DecisionLog
+from solstice_forge.api.entrance import guarded
+from solstice_forge.api.jobs import Jobs
+from solstice_forge.api.openapi import render
+from solstice_forge.app import JSON
+from solstice_forge.inbox.log import DeliveryLog
+from solstice_forge.inbox.protocol import Inbox
+from solstice_forge.metrics import Metrics
+
+
+class ApiInbox(Inbox, DeliveryLog, Protocol):
+    """What the API needs of the inbox: to keep in it, and to read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRules:
+    """Who may use it, and how much."""
+
+    access: Access
+    per_minute: int
+    """Jobs that one token may ask for."""
+    max_backlog: int
+    """With so many requests that wait for the broker no more are taken from the API."""
+
+
+def api_routes(inbox: ApiInbox, rules: ApiRules, metrics: Metrics) -> list[BaseRoute]:
+    """`POST /api/v1/jobs`, `GET /api/v1/deliveries[/{id}]`, and `GET /openapi.json`, which is for everybody."""
+    jobs = Jobs(inbox=inbox, metrics=metrics, per_minute=rules.per_minute, max_backlog=rules.max_backlog)
+    decisions = DecisionLog(log=inbox)
+    rendered = render()
+
+    async def openapi(_: Request) -> Response:
+        return Response(rendered, media_type=JSON)
+
+    return [
+        Route("/openapi.json", openapi),
+        Route("/api/v1/jobs", guarded(rules.access, Scope.ENQUEUE, jobs.enqueue), methods=["POST"]),
+        Route("/api/v1/deliveries", guarded(rules.access, Scope.READ, decisions.page)),
+        # A sender's id may hold a slash.
+        Route("/api/v1/deliveries/{id:path}", guarded(rules.access, Scope.READ, decisions.one)),
+    ]

@@ -1,0 +1,255 @@
+"""The file of sources: read once at start, checked whole, every mistake named with the key it is in.
+
+TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret stands in it as `env:NAME`, `file:PATH` (relative to the
+file) or, for trials, `plain:VALUE`.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.globs import InvalidGlob, compiled
+from solstice_common.messages import Label, Priority
+from solstice_common.messages import Source as Origin
+from solstice_common.references import References
+from solstice_forge.forges import standard_webhooks
+from solstice_forge.rules import ALL_EVENTS, ALWAYS, Forks, Rule, RuleEvent
+from solstice_forge.settings import SecretSettings
+from solstice_forge.sources import FORGES, LEAST_CHARACTERS, PUBLIC_URLS, App, Source, sources_of
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+
+
+def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> Mapping[str, Source]:
+    """The sources by name: those of the file FORGE_CONFIG, else those that have a secret in the environment.
+
+    Raises ConfigurationError that names every key that is wrong and says what to do.
+    """
+    if not settings.forge_config:
+        return sources_of(settings)
+    path = Path(settings.forge_config).expanduser()
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"FORGE_CONFIG {path}: cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigurationError(f"FORGE_CONFIG {path}: is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return parse_sources(content, References(folder=path.parent, environ=environ))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"FORGE_CONFIG {path}: {error}") from None
+
+
+def parse_sources(content: bytes, references: References) -> Mapping[str, Source]:
+    """The sources of the file's content; ConfigurationError has a line per mistake."""
+    try:
+        document = tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"is not UTF-8 at byte {error.start}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"is not TOML: {error}") from None
+    try:
+        file = _File.model_validate(document, context=references)
+    except ValidationError as error:
+        raise ConfigurationError(_told(error)) from None
+    return MappingProxyType({name: table.source(name) for name, table in file.sources.items()})
+
+
+def _resolved(reference: str, info: ValidationInfo) -> str:
+    assert isinstance(info.context, References)  # noqa: S101  for the type checker: parse_sources gives it
+    return info.context.value(reference)
+
+
+def _glob(pattern: str) -> str:
+    try:
+        compiled(pattern)
+    except InvalidGlob as error:
+        raise ValueError(str(error)) from None
+    return pattern
+
+
+def _with_webhooks(forge: Origin) -> Origin:
+    if forge not in FORGES:
+        raise ValueError(f"must be one of {', '.join(FORGES)}")
+    return forge
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"https", "http"} or not parts.hostname:
+        raise ValueError("must be the forge's address, like https://forge.example")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold credentials: they belong into token")
+    if parts.query or parts.fragment:
+        raise ValueError("must end before ? and #")
+    return url.rstrip("/")
+
+
+Reference = Annotated[str, AfterValidator(_resolved)]
+Glob = Annotated[str, AfterValidator(_glob)]
+Globs = Annotated[tuple[Glob, ...], Field(min_length=1)]
+SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+"""A word in a URL, in metrics and in logs."""
+
+
+class _Table(BaseModel):
+    """A table of the file: what it does not know is a mistake, with a hint at what was meant."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, table: Any) -> Any:
+        if not isinstance(table, Mapping):
+            raise ValueError("must be a table")  # noqa: TRY004  pydantic turns only ValueError into a mistake of the file
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        unknown = [name for name in table if name not in known]
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else ":"
+            raise ValueError(f"{unknown[0]!r} is no key here{hint} known are {', '.join(known)}")
+        return table
+
+
+class _AppTable(_Table):
+    model_config = ConfigDict(alias_generator=None)
+
+    id: int = Field(ge=1)
+    private_key: Reference
+
+    @model_validator(mode="after")
+    def _pem(self) -> Self:
+        if "-----BEGIN" not in self.private_key:
+            raise ValueError(
+                "private_key: must be the App's private key in PEM form, as GitHub lets you download it"
+            )
+        return self
+
+
+class _RuleTable(_Table):
+    name: str | None = Field(default=None, min_length=1, max_length=100)
+    repositories: Globs = ALWAYS
+    events: Annotated[frozenset[RuleEvent], Field(min_length=1)] = ALL_EVENTS
+    branches: Globs = ALWAYS
+    paths: Globs = ALWAYS
+    priority: Priority | None = None
+    runs_on: Label | None = None
+    forks: Forks = Forks.APPROVE
+
+    def rule(self, place: int) -> Rule:
+        return Rule(
+            name=self.name or f"rule {place}",
+            repositories=self.repositories,
+            events=self.events,
+            branches=self.branches,
+            paths=self.paths,
+            priority=self.priority,
+            runs_on=self.runs_on,
+            forks=self.forks,
+        )
+
+
+class _SourceTable(_Table):
+    forge: Annotated[Origin, AfterValidator(_with_webhooks)]
+    secrets: Annotated[tuple[Reference, ...], Field(min_length=1)]
+    url: Annotated[str, AfterValidator(_base_url)] | None = None
+    token: Reference | None = None
+    app: _AppTable | None = None
+    rules: tuple[_RuleTable, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(self.secrets) > 1 and min(map(len, self.secrets)) < LEAST_CHARACTERS:
+            raise ValueError(f"secrets: one beside another needs at least {LEAST_CHARACTERS} characters")
+        if self.forge is Origin.GITLAB and not all(map(_usable_in_gitlab, self.secrets)):
+            raise ValueError(
+                "secrets: one starts with whsec_ and is not the signing token GitLab shows (base64)"
+            )
+        if self.app is not None and self.forge is not Origin.GITHUB:
+            raise ValueError("app: only GitHub has Apps; use a token")
+        if self.app is not None and self.token is not None:
+            raise ValueError("token: either a token or an App, not both")
+        if self.token is not None and self.url is None and self.forge not in PUBLIC_URLS:
+            raise ValueError("url: is missing: where is the forge that the token is for?")
+        return self
+
+    def source(self, name: str) -> Source:
+        return Source(
+            name=name,
+            forge=FORGES[self.forge],
+            secrets=self.secrets,
+            url=self.url or PUBLIC_URLS.get(self.forge),
+            token=self.token,
+            app=None if self.app is None else App(id=self.app.id, private_key=self.app.private_key),
+            rules=tuple(rule.rule(place) for place, rule in enumerate(self.rules, start=1)),
+        )
+
+
+class _File(_Table):
+    sources: Annotated[dict[SourceName, _SourceTable], Field(min_length=1)]
+
+
+def _usable_in_gitlab(secret: str) -> bool:
+    return not secret.startswith(standard_webhooks.TOKEN_PREFIX) or bool(standard_webhooks.key_of(secret))
+
+
+def _told(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [
+        f"{_key(problem['loc'])}{_sentence(problem)}"
+        for problem in problems
+        if not _is_echo(problem, problems)
+    ]
+    return lines[0] if len(lines) == 1 else "\n  ".join((f"{len(lines)} mistakes:", *lines))
+
+
+def _is_echo(problem: ErrorDetails, problems: Sequence[ErrorDetails]) -> bool:
+    """Whether a list is empty only because what stands in it is wrong."""
+    place = problem["loc"]
+    return problem["type"] == "too_short" and any(
+        len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in problems
+    )
+
+
+def _key(location: Iterable[int | str]) -> str:
+    key = ""
+    for part in location:
+        if part != "[key]":
+            key += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if key else part
+    return f"{key}: " if key else ""
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    name, message = problem["loc"][-1] if problem["loc"] else "", problem["msg"].removeprefix("Value error, ")
+    match problem["type"]:
+        case "missing" | "too_short" if name == "sources":
+            return "there is none: add a table [sources.NAME] for POST /webhooks/NAME"
+        case "missing":
+            return "is missing"
+        case "too_short":
+            return "must not be empty: leave it out for the default, if it has one"
+        case "string_pattern_mismatch" if name == "[key]":
+            return "a source's name is lower-case letters, digits, '.', '_' and '-'"
+        case "string_pattern_mismatch":
+            return "must be a label: letters, digits, '.', '_' and '-'"
+        case _:
+            return message[0].lower() + message[1:]

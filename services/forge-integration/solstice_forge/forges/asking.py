@@ -1,0 +1,135 @@
+"""What GitHub, Gitea and Forgejo write alike when a person asks for something: commands in comments, releases. Pure."""
+
+from typing import Final
+
+from solstice_forge.events import Command, Event, Ignored, IgnoreReason, Malformed, Release, Word
+from solstice_forge.forges.payloads import (
+    Envelope,
+    Number,
+    Payload,
+    Repository,
+    Text,
+    User,
+    names_a_ref,
+    read,
+)
+
+CANCEL: Final = "/cancel"
+_WORDS: Final = {word.value: word for word in Word}
+
+
+class AskedIssue(Payload, frozen=True, kw_only=True):
+    number: Number
+    user: User | None = None
+
+
+class AskingComment(Payload, frozen=True, kw_only=True):
+    id: Number
+    body: str | None = None
+
+
+class CommentPayload(Payload, frozen=True, kw_only=True):
+    action: str
+    issue: AskedIssue
+    comment: AskingComment
+    repository: Repository
+    sender: User | None = None
+
+
+class NamedRelease(Payload, frozen=True, kw_only=True):
+    id: int
+    tag_name: Text
+    published_at: str | None = None
+
+
+class ReleasePayload(Payload, frozen=True, kw_only=True):
+    action: str
+    release: NamedRelease
+    repository: Repository
+    sender: User | None = None
+
+
+def words_in(text: str | None) -> frozenset[str]:
+    """The words of ours that lines of a comment start with: those of `Word`, and `/cancel`."""
+    said = {word for line in (text or "").splitlines() if (word := line.strip().partition(" ")[0])}
+    return frozenset(said & {*_WORDS, CANCEL})
+
+
+def word_meant(words: frozenset[str]) -> Word | None:
+    """What a comment with these words asks for; to say that a commit may be built is to ask for it as well."""
+    return Word.OK_TO_TEST if Word.OK_TO_TEST in words else Word.RETEST if Word.RETEST in words else None
+
+
+def why_no_command(words: frozenset[str], where: str) -> tuple[IgnoreReason, str]:
+    """Why a comment under a change request (`where`, in the forge's words) asks for nothing."""
+    if CANCEL in words:
+        return IgnoreReason.NOT_SUPPORTED_YET, "runs are not cancelled by comments: use `solstice cancel`"
+    return IgnoreReason.NO_COMMAND, f"no new comment with a command on a {where}"
+
+
+def comment(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
+    """A comment on an issue or a pull request, whose head is not in the payload."""
+    words = words_in(envelope.remark)
+    word = word_meant(words)
+    if word is None:
+        return envelope.ignored(*why_no_command(words, "pull request"))
+    given = read(CommentPayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    sender = (given.sender.login if given.sender else None) or None
+    author = (given.issue.user.login if given.issue.user else None) or None
+    return Command(
+        word=word,
+        repo_full_name=given.repository.full_name,
+        repo_url=given.repository.clone_url,
+        number=given.issue.number,
+        ref=f"refs/pull/{given.issue.number}/head",
+        action=given.action,
+        commit_sha=None,
+        is_fork=None,
+        asked=str(given.comment.id),
+        by_author=sender is not None and sender == author,
+        sender=sender,
+        sender_id=None,
+    )
+
+
+def read_release(payload: bytes) -> Event | Ignored | Malformed:
+    """A published release: the payload names its tag, and a commit only by a branch that may have moved."""
+    given = read(ReleasePayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    return release_event(
+        repo_full_name=given.repository.full_name,
+        repo_url=given.repository.clone_url,
+        tag=given.release.tag_name,
+        commit_sha=None,
+        action=given.action,
+        asked=f"{given.release.id} {given.release.published_at or ''}",
+        sender=given.sender.login if given.sender else None,
+    )
+
+
+def release_event(
+    *,
+    repo_full_name: str,
+    repo_url: str,
+    tag: str,
+    commit_sha: str | None,
+    action: str,
+    asked: str,
+    sender: str | None,
+) -> Release | Malformed:
+    """A release of `tag`, unless git allows no such tag."""
+    ref = f"refs/tags/{tag}"
+    if not names_a_ref(ref):
+        return Malformed(detail="release: git allows no tag of that name")
+    return Release(
+        repo_full_name=repo_full_name,
+        repo_url=repo_url,
+        ref=ref,
+        commit_sha=commit_sha,
+        action=action,
+        asked=asked,
+        sender=sender or None,
+    )

@@ -1,0 +1,140 @@
+"""What only GitHub lets a person ask for: a check once more, or a build out of turn. Pure.
+
+Source: docs.github.com/webhooks/webhook-events-and-payloads, `check_run`, `check_suite`, `workflow_dispatch`,
+`repository_dispatch`. Check events with these actions reach only the App that made the check.
+"""
+
+from solstice_forge.events import Dispatch, Event, Malformed, Rerun
+from solstice_forge.forges.payloads import Number, Payload, Repository, Sha, Text, User, names_a_ref, read
+
+
+class Head(Payload, frozen=True, kw_only=True):
+    sha: str | None = None
+
+
+class PullRequestRef(Payload, frozen=True, kw_only=True):
+    number: Number
+    head: Head | None = None
+
+
+class CheckSuite(Payload, frozen=True, kw_only=True):
+    head_sha: Sha
+    head_branch: str | None = None
+    """None for a fork's."""
+    pull_requests: list[PullRequestRef] = []  # noqa: RUF012  msgspec copies it for each
+    """None of forks."""
+
+
+class SuiteOfRun(Payload, frozen=True, kw_only=True):
+    head_branch: str | None = None
+
+
+class CheckRun(Payload, frozen=True, kw_only=True):
+    head_sha: Sha
+    name: str | None = None
+    check_suite: SuiteOfRun | None = None
+    pull_requests: list[PullRequestRef] = []  # noqa: RUF012  msgspec copies it for each
+
+
+class CheckRunPayload(Payload, frozen=True, kw_only=True):
+    action: str
+    check_run: CheckRun
+    repository: Repository
+    sender: User | None = None
+
+
+class CheckSuitePayload(Payload, frozen=True, kw_only=True):
+    action: str
+    check_suite: CheckSuite
+    repository: Repository
+    sender: User | None = None
+
+
+class WorkflowDispatchPayload(Payload, frozen=True, kw_only=True):
+    ref: Text
+    workflow: str | None = None
+    repository: Repository
+    sender: User | None = None
+
+
+class RepositoryDispatchPayload(Payload, frozen=True, kw_only=True):
+    action: Text
+    branch: Text
+    repository: Repository
+    sender: User | None = None
+
+
+def read_check_run(payload: bytes) -> Event | Malformed:
+    """One check is to run again."""
+    given = read(CheckRunPayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    run = given.check_run
+    return Rerun(
+        repo_full_name=given.repository.full_name,
+        repo_url=given.repository.clone_url,
+        commit_sha=run.head_sha,
+        branch=run.check_suite.head_branch if run.check_suite else None,
+        number=_number(run.pull_requests, run.head_sha),
+        check=run.name,
+        action=given.action,
+        sender=_login(given.sender),
+    )
+
+
+def read_check_suite(payload: bytes) -> Event | Malformed:
+    """All checks of a commit are to run again."""
+    given = read(CheckSuitePayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    suite = given.check_suite
+    return Rerun(
+        repo_full_name=given.repository.full_name,
+        repo_url=given.repository.clone_url,
+        commit_sha=suite.head_sha,
+        branch=suite.head_branch,
+        number=_number(suite.pull_requests, suite.head_sha),
+        check=None,
+        action=given.action,
+        sender=_login(given.sender),
+    )
+
+
+def read_workflow_dispatch(payload: bytes) -> Event | Malformed:
+    given = read(WorkflowDispatchPayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    ref = given.ref if given.ref.startswith("refs/") else f"refs/heads/{given.ref}"
+    return _dispatch(given.repository, ref, None, given.workflow, given.sender)
+
+
+def read_repository_dispatch(payload: bytes) -> Event | Malformed:
+    given = read(RepositoryDispatchPayload, payload)
+    if isinstance(given, Malformed):
+        return given
+    return _dispatch(given.repository, f"refs/heads/{given.branch}", given.action, None, given.sender)
+
+
+def _dispatch(
+    repository: Repository, ref: str, action: str | None, workflow: str | None, sender: User | None
+) -> Event | Malformed:
+    if not names_a_ref(ref):
+        return Malformed(detail="ref: git allows no branch or tag of that name")
+    return Dispatch(
+        repo_full_name=repository.full_name,
+        repo_url=repository.clone_url,
+        ref=ref,
+        commit_sha=None,
+        action=action,
+        workflow_path=workflow,
+        sender=_login(sender),
+    )
+
+
+def _number(pull_requests: list[PullRequestRef], sha: str) -> int | None:
+    """Of the pull request whose head this commit is."""
+    return next((each.number for each in pull_requests if each.head and each.head.sha == sha), None)
+
+
+def _login(user: User | None) -> str | None:
+    return (user.login if user else None) or None

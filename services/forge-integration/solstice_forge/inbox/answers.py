@@ -1,0 +1,30 @@
+"""What keeping a delivery comes to, in the words of every inbox. Pure."""
+
+from typing import Final
+
+from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+
+DUPLICATE_DELIVERY: Final = "duplicate_delivery"
+"""Its source sent this delivery id before."""
+DUPLICATE_CONTENT: Final = "duplicate_content"
+"""The event was told before, under another id or by another hook."""
+
+
+def new(delivery: NewDelivery) -> Kept:
+    """It was not there before."""
+    return Kept(
+        delivery_id=delivery.delivery_id,
+        decision=Decision.IGNORED if delivery.request_id is None else Decision.ACCEPTED,
+        reason=delivery.reason,
+        request_ids=() if delivery.request_id is None else (delivery.request_id,),
+    )
+
+
+def duplicate(delivery: NewDelivery, reason: str, request_id: str | None) -> Kept:
+    """It repeats one that asked for the run `request_id`, or for none."""
+    return Kept(
+        delivery_id=delivery.delivery_id,
+        decision=Decision.DUPLICATE,
+        reason=reason,
+        request_ids=() if request_id is None else (request_id,),
+    )

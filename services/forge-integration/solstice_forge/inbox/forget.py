@@ -1,0 +1,53 @@
+"""What the inbox forgets, in SQLite."""
+
+import sqlite3
+from typing import Final
+
+import orjson
+
+from solstice_forge.inbox.sweeping import Swept, step
+
+_TO_STRIP: Final = "SELECT row_id, received_at FROM deliveries WHERE row_id > (SELECT stripped_to FROM swept) ORDER BY row_id LIMIT ?"
+_WAITS: Final = (
+    "EXISTS (SELECT 1 FROM requests WHERE requests.row_id = deliveries.row_id AND published = 0)"
+    " OR EXISTS (SELECT 1 FROM lookups WHERE lookups.row_id = deliveries.row_id AND due_at IS NOT NULL)"
+)
+_OLDEST: Final = f"SELECT row_id, received_at FROM deliveries WHERE NOT ({_WAITS}) ORDER BY row_id LIMIT ?"  # noqa: S608  made of constants
+_OLDEST_COPIES: Final = "SELECT row_id, received_at FROM repeats ORDER BY row_id LIMIT ?"
+_LISTED: Final = "(SELECT value FROM json_each(?))"
+_COUNT: Final = (
+    f"SELECT (SELECT count(*) FROM deliveries WHERE received_at < ?1 AND NOT ({_WAITS}))"  # noqa: S608  made of constants
+    " + (SELECT count(*) FROM repeats WHERE received_at < ?1)"
+)
+
+
+def strip(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
+    found = step([(row[0], row[1]) for row in connection.execute(_TO_STRIP, (limit,))], before, limit)
+    if found.old:
+        connection.execute(
+            f"UPDATE deliveries SET body = x'', headers = '{{}}' WHERE row_id IN {_LISTED}",  # noqa: S608  made of constants
+            (orjson.dumps(found.old).decode(),),
+        )
+    if found.up_to is not None:
+        connection.execute("UPDATE swept SET stripped_to = ?", (found.up_to,))
+    return Swept(rows=len(found.old), more=found.more)
+
+
+def forget(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
+    deliveries = step([(row[0], row[1]) for row in connection.execute(_OLDEST, (limit,))], before, limit)
+    copies = step([(row[0], row[1]) for row in connection.execute(_OLDEST_COPIES, (limit,))], before, limit)
+    for table, found in (
+        ("requests", deliveries),
+        ("lookups", deliveries),
+        ("deliveries", deliveries),
+        ("repeats", copies),
+    ):
+        connection.execute(
+            f"DELETE FROM {table} WHERE row_id IN {_LISTED}",  # noqa: S608  made of constants
+            (orjson.dumps(found.old).decode(),),
+        )
+    return Swept(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)
+
+
+def forgettable(connection: sqlite3.Connection, before: float) -> int:
+    return int(connection.execute(_COUNT, (before,)).fetchone()[0])

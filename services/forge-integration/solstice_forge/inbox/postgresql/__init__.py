@@ -1,0 +1,5 @@
+"""The inbox on a PostgreSQL database, shared by any number of forge-integrations."""
+
+from solstice_forge.inbox.postgresql.inbox import PostgreSQLInbox
+
+__all__ = ["PostgreSQLInbox"]

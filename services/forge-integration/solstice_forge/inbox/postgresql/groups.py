@@ -1,0 +1,104 @@
+"""What comes while a group is being written is the next group: one transaction at a time, in the order it came."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Generic, TypeVar
+
+from solstice_common.errors import StoreUnavailable
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+AT_ONCE: Final = 256
+END_SECONDS: Final = 2.0
+
+
+class Groups(Generic[A, R]):
+    """Call it with an item, get that item's answer; opened with `Groups.open`.
+
+    `write` handles a group and gives the answers in its order. Who waits longer than `patience_seconds` for a group's
+    answer gets StoreUnavailable, and the next group goes on: whether the group was written is then unknown.
+    """
+
+    def __init__(
+        self, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], patience_seconds: float
+    ) -> None:
+        self._where = where
+        self._write = write
+        self._patience_seconds = patience_seconds
+        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._writing: set[asyncio.Task[Sequence[R]]] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], patience_seconds: float
+    ) -> AsyncIterator["Groups[A, R]"]:
+        """Leaving waits a moment for what was asked for."""
+        groups = cls(where, write, patience_seconds)
+        try:
+            yield groups
+        finally:
+            await groups._close()
+
+    async def __call__(self, item: A) -> R:
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if self._serving is None:
+            # It begins with the next turn of the loop, and so takes along whatever else came in this one.
+            self._serving = asyncio.create_task(self._serve(), name="inbox-groups")
+        return await answer
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+                await self._answer(group)
+        finally:
+            # In the same turn in which nobody was found waiting: whoever comes next has a new one begun.
+            self._serving = None
+
+    async def _answer(self, group: Sequence[tuple[A, "asyncio.Future[R]"]]) -> None:
+        try:
+            answers = await self._written([item for item, _ in group])
+        except Exception as error:  # noqa: BLE001  the callers get it
+            if len(group) == 1 or isinstance(error, StoreUnavailable):
+                for _, answer in group:
+                    if not answer.done():
+                        answer.set_exception(error)
+                return
+            # One of them is at fault; the others are innocent.
+            for one in group:
+                await self._answer([one])
+            return
+        for (_, answer), given in zip(group, answers, strict=True):
+            if not answer.done():
+                answer.set_result(given)
+
+    async def _written(self, items: Sequence[A]) -> Sequence[R]:
+        # A task of its own, which is left behind when the server hangs: undoing it would hang as well.
+        writing = asyncio.ensure_future(self._write(items))
+        self._writing.add(writing)
+        writing.add_done_callback(self._forget)
+        done, _ = await asyncio.wait({writing}, timeout=self._patience_seconds)
+        if not done:
+            writing.cancel()
+            raise StoreUnavailable(self._where, f"no answer within {self._patience_seconds:g} s")
+        return writing.result()
+
+    def _forget(self, writing: "asyncio.Task[Sequence[R]]") -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled():
+            writing.exception()
+
+    async def _close(self) -> None:
+        tasks = {task for task in (self._serving, *self._writing) if task is not None}
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=END_SECONDS)
+            for task in left:
+                task.cancel()
+        for _, answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(StoreUnavailable(self._where, "it was closed"))

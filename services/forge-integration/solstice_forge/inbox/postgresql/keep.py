@@ -1,0 +1,164 @@
+"""Deliveries become rows of PostgreSQL: a group in three statements, each delivery and each content once."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from solstice_forge.inbox.answers import DUPLICATE_CONTENT, DUPLICATE_DELIVERY, duplicate, new
+from solstice_forge.inbox.frames import compressed
+from solstice_forge.inbox.protocol import Kept, NewDelivery
+
+if TYPE_CHECKING:
+    from solstice_common.postgresql import Connection
+
+_NUMBERS: Final = "SELECT nextval('inbox_row_ids') AS row_id FROM generate_series(1, $1)"
+_INSERT_DELIVERIES: Final = (
+    "INSERT INTO inbox_deliveries (row_id, received_at, source_name, delivery_id, event_name, repo_full_name, reason,"
+    " detail, request_id, headers, body) SELECT * FROM unnest($1::bigint[], $2::float8[], $3::text[], $4::text[],"
+    " $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[])"
+    " ON CONFLICT DO NOTHING RETURNING row_id"
+)
+_INSERT_REQUESTS: Final = (
+    "INSERT INTO inbox_requests (row_id, content_key, request_id, request)"
+    " SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[]) ON CONFLICT DO NOTHING RETURNING row_id"
+)
+_INSERT_LOOKUPS: Final = (
+    "INSERT INTO inbox_lookups (row_id, content_key, request_id, due_at, event)"
+    " SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::float8[], $5::text[])"
+    " ON CONFLICT DO NOTHING RETURNING row_id"
+)
+_INSERT_REPEATS: Final = (
+    "INSERT INTO inbox_repeats (row_id, received_at, repeats, source_name, delivery_id, event_name, repo_full_name,"
+    " reason, request_id) SELECT * FROM unnest($1::bigint[], $2::float8[], $3::bigint[], $4::text[], $5::text[],"
+    " $6::text[], $7::text[], $8::text[], $9::text[])"
+)
+_BY_ID: Final = (
+    "SELECT source_name, delivery_id, row_id, request_id FROM unnest($1::text[], $2::text[]) AS asked (source, id)"
+    " JOIN inbox_deliveries ON source_name = asked.source AND delivery_id = asked.id"
+)
+_BY_CONTENT: Final = (
+    "SELECT content_key, row_id, request_id FROM inbox_requests WHERE content_key = ANY($1)"
+    " UNION ALL SELECT l.content_key, l.row_id, d.request_id FROM inbox_lookups l"
+    " JOIN inbox_deliveries d USING (row_id) WHERE l.content_key = ANY($1)"
+)
+
+_Numbered = tuple[int, NewDelivery]
+_Known = dict[object, tuple[int | None, str | None]]
+_UNKNOWN: Final = (None, None)
+"""Of what went while we looked."""
+
+
+async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
+    """Store those that are new, numbered in the order given, and of the others that they came; the answer to each."""
+    numbers = [row["row_id"] for row in await connection.fetch(_NUMBERS, len(deliveries))]
+    numbered = list(zip(sorted(numbers), deliveries, strict=True))
+    by_id = await _insert_deliveries(connection, numbered)
+    stored = [each for each in numbered if each[0] in by_id]
+    told = await _insert_contents(connection, stored)
+    if len(told) < len(stored):
+        # The delivery is new, but another one told of the same.
+        again = [row_id for row_id, _ in stored if row_id not in told]
+        await connection.execute("DELETE FROM inbox_deliveries WHERE row_id = ANY($1)", again)
+    copies = [each for each in numbered if each[0] not in told]
+    answers, overtaken = await _remember(connection, copies, by_id) if copies else ({}, [])
+    if overtaken:
+        once_more = await keep_all(connection, [each for _, each in overtaken])
+        answers |= {row_id: kept for (row_id, _), kept in zip(overtaken, once_more, strict=True)}
+    return [answers.get(row_id) or new(delivery) for row_id, delivery in numbered]
+
+
+async def _insert_deliveries(connection: "Connection", numbered: Sequence[_Numbered]) -> set[int]:
+    """The numbers of those whose delivery id was not there."""
+    # In the order of the key, everywhere: two replicas that are told of the same wait for each other, not in a circle.
+    rows = sorted(numbered, key=lambda each: (each[1].source_name, each[1].delivery_id))
+    bodies = compressed([each.body for _, each in rows])
+    inserted = await connection.fetch(
+        _INSERT_DELIVERIES,
+        [row_id for row_id, _ in rows],
+        [each.received_at for _, each in rows],
+        [each.source_name for _, each in rows],
+        [each.delivery_id for _, each in rows],
+        [each.event_name for _, each in rows],
+        [each.repo_full_name for _, each in rows],
+        [each.reason for _, each in rows],
+        [each.detail for _, each in rows],
+        [each.request_id for _, each in rows],
+        [orjson.dumps(each.headers).decode() for _, each in rows],
+        bodies,
+    )
+    return {row["row_id"] for row in inserted}
+
+
+async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]) -> set[int]:
+    """The numbers of those that ask for nothing, or for what was not asked for before."""
+    rows = sorted(stored, key=lambda each: each[1].content_key or "")
+    told = {row_id for row_id, each in rows if each.request is None and each.lookup is None}
+    asking = [(row_id, each) for row_id, each in rows if each.request is not None]
+    if asking:
+        inserted = await connection.fetch(
+            _INSERT_REQUESTS,
+            [row_id for row_id, _ in asking],
+            [each.content_key for _, each in asking],
+            [each.request_id for _, each in asking],
+            [each.request for _, each in asking],
+        )
+        told |= {row["row_id"] for row in inserted}
+    lacking = [(row_id, each, each.lookup) for row_id, each in rows if each.lookup is not None]
+    if lacking:
+        inserted = await connection.fetch(
+            _INSERT_LOOKUPS,
+            [row_id for row_id, _, _ in lacking],
+            [each.content_key for _, each, _ in lacking],
+            [each.request_id for _, each, _ in lacking],
+            [each.received_at for _, each, _ in lacking],
+            [lookup.decode() for _, _, lookup in lacking],
+        )
+        told |= {row["row_id"] for row in inserted}
+    return told
+
+
+async def _remember(
+    connection: "Connection", copies: Sequence[_Numbered], new_ids: set[int]
+) -> tuple[dict[int, Kept], list[_Numbered]]:
+    """Store that these came; the answers, by number. Of those in `new_ids` it is the content that is known.
+
+    Also gives those whose delivery id is not known after all: it went with another one's content.
+    """
+    rows = await connection.fetch(
+        _BY_ID, [each.source_name for _, each in copies], [each.delivery_id for _, each in copies]
+    )
+    by_id: _Known = {
+        (row["source_name"], row["delivery_id"]): (row["row_id"], row["request_id"]) for row in rows
+    }
+    keys = [each.content_key for _, each in copies if each.content_key is not None]
+    rows = await connection.fetch(_BY_CONTENT, keys)
+    by_content: _Known = {row["content_key"]: (row["row_id"], row["request_id"]) for row in rows}
+    answers: dict[int, Kept] = {}
+    repeated: list[int | None] = []
+    overtaken: list[_Numbered] = []
+    for row_id, each in copies:
+        name = (each.source_name, each.delivery_id)
+        if row_id in new_ids:
+            reason, known = DUPLICATE_CONTENT, by_content.get(each.content_key, _UNKNOWN)
+        elif name in by_id:
+            reason, known = DUPLICATE_DELIVERY, by_id[name]
+        else:
+            overtaken.append((row_id, each))
+            continue
+        repeated.append(known[0])
+        answers[row_id] = duplicate(each, reason, known[1])
+    copies = [each for each in copies if each[0] in answers]
+    await connection.execute(
+        _INSERT_REPEATS,
+        [row_id for row_id, _ in copies],
+        [each.received_at for _, each in copies],
+        repeated,
+        [each.source_name for _, each in copies],
+        [each.delivery_id for _, each in copies],
+        [each.event_name for _, each in copies],
+        [each.repo_full_name for _, each in copies],
+        [answers[row_id].reason for row_id, _ in copies],
+        [next(iter(answers[row_id].request_ids), None) for row_id, _ in copies],
+    )
+    return answers, overtaken

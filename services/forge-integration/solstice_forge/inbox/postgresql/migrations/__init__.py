@@ -1,0 +1,1 @@
+"""Numbered SQL files: the inbox on PostgreSQL."""

@@ -1,0 +1,182 @@
+"""`/deliveries` and `/deliveries/NUMBER`: each delivery, its verdict and reason, the request, the run, the statuses."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.resources import files
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_common.access import Access
+from solstice_common.errors import StoreUnavailable
+from solstice_common.messages import format_seconds
+from solstice_forge import telling_why
+from solstice_forge.inbox.log import DeliveryLog, Entry, Sought
+from solstice_forge.inbox.protocol import Decision
+from solstice_forge.pages.visitors import guarded
+from solstice_forge.statuses.protocol import Shown
+
+PER_PAGE: Final = 50
+RELATED: Final = 20
+MAX_TEXT: Final = 200
+LONGEST_NUMBER: Final = 16
+BODY_SHOWN: Final = 20_000
+"""Characters of a body on the page; the command prints the whole."""
+
+Statuses: TypeAlias = Callable[[str], Awaitable[Sequence[Shown]]]
+
+
+async def no_statuses(_request_id: str) -> Sequence[Shown]:
+    """Where no forge is told anything."""
+    return ()
+
+
+class Pages:
+    """What a person's browser asks for; `statuses` gives what the forges were told about a request."""
+
+    def __init__(
+        self,
+        log: DeliveryLog,
+        access: Access,
+        *,
+        sources: Sequence[str],
+        version: str,
+        public_url: str = "",
+        statuses: Statuses = no_statuses,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = log
+        self._access = access
+        self._sources = sources
+        self._public_url = public_url
+        self._statuses = statuses
+        self._clock = clock
+        self._templates = _environment(version, public_url)
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", guarded(self._access, self.home, self.error)),
+            Route("/deliveries", guarded(self._access, self._safe(self.deliveries), self.error)),
+            Route("/deliveries/{number}", guarded(self._access, self._safe(self.delivery), self.error)),
+            *_static("style.css", "text/css"),
+            *_static("icon.svg", "image/svg+xml"),
+        ]
+
+    async def home(self, _: Request) -> Response:
+        return RedirectResponse("/deliveries", 303)
+
+    async def deliveries(self, request: Request) -> Response:
+        """Deliveries, newest first."""
+        asked = {
+            # PostgreSQL's texts hold no zero byte.
+            name: (request.query_params.get(name) or "").replace("\0", "").strip()[:MAX_TEXT]
+            for name in ("source", "repository", "decision", "reason", "before")
+        }
+        decision = Decision(asked["decision"]) if asked["decision"] in set(Decision) else None
+        before = _number(asked["before"])
+        sought = Sought(
+            source=asked["source"] or None,
+            repository=asked["repository"] or None,
+            decision=decision,
+            reason=asked["reason"] or None,
+        )
+        listed = await self._log.entries(sought, limit=PER_PAGE, before=before)
+        older = urlencode({k: v for k, v in {**asked, "before": listed.next}.items() if v})
+        return self._page(
+            "deliveries.html",
+            entries=listed.entries,
+            asked=asked,
+            filtered=any(asked.values()),
+            decisions=list(Decision),
+            sources=self._sources,
+            older=f"/deliveries?{older}" if listed.next is not None else None,
+        )
+
+    async def delivery(self, request: Request) -> Response:
+        """One delivery with all that is kept of it."""
+        number = _number(request.path_params["number"])
+        recorded = None if number is None else await self._log.recorded(number)
+        if recorded is None:
+            return self.error(
+                404, "There is no delivery of this number: it never came, or is no longer kept."
+            )
+        entry = recorded.entry
+        told = [shown for request_id in entry.request_ids for shown in await self._statuses(request_id)]
+        text = recorded.body.decode("utf-8", "replace")
+        return self._page(
+            "delivery.html",
+            entry=entry,
+            request={} if recorded.request is None else orjson.loads(recorded.request),
+            headers=dict(recorded.headers),
+            body=text[:BODY_SHOWN],
+            is_cut=len(text) > BODY_SHOWN,
+            copies=await self._log.copies_of(entry.row_id, limit=RELATED),
+            replays=await self._log.replays_of(entry.row_id, limit=RELATED),
+            statuses=told,
+        )
+
+    def error(self, status: int, message: str) -> Response:
+        """A page that says what is wrong and where to go."""
+        return self._page("error.html", http_status=status, code=status, message=message)
+
+    def _safe(
+        self, shown: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            try:
+                return await shown(request)
+            except StoreUnavailable as error:
+                return self.error(503, f"{error}. Try again later.")
+
+        return answered
+
+    def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
+        text = self._templates.get_template(template).render(now=self._clock(), **values)
+        return HTMLResponse(text, http_status)
+
+
+def tone(entry: Entry) -> str:
+    """The colour family of a verdict; never the only sign, the word says the same."""
+    if entry.decision is Decision.ACCEPTED:
+        return "good" if entry.published else "warn"
+    return "calm"
+
+
+def _environment(version: str, public_url: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("solstice_forge.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "version": version,
+        "public_url": public_url.rstrip("/"),
+        "why": telling_why,
+        "tone": tone,
+        "rfc3339": format_seconds,
+    }
+    return environment
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else None
+
+
+def _static(name: str, media_type: str) -> list[BaseRoute]:
+    content = files("solstice_forge.pages").joinpath("static", name).read_bytes()
+
+    async def answered(_: Request) -> Response:
+        return Response(
+            content,
+            media_type=media_type,
+            headers={"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"},
+        )
+
+    return [Route(f"/static/{name}", answered)]

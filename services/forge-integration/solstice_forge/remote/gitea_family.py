@@ -1,0 +1,118 @@
+"""The API of Gitea, which Forgejo shares: commit statuses, and what a delivery lacks. Pure.
+
+Source: routers/api/v1/repo/status.go, branch.go, tag.go, pull.go, collaborators.go, modules/structs/status.go and modules/commitstatus of both projects. Their
+database keeps context and description as text without a limit; the pages show one line of it.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote
+
+from solstice_forge.remote.protocol import (
+    Call,
+    CommitStatus,
+    Head,
+    Pace,
+    Person,
+    commit_id,
+    is_missing,
+    name_in,
+    nothing,
+)
+from solstice_forge.remote.words import link, shortened
+
+PACE: Final = Pace(interval_seconds=0.05, burst=20, at_once=4)
+"""They have no limit that we know of; this is what a small server on one disk bears beside its users."""
+DESCRIPTION_CHARACTERS: Final = 255
+CONTEXT_CHARACTERS: Final = 255
+LINK_CHARACTERS: Final = 2048
+
+_STATES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "succeeded": "success",
+        "failed": "failure",
+        "timed_out": "failure",
+        "cancelled": "failure",
+        "errored": "error",
+    }
+)
+"""Everything else is pending. A skipped job is told as `success` with its reason: older ones know no `skipped`."""
+
+
+def api_url(url: str) -> str:
+    return f"{url.rstrip('/')}/api/v1"
+
+
+def headers(token: str) -> Mapping[str, str]:
+    return {"accept": "application/json", "authorization": f"token {token}"}
+
+
+def repository_path(repository: str) -> str:
+    """The path of a repository, `owner/name` encoded."""
+    return f"/repos/{quote(repository, safe='/')}"
+
+
+def set_status(status: CommitStatus) -> Call[None]:
+    body: dict[str, object] = {
+        "context": shortened(status.context, CONTEXT_CHARACTERS),
+        "state": "success" if status.state == "skipped" else _STATES.get(status.state, "pending"),
+        "description": shortened(status.description, DESCRIPTION_CHARACTERS),
+    }
+    if target := link(status.target_url, LINK_CHARACTERS):
+        body["target_url"] = target
+    return Call(
+        method="POST",
+        path=f"{repository_path(status.repository)}/statuses/{status.commit_sha}",
+        body=body,
+        unread=True,
+        read=nothing,
+    )
+
+
+def find_commit(repository: str, ref: str) -> Call[str]:
+    """The route takes slashes in names. A tag's `commit` is what it leads to, its `id` the tag object."""
+    kind, name = ref.removeprefix("refs/").split("/", 1)
+    is_tag = kind == "tags"
+    return Call(
+        method="GET",
+        path=f"{repository_path(repository)}/{'tags' if is_tag else 'branches'}/{quote(name, safe='/')}",
+        read=lambda found: commit_id(found["commit"]["sha" if is_tag else "id"]),
+    )
+
+
+def find_head(repository: str, number: int) -> Call[Head]:
+    return Call(method="GET", path=f"{repository_path(repository)}/pulls/{number}", read=_head)
+
+
+def may_write(repository: str, person: Person) -> Call[bool] | None:
+    """By GetRepoPermissions: only administrators of the repository may ask about others."""
+    if person.login is None:
+        return None
+    return Call(
+        method="GET",
+        path=f"{repository_path(repository)}/collaborators/{quote(person.login, safe='')}/permission",
+        already=is_missing,
+        read=lambda answer: answer is not None and answer["permission"] in {"owner", "admin", "write"},
+    )
+
+
+def _head(pull: Any) -> Head:
+    head, base = pull["head"], pull["base"]
+    origin = head.get("repo")
+    is_fork = _is_fork(head, base)
+    return Head(
+        commit_sha=commit_id(head["sha"]),
+        is_fork=is_fork,
+        is_open=pull["state"] == "open",
+        base_ref=name_in(base["ref"]),
+        head_ref=name_in(head["ref"]),
+        head_repo_url=name_in(origin["clone_url"]) if is_fork and origin is not None else None,
+    )
+
+
+def _is_fork(head: Any, base: Any) -> bool | None:
+    """None for what was pushed to `refs/for/...` (AGit): it names the base repository, whoever made it."""
+    if head.get("repo") is None or head["repo_id"] is None or head["repo_id"] != base["repo_id"]:
+        return True
+    return None if head["ref"].startswith("refs/") else False

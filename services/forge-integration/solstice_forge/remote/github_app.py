@@ -1,0 +1,143 @@
+"""Tokens of a GitHub App: asked for by its key, for one repository and what a call needs, used until they run out.
+
+Source: docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app (a JWT of at most ten minutes, its
+clock a minute in the past; a token of an hour, narrowed by `repositories` and `permissions`).
+"""
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from solstice_common.errors import ConfigurationError
+from solstice_forge.remote.protocol import App, Call, Done, Result
+
+JWT_SECONDS: Final = 540
+CLOCK_SECONDS: Final = 60
+"""How far GitHub's clock may be behind ours."""
+SPARE_SECONDS: Final = 300.0
+"""A token is not used in its last minutes: a call may take a while."""
+REMEMBERED: Final = 1000
+"""Tokens and installations that are kept; far more repositories than one App of ours meets within an hour."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppToken:
+    """A token of an installation, and when it runs out."""
+
+    token: str = field(repr=False)
+    expires_at: float
+
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class AppTokens:
+    """The tokens of one App. `send` makes a call with the given bearer token."""
+
+    def __init__(self, app: App, send: Callable[[Call[Any], str], Awaitable[Result[Any]]]) -> None:
+        self._app = app
+        self._key = signing_key(app.private_key)
+        self._send = send
+        self._installations: dict[str, int] = {}
+        self._tokens: dict[_Key, AppToken] = {}
+
+    def forget(self) -> None:
+        """No token is used any more: one was refused."""
+        self._tokens.clear()
+
+    async def token_for(self, call: Call[Any], now: float) -> Result[str]:
+        """The token that the call goes out with."""
+        if call.as_app:
+            return Done(jwt(self._app.id, self._key, now))
+        permissions = dict(call.permissions) or {"metadata": "read"}
+        key = (call.repository, tuple(sorted(permissions.items())))
+        known = self._tokens.get(key)
+        if known is not None and known.expires_at - SPARE_SECONDS > now:
+            return Done(known.token)
+        installation = await self._installation(call.repository, now)
+        if not isinstance(installation, Done):
+            return installation
+        asked = access_token(installation.value, call.repository, permissions)
+        made: Result[AppToken] = await self._send(asked, jwt(self._app.id, self._key, now))
+        if not isinstance(made, Done):
+            # The App may have been installed anew.
+            self._installations.pop(call.repository, None)
+            return made
+        _remember(self._tokens, key, made.value)
+        return Done(made.value.token)
+
+    async def _installation(self, repository: str, now: float) -> Result[int]:
+        if repository in self._installations:
+            return Done(self._installations[repository])
+        found: Result[int] = await self._send(installation(repository), jwt(self._app.id, self._key, now))
+        if isinstance(found, Done):
+            _remember(self._installations, repository, found.value)
+        return found
+
+
+def _remember(kept: dict[Any, Any], key: object, value: object) -> None:
+    if len(kept) >= REMEMBERED:
+        kept.pop(next(iter(kept)))
+    kept[key] = value
+
+
+def installation(repository: str) -> Call[int]:
+    """Which installation of the App may act on a repository."""
+    return Call(
+        method="GET",
+        path=f"/repos/{quote(repository, safe='/')}/installation",
+        read=lambda document: int(document["id"]),
+        as_app=True,
+    )
+
+
+def access_token(installation_id: int, repository: str, permissions: Mapping[str, str]) -> Call[AppToken]:
+    """A token for this one repository, and for no more than these permissions."""
+    return Call(
+        method="POST",
+        path=f"/app/installations/{installation_id}/access_tokens",
+        body={"repositories": [repository.rpartition("/")[2]], "permissions": dict(permissions)},
+        read=_token,
+        as_app=True,
+    )
+
+
+def _token(document: Any) -> AppToken:
+    return AppToken(
+        token=str(document["token"]), expires_at=datetime.fromisoformat(document["expires_at"]).timestamp()
+    )
+
+
+def signing_key(pem: str) -> rsa.RSAPrivateKey:
+    """The App's key; ConfigurationError, without a word of the key, when it is none."""
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), password=None)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            "the private key of a GitHub App cannot be read: it must be the PEM file that GitHub gave, unencrypted"
+        ) from error
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise ConfigurationError("the private key of a GitHub App must be an RSA key")
+    return key
+
+
+def jwt(app_id: int, key: rsa.RSAPrivateKey, now: float) -> str:
+    """What an App signs in with (RFC 7519, RS256)."""
+    claims = {"iat": int(now) - CLOCK_SECONDS, "exp": int(now) + JWT_SECONDS, "iss": str(app_id)}
+    signed = f"{_segment({'alg': 'RS256', 'typ': 'JWT'})}.{_segment(claims)}"
+    return f"{signed}.{_base64(key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+
+
+def _segment(fields: Mapping[str, object]) -> str:
+    return _base64(orjson.dumps(dict(fields)))
+
+
+def _base64(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()

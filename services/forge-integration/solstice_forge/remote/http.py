@@ -1,0 +1,233 @@
+"""The calls to one forge: with credentials that go nowhere else, within its limits, bounded in time and in bytes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+
+from solstice_common.messages import Source as Origin
+from solstice_forge.remote import forgejo, gitea, github, gitlab
+from solstice_forge.remote.answers import judged, words_of
+from solstice_forge.remote.github_app import AppTokens
+from solstice_forge.remote.limits import Answer, Limits, answered, called, next_call_at
+from solstice_forge.remote.protocol import Access, Call, Dialect, Done, Later, Never, Result
+
+T = TypeVar("T")
+
+DIALECTS: Final[Mapping[Origin, Dialect]] = MappingProxyType(
+    {Origin.GITHUB: github, Origin.FORGEJO: forgejo, Origin.GITEA: gitea, Origin.GITLAB: gitlab}
+)
+
+ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""A page of a hundred deliveries with their bodies has a few; what is larger is no answer to any of our questions."""
+RESERVES: Final = 2
+"""So many times the calls that may be under way are left unused of a limit: a process may die, and another go on."""
+REDIRECTS: Final = 2
+"""A renamed repository answers with one, to the same host."""
+USER_AGENT: Final = "solstice-ci"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a call may take, in seconds."""
+
+    connect: float = 5.0
+    read: float = 10.0
+    """For the forge's next byte."""
+    whole: float = 15.0
+
+
+PATIENT: Final = Patience()
+
+
+class Remote:
+    """One forge, called by one right. Open with `Remote.open`; any number of tasks may ask at once."""
+
+    def __init__(
+        self, access: Access, http: httpx2.AsyncClient, patience: Patience, clock: Callable[[], float]
+    ) -> None:
+        self.access = access
+        self.dialect = DIALECTS[access.origin]
+        self._api = self.dialect.api_url(access.url)
+        self._http = http
+        self._patience = patience
+        self._clock = clock
+        self._slots = asyncio.Semaphore(self.dialect.PACE.at_once)
+        self._app = None if access.app is None else AppTokens(access.app, self._send)
+        self.limits = Limits()
+        """What is known of the forge's limits and our pace; may be set to what another process knew."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        access: Access,
+        *,
+        patience: Patience = PATIENT,
+        clock: Callable[[], float] = time.time,
+    ) -> AsyncIterator["Remote"]:
+        """The forge of `access`; `clock` tells seconds since the epoch."""
+        # A proxy of the environment is for the world outside, never for this machine.
+        is_local = urlsplit(access.url).hostname in {"127.0.0.1", "::1", "localhost"}
+        async with httpx2.AsyncClient(
+            timeout=httpx2.Timeout(patience.read, connect=patience.connect),
+            follow_redirects=False,
+            trust_env=not is_local,
+            headers={"user-agent": USER_AGENT},
+        ) as http:
+            yield cls(access, http, patience, clock)
+
+    def next_call_at(self, *, writes: bool = True) -> float:
+        """When the next call makes sense, in seconds since the epoch."""
+        return (
+            next_call_at(self.limits, self.dialect.PACE, self._clock()) if writes else self.limits.not_before
+        )
+
+    def count(self) -> None:
+        """A call that writes is about to be made: for who begins several at once, and asks as `counted`."""
+        self.limits = called(self.limits, self.dialect.PACE, self._clock())
+
+    async def ask(self, call: Call[T], *, counted: bool = False) -> Result[T]:
+        """Make the call, unless a limit forbids it now: then `Later` at once. Never raises for the forge's sake."""
+        async with self._slots:
+            now = self._clock()
+            paced = call.writes and not counted
+            at = self.next_call_at(writes=paced)
+            if at > now:
+                return Later(at=at, why="the forge's rate limit, or our pace below it", limited=True)
+            if paced:
+                self.count()
+            token = await self._token(call)
+            if not isinstance(token, Done):
+                return token
+            result = await self._send(call, token.value)
+            if isinstance(result, Later) and result.why.startswith("401") and self._app is not None:
+                # Taken back before its time: the next call has a fresh one.
+                self._app.forget()
+            return result
+
+    async def _token(self, call: Call[T]) -> Result[str]:
+        if self._app is not None:
+            return await self._app.token_for(call, self._clock())
+        if self.access.token:
+            return Done(self.access.token)
+        return Never(status=0, detail=f"the source {self.access.name} has no token; give it one")
+
+    async def _send(self, call: Call[T], token: str) -> Result[T]:
+        try:
+            async with asyncio.timeout(self._patience.whole):
+                answer, body = await self._exchange(call, token)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return self._later(error, perhaps_done=False)
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, _TooLong) as error:
+            return self._later(error, perhaps_done=call.writes)
+        now = self._clock()
+        self.limits = answered(self.limits, answer, reserve=RESERVES * self.dialect.PACE.at_once, now=now)
+        if call.already(answer.status, answer.detail):
+            return _read(call, b"", now)
+        ended = judged(answer, now)
+        if isinstance(ended, Later):
+            return Later(
+                at=max(now, self.limits.not_before),
+                why=ended.why,
+                limited=ended.limited,
+                perhaps_done=ended.perhaps_done and call.writes,
+            )
+        return ended or _read(call, body, now)
+
+    def _later(self, error: Exception, *, perhaps_done: bool) -> Later:
+        # The library's words may hold a URL, never a header.
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return Later(at=self._clock(), why=why, perhaps_done=perhaps_done)
+
+    async def _exchange(self, call: Call[T], token: str) -> tuple[Answer, bytes]:
+        url = httpx2.URL(self._api + call.path)
+        if call.query:
+            url = url.copy_merge_params(dict(call.query))
+        headers = dict(self.dialect.headers(token))
+        content = None
+        if call.body is not None:
+            content = orjson.dumps(dict(call.body))
+            headers["content-type"] = "application/json"
+        for _ in range(REDIRECTS + 1):
+            async with self._http.stream(call.method, url, headers=headers, content=content) as response:
+                target = _same_place(url, response, call)
+                if target is not None:
+                    url = target
+                    continue
+                return await self._answer(call, response, token)
+        return Answer(status=310, headers={}, detail="it redirects in a circle"), b""
+
+    async def _answer(self, call: Call[T], response: httpx2.Response, token: str) -> tuple[Answer, bytes]:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if response.is_success:
+            body = b""
+            if not call.unread:
+                body = await _bounded(response)
+            return Answer(status=response.status_code, headers=headers), body
+        # A refusal that is cut off is none: what was meant by it may stand in the rest.
+        body = await _bounded(response)
+        detail = words_of(body, (token,))
+        if response.is_redirect:
+            detail = "it redirects elsewhere; credentials do not go along: mend the source's url"
+        return Answer(status=response.status_code, headers=headers, detail=detail), body
+
+
+@asynccontextmanager
+async def open_remotes(
+    accesses: Iterable[Access], *, patience: Patience = PATIENT
+) -> AsyncIterator[Mapping[str, Remote]]:
+    """All forges that can be called, by the names of their sources. ConfigurationError for an App without a key."""
+    async with AsyncExitStack() as opened:
+        yield {
+            access.name: await opened.enter_async_context(Remote.open(access, patience=patience))
+            for access in accesses
+        }
+
+
+class _TooLong(Exception):
+    """The answer has no end."""
+
+    def __str__(self) -> str:
+        return f"the answer is longer than {ANSWER_BYTES} bytes"
+
+
+async def _bounded(response: httpx2.Response) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > ANSWER_BYTES:
+            raise _TooLong
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _same_place(url: httpx2.URL, response: httpx2.Response, call: Call[T]) -> httpx2.URL | None:
+    """Where a redirect leads that may be followed with credentials: the same scheme, host and port, the same question."""
+    if not response.is_redirect:
+        return None
+    if call.writes and response.status_code not in {307, 308}:
+        return None
+    try:
+        target = url.join(response.headers.get("location", ""))
+    except httpx2.InvalidURL:
+        return None
+    same = (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port)
+    return target if same else None
+
+
+def _read(call: Call[T], body: bytes, now: float) -> Result[T]:
+    try:
+        return Done(call.read(orjson.loads(body) if body and not call.unread else None))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        return Later(
+            at=now, why=f"an answer that cannot be read: {type(error).__name__}", perhaps_done=call.writes
+        )

@@ -1,0 +1,29 @@
+"""Texts as a forge takes them: cut to its limits, in the characters it knows. Pure."""
+
+from typing import Final
+
+_ELLIPSIS: Final = "…"
+_LAST_OF_THREE_BYTES: Final = 0xFFFF
+
+
+def shortened(text: str, characters: int, *, bytes_limit: int | None = None, astral: bool = True) -> str:
+    """`text` on one line, at most so many characters, and so many bytes of UTF-8; an ellipsis tells of a cut.
+
+    `astral=False`: characters that need four bytes of UTF-8 become a replacement character.
+    """
+    clean = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    clean = clean.encode("utf-8", "replace").decode()
+    if not astral:
+        clean = "".join(each if ord(each) <= _LAST_OF_THREE_BYTES else "\ufffd" for each in clean)
+    cut = clean if len(clean) <= characters else clean[: characters - 1].rstrip() + _ELLIPSIS
+    if bytes_limit is not None and len(cut.encode()) > bytes_limit:
+        kept = cut.removesuffix(_ELLIPSIS).encode()[: bytes_limit - len(_ELLIPSIS.encode())]
+        cut = kept.decode(errors="ignore").rstrip() + _ELLIPSIS
+    return cut
+
+
+def link(url: str | None, characters: int) -> str | None:
+    """A link that is not cut, since half of one leads nowhere: too long, or no web address, is none."""
+    if url is None or len(url) > characters or not url.startswith(("http://", "https://")):
+        return None
+    return url

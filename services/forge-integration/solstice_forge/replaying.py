@@ -1,0 +1,85 @@
+"""A stored delivery, once more: what it asks for by the rules of now, as a new run that a person wants. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from solstice_forge.events import Ignored, Malformed, lacks
+from solstice_forge.inbox.log import Recorded
+from solstice_forge.inbox.protocol import Decision, NewDelivery
+from solstice_forge.inbox.reading import REPLAY
+from solstice_forge.keeping import new_delivery
+from solstice_forge.plan import Wanted, plan
+from solstice_forge.ruling import SKIP_MARK, ruling
+from solstice_forge.sources import Source
+from solstice_forge.triage import Understood
+
+REASON: Final = "replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReplayable:
+    """Why not, and what to do instead."""
+
+    detail: str
+
+
+def replay(
+    recorded: Recorded, source: Source, *, now: float, token: str, person: str
+) -> NewDelivery | NotReplayable:
+    """The delivery to keep: what the stored body asks for now, under a key of its own.
+
+    Delivery id and content key are both `replay:NUMBER:TOKEN`, so that it is a run of its own, whatever was built of the
+    event before. By the rules of now it may ask for nothing; that is a delivery, too, with the rule's reason.
+    """
+    entry = recorded.entry
+    if why_not := _missing(recorded):
+        return NotReplayable(detail=why_not)
+    event = source.forge.parse(entry.event_name, recorded.body)
+    if isinstance(event, Malformed):
+        return NotReplayable(
+            detail=f"its body cannot be read any more, perhaps another version kept it: {event.detail}"
+        )
+    key = f"{REPLAY}:{entry.row_id}:{token}"
+    wanted: Wanted | Malformed | None = None
+    if not isinstance(event, Ignored):
+        # The message may say that it should not be built; whoever asks for it now knows better.
+        ruled = ruling(event, source, SKIP_MARK.sub(b"", recorded.body))
+        if isinstance(ruled, Ignored):
+            event = ruled
+        elif not lacks(event):
+            wanted = plan(
+                event,
+                source=source,
+                ruling=ruled,
+                delivery_id=key,
+                received_at=now,
+                traceparent=None,
+                key=key,
+            )
+    if isinstance(wanted, Malformed):
+        return NotReplayable(detail=f"no request can be made of it: {wanted.detail}")
+    understood = Understood(
+        delivery_id=key, event_name=entry.event_name, event=event, wanted=wanted, payload=recorded.body
+    )
+    # A form was taken apart when it was kept: the body is JSON, whatever the sender said.
+    headers = {**recorded.headers, "content-type": "application/json"}
+    again = new_delivery(source, headers, understood, now)
+    whose = f"replay of delivery {entry.row_id}, asked for by {person}"
+    if isinstance(event, Ignored):
+        return replace(again, detail=f"{whose}; {event.detail}" if event.detail else whose)
+    return replace(again, reason=REASON, detail=whose, content_key=key)
+
+
+def _missing(recorded: Recorded) -> str | None:
+    entry = recorded.entry
+    if entry.decision is Decision.DUPLICATE:
+        return f"it is a copy; replay the delivery that it repeats, {entry.repeats}"
+    if recorded.body:
+        return None
+    if entry.decision is Decision.IGNORED:
+        return f"it asked for nothing ({entry.reason}), and of such deliveries no body is kept"
+    return (
+        "its body is no longer kept (FORGE_RETENTION_DAYS); 'solstice rerun RUN' builds the same commit again"
+    )

@@ -1,0 +1,116 @@
+"""From the broker into the store of statuses: read, kept durably, and only then acked."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from solstice_common.backoff import backoff_seconds
+from solstice_common.broker.protocol import Broker, Consumer, Delivery
+from solstice_common.delivery import Ack, Refuse, Verdict
+from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.topology import Topology
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.statuses.protocol import StatusStore
+from solstice_forge.statuses.wanted import Untold, Wanted, wanted
+
+log = structlog.get_logger("solstice_forge.statuses")
+
+CONNECT_SECONDS: Final = 5.0
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 10.0
+
+
+class StatusIntake:
+    """One consumer of statuses. A store that is away stops it: what was delivered stays unacked with the broker."""
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        store: StatusStore,
+        tellable: Mapping[str, bool],
+        metrics: Metrics,
+        rng: random.Random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._tellable = tellable
+        self._metrics = metrics
+        self._rng = rng
+        self._clock = clock
+
+    async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
+        """Take statuses until cancelled; what is under way then comes again, and is known. Raises TopologyMismatch."""
+        await self._declare(topology)
+        async with self._broker.consume(queue, prefetch=prefetch) as consumer:
+            while True:
+                await self.take(consumer, await consumer.batch())
+
+    async def take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
+        """Keep what the batch asks for and settle all of it; poison stops nobody else."""
+        verdicts: list[tuple[Delivery, Verdict]] = []
+        asked: list[tuple[Delivery, Wanted]] = []
+        counted: Counter[str] = Counter()
+        for delivery in batch:
+            found = wanted(delivery.body, self._tellable)
+            match found:
+                case Refuse(reason=reason, detail=detail):
+                    verdicts.append((delivery, found))
+                    counted["refused"] += 1
+                    log.warning(
+                        LogEvent.STATUS_REFUSED,
+                        reason=reason,
+                        detail=detail,
+                        correlation_id=delivery.correlation_id,
+                    )
+                case Untold(reason=reason):
+                    verdicts.append((delivery, Ack()))
+                    counted[reason] += 1
+                case _:
+                    asked.append((delivery, found))
+        if verdicts:
+            await consumer.settle(verdicts)
+        if asked:
+            for kept in await self._keep([each for _, each in asked]):
+                counted[kept] += 1
+            await consumer.settle([(delivery, Ack()) for delivery, _ in asked])
+        for outcome, count in counted.items():
+            self._metrics.status_taken(outcome, count)
+
+    async def _keep(self, statuses: Sequence[Wanted]) -> Sequence[str]:
+        """Durable on return, however long the store is away."""
+        failures = 0
+        while True:
+            try:
+                kept = await self._store.keep(statuses, self._clock())
+            except StoreUnavailable as error:
+                if failures == 0:
+                    log.warning(LogEvent.STATUSES_HELD, count=len(statuses), detail=error.detail)
+            else:
+                return kept
+            await asyncio.sleep(self._retry_seconds(failures))
+            failures += 1
+
+    async def _declare(self, topology: Topology) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._broker.ready(CONNECT_SECONDS)
+                await self._broker.declare(topology)
+            except BrokerUnavailable:
+                await asyncio.sleep(self._retry_seconds(failures))
+                failures += 1
+            else:
+                return
+
+    def _retry_seconds(self, failures: int) -> float:
+        return backoff_seconds(
+            failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=LAST_RETRY_SECONDS
+        )

@@ -1,0 +1,242 @@
+"""Statuses on a PostgreSQL database, for several forge-integrations. All keep them in it; one of them tells the forges."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.migrations import migrations_of
+from solstice_common.postgresql import Database
+from solstice_forge.inbox.postgresql.turn import Turn
+from solstice_forge.remote.limits import Limits
+from solstice_forge.statuses.changes import after, is_under_way, letter_headers, orphaned, place_of
+from solstice_forge.statuses.ending import Dead, Ending
+from solstice_forge.statuses.protocol import Kept, Letter, Phase, Shown, Telling
+from solstice_forge.statuses.rows import columns_of, letter_of, shown_of, telling_of
+from solstice_forge.statuses.wanted import Wanted
+
+if TYPE_CHECKING:
+    from solstice_common.postgresql import Connection
+
+CHANNEL: Final = "solstice_statuses"
+MIGRATIONS: Final = "statuses_migrations"
+LOCK: Final = 5_075_117_325
+"""The advisory lock of whoever tells; a number of our own, the same in every version."""
+_KEEP: Final = """
+INSERT INTO forge_statuses AS s (source_name, repository, commit_sha, context, run_id, sequence, revision, state, final,
+    request_id, body, kept_at, next_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
+ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
+    run_id = excluded.run_id, sequence = excluded.sequence, revision = excluded.revision, state = excluded.state,
+    final = excluded.final, request_id = excluded.request_id, body = excluded.body, kept_at = excluded.kept_at,
+    next_at = greatest(
+        -- What fails goes on being tried at the pace of its failures.
+        CASE WHEN s.phase = 'pending' AND s.failures > 0 THEN s.next_at ELSE excluded.next_at END,
+        -- An older one that may still arrive would overtake it.
+        CASE WHEN s.unsure = '' OR s.unsure = $13 THEN 0 ELSE s.unsure_until END
+    ),
+    failures = CASE WHEN s.phase = 'pending' THEN s.failures ELSE 0 END,
+    failing_since = CASE WHEN s.phase = 'pending' THEN s.failing_since END,
+    phase = 'pending'
+WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (s.run_id, s.sequence, s.revision)
+    OR (s.phase = 'dead' AND (excluded.run_id, excluded.sequence, excluded.revision) = (s.run_id, s.sequence, s.revision))
+RETURNING true
+"""
+_WAITS: Final = "source_name = $1 AND phase = 'pending' AND flying_since IS NULL"
+_LOOKED_AT: Final = 200
+"""Among so many that are due the most urgent is chosen."""
+_NEXT: Final = f"""
+SELECT * FROM (SELECT * FROM forge_statuses WHERE {_WAITS} AND next_at <= $2 ORDER BY next_at LIMIT {_LOOKED_AT}) AS due
+ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
+"""  # noqa: S608  constants
+_EARLIEST: Final = f"SELECT next_at FROM forge_statuses WHERE {_WAITS} ORDER BY next_at LIMIT 1"  # noqa: S608
+_HURRY: Final = f"""
+UPDATE forge_statuses SET next_at = CASE
+    WHEN unsure = '' OR unsure = run_id || '.' || sequence || '.' || revision THEN $2::float8
+    ELSE greatest($2::float8, unsure_until) END
+WHERE {_WAITS} AND failures > 0 AND next_at > $2::float8
+"""  # noqa: S608
+_LIMITS: Final = """
+INSERT INTO forge_status_limits (source_name, not_before, paced_until, strikes) VALUES ($1, $2, $3, $4)
+ON CONFLICT (source_name) DO UPDATE SET
+    not_before = excluded.not_before, paced_until = excluded.paced_until, strikes = excluded.strikes
+"""
+_OF_KEY: Final = (
+    "source_name",
+    "repository",
+    "commit_sha",
+    "context",
+    "run_id",
+    "sequence",
+    "revision",
+    "state",
+    "final",
+    "request_id",
+    "body",
+    "now",
+    "place",
+)
+
+
+class PostgreSQLStatuses:
+    """A StatusStore. Open with `PostgreSQLStatuses.open`."""
+
+    def __init__(self, url: str, database: Database) -> None:
+        self._url = url
+        self._database = database
+        self._turn: Turn | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator["PostgreSQLStatuses"]:
+        """The statuses in the database of `url`. ConfigurationError, StoreUnavailable, SchemaTooNew."""
+        migrations = migrations_of("solstice_forge.statuses.postgresql_schema")
+        async with Database.open(url, migrations, connections=4, applied=MIGRATIONS) as database:
+            yield cls(url, database)
+
+    async def keep(self, statuses: Sequence[Wanted], now: float) -> Sequence[Kept]:
+        # In the order of the key, everywhere: two that keep the same contexts wait for each other, not in a circle.
+        order = sorted(range(len(statuses)), key=lambda index: _key(statuses[index]))
+
+        async def work(connection: "Connection") -> Sequence[Kept]:
+            kept = [Kept.STALE] * len(statuses)
+            for index in order:
+                columns = columns_of(statuses[index], now)
+                if await connection.fetchval(_KEEP, *(columns[name] for name in _OF_KEY)):
+                    kept[index] = Kept.WANTED
+            return kept
+
+        answers = await self._database.transaction(work)
+        if Kept.WANTED in answers:
+            self._database.ring(CHANNEL)
+        return answers
+
+    @asynccontextmanager
+    async def telling(self) -> AsyncIterator[None]:
+        async with Turn.open(self._url, lambda: self._database.ring(CHANNEL), lock=LOCK) as turn:
+            self._turn = turn
+            try:
+                yield
+            finally:
+                self._turn = None
+
+    async def take_over(self, now: float, horizon: float) -> int:
+        async def work(connection: "Connection") -> int:
+            rows = await connection.fetch(
+                "SELECT * FROM forge_statuses WHERE flying_since IS NOT NULL FOR UPDATE"
+            )
+            for row in rows:
+                await _set(connection, row["row_id"], orphaned(dict(row), now, horizon))
+            return len(rows)
+
+        return await self._database.transaction(work)
+
+    async def take(self, source_name: str, now: float, limits: Limits) -> Telling | float | None:
+        if self._turn is None or not self._turn.held.is_set():
+            raise StoreUnavailable(self._database.where, "another process tells the forges now")
+        found = await self._database.fetch(_EARLIEST, source_name)
+        if not found or found[0]["next_at"] > now:
+            return float(found[0]["next_at"]) if found else None
+
+        async def work(connection: "Connection") -> Telling | None:
+            row = await connection.fetchrow(_NEXT, source_name, now)
+            if row is None:
+                return None
+            # Anew, and locked: a newer one may have come since.
+            row = await connection.fetchrow(
+                "SELECT * FROM forge_statuses WHERE row_id = $1 AND phase = 'pending' AND next_at <= $2 FOR UPDATE",
+                row["row_id"],
+                now,
+            )
+            if row is None:
+                return None
+            place = place_of(dict(row))
+            await _set(connection, row["row_id"], {"flying_since": now, "flying": place})
+            await _keep_limits(connection, source_name, limits)
+            return telling_of(dict(row), place, now)
+
+        return await self._database.transaction(work)
+
+    async def ended(
+        self, telling: Telling, ending: Ending, *, now: float, horizon: float, limits: Limits
+    ) -> None:
+        async def work(connection: "Connection") -> None:
+            row = await connection.fetchrow(
+                "SELECT * FROM forge_statuses WHERE row_id = $1 FOR UPDATE", telling.row_id
+            )
+            if row is None or not is_under_way(dict(row), telling):
+                return
+            columns = after(dict(row), telling, ending, now=now, horizon=horizon)
+            await _set(connection, telling.row_id, columns)
+            await _keep_limits(connection, row["source_name"], limits)
+            if isinstance(ending, Dead) and columns.get("phase") == Phase.DEAD:
+                await connection.execute(
+                    "INSERT INTO forge_status_letters (request_id, body, headers) VALUES ($1, $2, $3)",
+                    telling.request_id,
+                    telling.body,
+                    json.dumps(letter_headers(telling, ending, now)),
+                )
+
+        await self._database.transaction(work)
+        if isinstance(ending, Dead):
+            self._database.ring(CHANNEL)
+
+    async def hurry(self, source_name: str, now: float) -> None:
+        await self._database.fetch(_HURRY, source_name, now)
+
+    async def limits(self, source_name: str) -> Limits:
+        rows = await self._database.fetch(
+            "SELECT not_before, paced_until, strikes FROM forge_status_limits WHERE source_name = $1",
+            source_name,
+        )
+        return Limits(**dict(rows[0])) if rows else Limits()
+
+    async def letters(self, limit: int) -> Sequence[Letter]:
+        rows = await self._database.fetch(
+            "SELECT * FROM forge_status_letters ORDER BY row_id LIMIT $1", limit
+        )
+        return [letter_of(dict(row)) for row in rows]
+
+    async def published(self, row_ids: Sequence[int]) -> None:
+        await self._database.fetch("DELETE FROM forge_status_letters WHERE row_id = ANY($1)", list(row_ids))
+
+    async def pending(self) -> int:
+        (row,) = await self._database.fetch(
+            "SELECT count(*) AS pending FROM forge_statuses WHERE phase = 'pending'"
+        )
+        return int(row["pending"])
+
+    async def shown(self, request_id: str) -> Sequence[Shown]:
+        rows = await self._database.fetch(
+            "SELECT * FROM forge_statuses WHERE request_id = $1 ORDER BY context", request_id
+        )
+        return [shown_of(dict(row)) for row in rows]
+
+    async def purge(self, before: float) -> int:
+        rows = await self._database.fetch(
+            "DELETE FROM forge_statuses WHERE phase <> 'pending' AND kept_at < $1 RETURNING row_id", before
+        )
+        return len(rows)
+
+    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._database.listen(CHANNEL)
+
+
+def _key(status: Wanted) -> tuple[str, str, str, str]:
+    return status.source_name, status.repository, status.commit_sha, status.context
+
+
+async def _set(connection: "Connection", row_id: int, columns: Mapping[str, Any]) -> None:
+    """Names of columns are ours, never a stranger's."""
+    assignments = ", ".join(f"{name} = ${number}" for number, name in enumerate(columns, start=2))
+    await connection.execute(
+        f"UPDATE forge_statuses SET {assignments} WHERE row_id = $1",  # noqa: S608
+        row_id,
+        *columns.values(),
+    )
+
+
+async def _keep_limits(connection: "Connection", source_name: str, limits: Limits) -> None:
+    await connection.execute(_LIMITS, source_name, limits.not_before, limits.paced_until, limits.strikes)

@@ -1,0 +1,75 @@
+"""Rows of statuses as values, and values as rows; the same for every database. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from solstice_forge.statuses.protocol import Letter, Phase, Shown, Telling
+from solstice_forge.statuses.wanted import Wanted
+
+
+def columns_of(status: Wanted, now: float) -> dict[str, Any]:
+    """What is stored of a status that arrived, by name; `place` and `now` beside it."""
+    return {
+        "source_name": status.source_name,
+        "repository": status.repository,
+        "commit_sha": status.commit_sha,
+        "context": status.context,
+        "run_id": status.run_id,
+        "sequence": status.sequence,
+        "revision": status.revision,
+        "state": status.state,
+        "final": status.final,
+        "request_id": status.request_id,
+        "body": status.body,
+        "now": now,
+        "place": status.place,
+    }
+
+
+def letter_of(row: Mapping[str, Any]) -> Letter:
+    """A dead letter."""
+    return Letter(
+        row_id=row["row_id"],
+        request_id=row["request_id"],
+        body=bytes(row["body"]),
+        headers=json.loads(row["headers"]),
+    )
+
+
+def shown_of(row: Mapping[str, Any]) -> Shown:
+    """A row as people see it."""
+    return Shown(
+        source_name=row["source_name"],
+        repository=row["repository"],
+        commit_sha=row["commit_sha"],
+        context=row["context"],
+        run_id=row["run_id"],
+        state=row["state"],
+        phase=Phase(row["phase"]),
+        told_state=row["told_state"],
+        told_at=row["told_at"],
+        failures=row["failures"],
+        last_failure=row["last_failure"],
+        next_at=row["next_at"],
+    )
+
+
+def telling_of(row: Mapping[str, Any], place: str, now: float) -> Telling:
+    """A row's newest status as it is told."""
+    return Telling(
+        row_id=row["row_id"],
+        repository=row["repository"],
+        place=place,
+        run_id=row["run_id"],
+        state=row["state"],
+        final=bool(row["final"]),
+        request_id=row["request_id"],
+        kept_at=row["kept_at"],
+        body=bytes(row["body"]),
+        failures=row["failures"],
+        failing_since=row["failing_since"],
+        since=now,
+        calls=row["calls"],
+        check_id=row["check_id"] if row["check_run_id"] == row["run_id"] else None,
+    )

@@ -1,0 +1,222 @@
+"""Statuses in one SQLite file. Several processes may keep them in it; one of them tells the forges."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from solstice_common.doorbell import Doorbell
+from solstice_common.sqlite import Database, migrations_of
+from solstice_forge.remote.limits import Limits
+from solstice_forge.statuses.changes import after, is_under_way, letter_headers, orphaned, place_of
+from solstice_forge.statuses.ending import Dead, Ending
+from solstice_forge.statuses.protocol import Kept, Letter, Phase, Shown, Telling
+from solstice_forge.statuses.rows import columns_of, letter_of, shown_of, telling_of
+from solstice_forge.statuses.turn import turn
+from solstice_forge.statuses.wanted import Wanted
+
+BUSY_SECONDS: Final = 10.0
+_PLACE: Final = "run_id || '.' || sequence || '.' || revision"
+_KEEP: Final = """
+INSERT INTO statuses (source_name, repository, commit_sha, context, run_id, sequence, revision, state, final,
+    request_id, body, kept_at, next_at)
+VALUES (:source_name, :repository, :commit_sha, :context, :run_id, :sequence, :revision, :state, :final,
+    :request_id, :body, :now, :now)
+ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
+    run_id = excluded.run_id, sequence = excluded.sequence, revision = excluded.revision, state = excluded.state,
+    final = excluded.final, request_id = excluded.request_id, body = excluded.body, kept_at = excluded.kept_at,
+    next_at = max(
+        -- What fails goes on being tried at the pace of its failures.
+        CASE WHEN phase = 'pending' AND failures > 0 THEN next_at ELSE excluded.next_at END,
+        -- An older one that may still arrive would overtake it.
+        CASE WHEN unsure = '' OR unsure = :place THEN 0 ELSE unsure_until END
+    ),
+    failures = CASE WHEN phase = 'pending' THEN failures ELSE 0 END,
+    failing_since = CASE WHEN phase = 'pending' THEN failing_since END,
+    phase = 'pending'
+WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (run_id, sequence, revision)
+    OR (phase = 'dead' AND (excluded.run_id, excluded.sequence, excluded.revision) = (run_id, sequence, revision))
+"""
+_WAITS: Final = "source_name = ? AND phase = 'pending' AND flying_since IS NULL"
+_LOOKED_AT: Final = 200
+"""Among so many that are due the most urgent is chosen."""
+_NEXT: Final = f"""
+SELECT * FROM (SELECT * FROM statuses WHERE {_WAITS} AND next_at <= ? ORDER BY next_at LIMIT {_LOOKED_AT})
+ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
+"""  # noqa: S608  constants
+_EARLIEST: Final = f"SELECT min(next_at) FROM statuses WHERE {_WAITS}"  # noqa: S608
+_HURRY: Final = f"""
+UPDATE statuses SET next_at = CASE WHEN unsure = '' OR unsure = {_PLACE} THEN ?2 ELSE max(?2, unsure_until) END
+WHERE source_name = ?1 AND phase = 'pending' AND flying_since IS NULL AND failures > 0 AND next_at > ?2
+"""  # noqa: S608
+_LIMITS: Final = (
+    "INSERT OR REPLACE INTO limits (source_name, not_before, paced_until, strikes) VALUES (?, ?, ?, ?)"
+)
+
+
+class SqliteStatuses:
+    """A StatusStore. Open with `SqliteStatuses.open`."""
+
+    def __init__(self, database: Database, doorbell: Doorbell) -> None:
+        self._database = database
+        self._doorbell = doorbell
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, path: Path) -> AsyncIterator["SqliteStatuses"]:
+        """The statuses in that file, made when missing. StoreUnavailable, SchemaTooNew, ConfigurationError."""
+        migrations = migrations_of("solstice_forge.statuses.sqlite_schema")
+        async with Database.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
+            yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
+
+    async def keep(self, statuses: Sequence[Wanted], now: float) -> Sequence[Kept]:
+        kept = await self._database.write(lambda connection: _keep(connection, statuses, now))
+        if Kept.WANTED in kept:
+            self._doorbell.ring()
+        return kept
+
+    def telling(self) -> AbstractAsyncContextManager[None]:
+        path = self._database.path
+        return turn(path.with_name(path.name + ".teller"))
+
+    async def take_over(self, now: float, horizon: float) -> int:
+        return await self._database.write(lambda connection: _take_over(connection, now, horizon))
+
+    async def take(self, source_name: str, now: float, limits: Limits) -> Telling | float | None:
+        # Looked for beside the writes first: most looks find nothing.
+        earliest = await self._database.read(
+            lambda connection: connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
+        )
+        if earliest is None or earliest > now:
+            return None if earliest is None else float(earliest)
+        return await self._database.write(lambda connection: _take(connection, source_name, now, limits))
+
+    async def ended(
+        self, telling: Telling, ending: Ending, *, now: float, horizon: float, limits: Limits
+    ) -> None:
+        await self._database.write(
+            lambda connection: _ended(connection, telling, ending, now=now, horizon=horizon, limits=limits)
+        )
+        if isinstance(ending, Dead):
+            self._doorbell.ring()
+
+    async def hurry(self, source_name: str, now: float) -> None:
+        await self._database.write(lambda connection: connection.execute(_HURRY, (source_name, now)).rowcount)
+
+    async def limits(self, source_name: str) -> Limits:
+        row = await self._database.read(
+            lambda connection: connection.execute(
+                "SELECT not_before, paced_until, strikes FROM limits WHERE source_name = ?", (source_name,)
+            ).fetchone()
+        )
+        return Limits() if row is None else Limits(not_before=row[0], paced_until=row[1], strikes=row[2])
+
+    async def letters(self, limit: int) -> Sequence[Letter]:
+        rows = await self._database.read(
+            lambda connection: connection.execute(
+                "SELECT * FROM letters ORDER BY row_id LIMIT ?", (limit,)
+            ).fetchall()
+        )
+        return [letter_of(row) for row in rows]
+
+    async def published(self, row_ids: Sequence[int]) -> None:
+        ids = json.dumps(list(row_ids))
+        await self._database.write(
+            lambda connection: (
+                connection.execute(
+                    "DELETE FROM letters WHERE row_id IN (SELECT value FROM json_each(?))", (ids,)
+                ).rowcount
+            )
+        )
+
+    async def pending(self) -> int:
+        return await self._database.read(
+            lambda connection: int(
+                connection.execute("SELECT count(*) FROM statuses WHERE phase = 'pending'").fetchone()[0]
+            )
+        )
+
+    async def shown(self, request_id: str) -> Sequence[Shown]:
+        rows = await self._database.read(
+            lambda connection: connection.execute(
+                "SELECT * FROM statuses WHERE request_id = ? ORDER BY context", (request_id,)
+            ).fetchall()
+        )
+        return [shown_of(row) for row in rows]
+
+    async def purge(self, before: float) -> int:
+        return await self._database.write(
+            lambda connection: (
+                connection.execute(
+                    "DELETE FROM statuses WHERE phase <> 'pending' AND kept_at < ?", (before,)
+                ).rowcount
+            )
+        )
+
+    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._doorbell.listen()
+
+
+def _keep(connection: sqlite3.Connection, statuses: Sequence[Wanted], now: float) -> list[Kept]:
+    return [
+        Kept.WANTED if connection.execute(_KEEP, columns_of(status, now)).rowcount else Kept.STALE
+        for status in statuses
+    ]
+
+
+def _take_over(connection: sqlite3.Connection, now: float, horizon: float) -> int:
+    rows = connection.execute("SELECT * FROM statuses WHERE flying_since IS NOT NULL").fetchall()
+    for row in rows:
+        _set(connection, row["row_id"], orphaned(dict(row), now, horizon))
+    return len(rows)
+
+
+def _take(
+    connection: sqlite3.Connection, source_name: str, now: float, limits: Limits
+) -> Telling | float | None:
+    row = connection.execute(_NEXT, (source_name, now)).fetchone()
+    if row is None:
+        earliest = connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
+        return None if earliest is None else float(earliest)
+    place = place_of(dict(row))
+    _set(connection, row["row_id"], {"flying_since": now, "flying": place})
+    _keep_limits(connection, source_name, limits)
+    return telling_of(dict(row), place, now)
+
+
+def _ended(
+    connection: sqlite3.Connection,
+    telling: Telling,
+    ending: Ending,
+    *,
+    now: float,
+    horizon: float,
+    limits: Limits,
+) -> None:
+    row = connection.execute("SELECT * FROM statuses WHERE row_id = ?", (telling.row_id,)).fetchone()
+    if row is None or not is_under_way(dict(row), telling):
+        return
+    columns = after(dict(row), telling, ending, now=now, horizon=horizon)
+    _set(connection, telling.row_id, columns)
+    _keep_limits(connection, row["source_name"], limits)
+    if isinstance(ending, Dead) and columns.get("phase") == Phase.DEAD:
+        connection.execute(
+            "INSERT INTO letters (request_id, body, headers) VALUES (?, ?, ?)",
+            (telling.request_id, telling.body, json.dumps(letter_headers(telling, ending, now))),
+        )
+
+
+def _set(connection: sqlite3.Connection, row_id: int, columns: Mapping[str, Any]) -> None:
+    """Names of columns are ours, never a stranger's."""
+    assignments = ", ".join(f"{name} = ?" for name in columns)
+    connection.execute(
+        f"UPDATE statuses SET {assignments} WHERE row_id = ?",  # noqa: S608
+        (*columns.values(), row_id),
+    )
+
+
+def _keep_limits(connection: sqlite3.Connection, source_name: str, limits: Limits) -> None:
+    connection.execute(_LIMITS, (source_name, limits.not_before, limits.paced_until, limits.strikes))

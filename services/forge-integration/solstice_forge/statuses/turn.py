@@ -1,0 +1,31 @@
+"""One process at a time, of those on this machine: a lock on a file, which the death of its holder releases."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+POLL_SECONDS: Final = 0.5
+
+
+@asynccontextmanager
+async def turn(path: Path) -> AsyncIterator[None]:
+    """Waits until nobody else has the lock of `path`, and has it until left."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not _lock(descriptor):  # noqa: ASYNC110  another process's lock rings no bell
+            await asyncio.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

@@ -1,0 +1,88 @@
+"""How a delivery's fate is said, on the terminal and on the page alike. Pure."""
+
+from typing import Final
+from urllib.parse import quote
+
+from solstice_forge.inbox.log import Entry
+from solstice_forge.inbox.protocol import Decision
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+SENTENCES: Final = {
+    "push": "A push: its newest commit is built.",
+    "change_request": "A pull or merge request has new code: its head commit is built.",
+    "comment": "A command in a comment.",
+    "rerun": "Somebody asked the forge to run a check again.",
+    "release": "A release was published: its tag is built.",
+    "dispatch": "Somebody asked for a branch or tag to be built.",
+    "replay": "A person asked for a delivery to be built once more.",
+    "manual": "A program asked for it through the API.",
+    "duplicate_delivery": "The forge sent this delivery before, under the same id.",
+    "duplicate_content": "The same event was told before, by another hook or under another id.",
+    "ref_deleted": "A branch or tag was deleted: there is no commit to build.",
+    "not_a_branch_or_tag": "What was pushed is neither a branch nor a tag.",
+    "push_follows": "The forge sends a push for the same branch or tag, and that one is built.",
+    "no_new_code": "The change request has no new commit.",
+    "no_command": "The comment holds no command, or is not on a change request.",
+    "ping": "The forge asked whether the address works. It does.",
+    "not_a_code_event": "This kind of event is not about code.",
+    "not_supported_yet": "This version does not act on this kind of event.",
+    "no_rule": "The source has rules, and none is for this event of this repository.",
+    "branch_not_built": "The rule for it names other branches.",
+    "paths_not_built": "The rule for it names other paths than those that changed.",
+    "fork_not_built": "The rule for it builds nothing that comes from a fork.",
+    "skip_ci": "The commit's message asks not to be built.",
+    "not_allowed": "Who wrote the command may not give it.",
+    "change_closed": "The change request is closed or merged.",
+    "not_at_forge": "The forge does not know what the delivery names.",
+    "forge_refused": "The forge did not tell us what the delivery lacks.",
+    "no_access": "The forge would have to be asked, and the source has no URL or token for that.",
+    "too_late": "The forge could not be asked in time.",
+    "unusable": "What the forge told cannot be made a request.",
+}
+"""What each reason means; a reason that is not here speaks for itself."""
+
+
+def sentence(entry: Entry) -> str:
+    """Why it was decided so."""
+    return SENTENCES.get(entry.reason, entry.reason.replace("_", " "))
+
+
+def fate(entry: Entry) -> str:
+    """What became of the request; empty for what asks for nothing by itself."""
+    if entry.decision is not Decision.ACCEPTED:
+        return ""
+    match entry.published:
+        case True:
+            return "with the broker, for the orchestrators"
+        case False:
+            tries = (
+                f"tried {entry.attempts} times: {entry.last_failure}" if entry.attempts else "not sent yet"
+            )
+            return f"waits for the broker ({tries})"
+        case None:
+            asked = f": {entry.last_failure}" if entry.last_failure else ""
+            return f"waits for the forge to tell what it lacks{asked}"
+
+
+def decision_style(entry: Entry) -> str:
+    """Its colour on a terminal."""
+    if entry.decision is Decision.ACCEPTED:
+        return "green" if entry.published else "yellow"
+    return "dim"
+
+
+def run_address(public_url: str, entry: Entry) -> str | None:
+    """Where the orchestrators show the run, if anybody said where they are."""
+    if not public_url or not entry.request_ids:
+        return None
+    return f"{public_url.rstrip('/')}/requests/{quote(entry.request_ids[0], safe='')}"
+
+
+def age(seconds: float) -> str:
+    """How long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
+    whole = max(0, int(seconds))
+    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE)):
+        if whole >= size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
