@@ -1,12 +1,35 @@
 """Fixtures of every tier: the servers, and what the header says of them."""
 
+import ast
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
+from typing import Any
 
 import pytest
 
+from tests.servers.postgresql import (
+    PostgreSQLDatabase,
+    PostgreSQLServer,
+    own_postgresql,
+    shared_postgresql,
+)
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
+
+if sys.version_info < (3, 11, 8):
+    # Before that, Python now and then says SystemError ("AST constructor recursion depth mismatch") of a text that it
+    # reads well the next time (github.com/python/cpython/issues/106905); pytest, which reads every test and every
+    # traceback so, ends the whole run over it.
+    _parse = ast.parse
+
+    def _parse_again(*arguments: Any, **options: Any) -> Any:
+        for _ in range(9):
+            with suppress(SystemError):
+                return _parse(*arguments, **options)
+        return _parse(*arguments, **options)
+
+    setattr(ast, "parse", _parse_again)  # noqa: B010  an assignment would have to have all its overloads
 
 
 def pytest_report_header() -> list[str]:
@@ -70,4 +93,46 @@ def own_rabbitmq_vhost(rabbitmq_flavour: str, _own_servers: dict[str, RabbitMQSe
     except BaseException:
         # Whatever state the test left it in, the next one gets a fresh server.
         _own_servers.pop(rabbitmq_flavour).close()
+        raise
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQLServer]:
+    """A running PostgreSQL, once per test process; leave it running and use a database of it."""
+    with shared_postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql_database(postgresql: PostgreSQLServer) -> Iterator[PostgreSQLDatabase]:
+    """An empty database that only this test sees; `.url` is its address."""
+    with postgresql.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def _own_postgresql() -> Iterator[list[PostgreSQLServer]]:
+    servers: list[PostgreSQLServer] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: [server.close() for server in servers])
+        yield servers
+
+
+@pytest.fixture
+def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator[PostgreSQLDatabase]:
+    """A database on a server that the test may stop and kill (`.server`); afterwards it runs again.
+
+    The server is this process's own, started with the first such test and kept for the next.
+    """
+    if not _own_postgresql:
+        server = own_postgresql()
+        _own_postgresql.append(server)
+        server.start()
+    (server,) = _own_postgresql
+    try:
+        with server.database() as database:
+            yield database
+    except BaseException:
+        # Whatever state the test left it in, the next one gets a fresh server.
+        _own_postgresql.pop().close()
         raise

@@ -24,7 +24,13 @@ import solstice_forge.log_events
 import solstice_forge.metrics
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
-from solstice_common.settings import BrokerSettings, ClientSettings, SolsticeSettings, state_directory
+from solstice_common.settings import (
+    AccessSettings,
+    BrokerSettings,
+    ClientSettings,
+    SolsticeSettings,
+    state_directory,
+)
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
@@ -89,8 +95,9 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     },
     CONFIGURATION: {
         "broker": lambda: settings_table(BrokerSettings),
-        "forge": lambda: settings_table(ForgeSettings, BrokerSettings),
-        "orchestrator": lambda: settings_table(OrchestratorSettings, BrokerSettings),
+        "access": lambda: settings_table(AccessSettings),
+        "forge": lambda: settings_table(ForgeSettings, BrokerSettings, AccessSettings),
+        "orchestrator": lambda: settings_table(OrchestratorSettings, BrokerSettings, AccessSettings),
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_orchestrator.capacity import Capacity
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
+from solstice_orchestrator.workers import WorkerCard
 from tests.builders import job, job_request
 
 WORKER = "worker-a"
@@ -14,6 +16,17 @@ FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, 
 CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
 RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
 WORLD_WRONG = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+
+
+def card(worker_id: str, *, name: str = "", capacity: Capacity | None = None) -> WorkerCard:
+    """What a worker says of itself; its name is its id unless told."""
+    return WorkerCard(
+        worker_id=worker_id,
+        name=name or worker_id,
+        host="quay.example",
+        version="1.2.3",
+        capacity=capacity or Capacity(slots={"linux": 4, "illumos": 1}, limit=5),
+    )
 
 
 @dataclass
@@ -40,10 +53,12 @@ async def planning_task(store: JobStore, worker: str = WORKER) -> PlanningTask:
     return task
 
 
-async def planned(store: JobStore, *specs: JobSpec, request: JobRequestV1 | None = None) -> str:
+async def planned(
+    store: JobStore, *specs: JobSpec, request: JobRequestV1 | None = None, planner: str = WORKER
+) -> str:
     """The id of a new run with these jobs (or one)."""
     run_id = await admitted(store, request)
-    assert await store.planned(await planning_task(store), specs or (job("true"),))
+    assert await store.planned(await planning_task(store, planner), specs or (job("true"),))
     return run_id
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import platform
+import statistics
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Final
@@ -14,13 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from solstice_common.logs import configure_logs
-from tests.bench import consuming, idle, latency, line, publishing
+from tests.bench import claiming, consuming, first_status, idle, latency, line, outage, publishing
+from tests.bench.claiming import Claiming
+from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
 from tests.bench.latency import Latency
+from tests.bench.outage import Outage
 from tests.bench.pairs import Comparison
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
-Figures = Comparison | Latency | Mapping[str, Idle]
+Figures = Comparison | Latency | FirstStatus | Outage | Mapping[str, Idle] | list[Claiming]
 Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -33,7 +37,17 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "line": lambda server, quick: line.measure(
         server, count=1_000 if quick else 10_000, rounds=1 if quick else 5
     ),
+    "claim": lambda _, quick: claiming.measure(
+        count=1_600 if quick else 25_600,
+        finished=10_000 if quick else 1_000_000,
+        waiting=20_000 if quick else 100_000,
+        rounds=1 if quick else 5,
+    ),
     "latency": lambda server, quick: latency.measure(server, count=100 if quick else 1_000),
+    "status": lambda server, quick: first_status.measure(server, count=25 if quick else 300),
+    "outage": lambda server, quick: outage.measure(
+        server, outage_seconds=5 if quick else outage.OUTAGE_SECONDS
+    ),
     "idle": lambda server, quick: idle.measure(server, seconds=5 if quick else 30),
 }
 
@@ -92,11 +106,10 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f"{figure.ratio:.2f}x",
                     f">= {figure.goal:.1f}x",
                 )
-            case Latency():
-                console.print(
-                    f"webhook to job start at {latency.PER_SECOND:.0f}/s, {figure.count} pushes, each its own commit "
-                    f"fetched by git: p50 {figure.p50:.0f} ms, p99 {figure.p99:.0f} ms, worst {figure.worst:.0f} ms"
-                )
+            case Latency() | FirstStatus() | Outage():
+                console.print(figure.told)
+            case list():
+                console.print(_claims(figure))
             case _:
                 for service, cost in figure.items():
                     console.print(
@@ -109,6 +122,32 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
             console.print(figure.note)
 
 
+def _claims(figures: list[Claiming]) -> Table:
+    table = Table(
+        "store",
+        "jobs/s",
+        "goal",
+        "claim, empty",
+        "claim, full",
+        "ratio",
+        "goal",
+        title="Claimed and finished",
+    )
+    for figure in figures:
+        table.add_row(
+            figure.store,
+            _spread(figure.per_second),
+            f">= {claiming.RATE_GOAL:,.0f}" if figure.store == "PostgreSQL" else "",
+            f"{statistics.median(figure.empty_ms):.1f} ms",
+            f"{statistics.median(figure.full_ms):.1f} ms",
+            f"{figure.ratio:.2f}x",
+            f"<= {claiming.COST_GOAL:.1f}x",
+        )
+    first = figures[0]
+    table.caption = f"claims of {claiming.BATCH}; a full store has {first.finished:,} finished and {first.waiting:,} waiting jobs"
+    return table
+
+
 def _spread(rates: list[float]) -> str:
     ordered = sorted(rates)
     return f"{ordered[len(ordered) // 2]:,.0f} ({ordered[0]:,.0f} to {ordered[-1]:,.0f})"
@@ -118,8 +157,10 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency():
+        case Latency() | FirstStatus() | Outage():
             return asdict(figure)
+        case list():
+            return [{**asdict(each), "ratio": each.ratio} for each in figure]
         case _:
             return {name: asdict(each) for name, each in figure.items()}
 

@@ -31,6 +31,14 @@ class Latency:
     p99: float
     worst: float
 
+    @property
+    def told(self) -> str:
+        """For people."""
+        return (
+            f"webhook to job start at {PER_SECOND:.0f}/s, {self.count} pushes, each its own commit fetched by git: "
+            f"p50 {self.p50:.0f} ms, p99 {self.p99:.0f} ms, worst {self.worst:.0f} ms"
+        )
+
 
 async def measure(server: RabbitMQServer, *, count: int) -> Latency:
     """`count` webhooks after a warm-up; the figures run from the moment each was due to be sent."""

@@ -108,29 +108,33 @@ async def flood(port: int, requests: Sequence[bytes], *, connections: int) -> li
 
 
 async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) -> list[float]:
-    """Send each request at its own moment, whatever became of the ones before (open loop).
+    """`paced`; the moments when each was due, in seconds since the epoch. RuntimeError when one is not accepted."""
+    began_at = time.time()
+    for answer in await paced(port, requests, per_second=per_second):
+        if answer.status != ACCEPTED:
+            raise RuntimeError(f"a webhook was answered {answer.status}")
+    return [began_at + number / per_second for number in range(len(requests))]
 
-    Returns those moments, in seconds since the epoch; RuntimeError when one is not accepted.
-    """
+
+async def paced(port: int, requests: Sequence[bytes], *, per_second: float) -> list[Answer]:
+    """Send each request at its own moment, whatever became of the ones before (open loop); the answers in that order."""
     free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-    began, began_at = time.perf_counter(), time.time()
+    began = time.perf_counter()
 
-    async def send(number: int, request: bytes) -> None:
+    async def send(number: int, request: bytes) -> Answer:
         due = began + number / per_second
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         reader, writer = free.pop() if free else await asyncio.open_connection("127.0.0.1", port)
         answer = await _exchange(reader, writer, request, due=due)
         free.append((reader, writer))
-        if answer.status != ACCEPTED:
-            raise RuntimeError(f"a webhook was answered {answer.status}")
+        return answer
 
     async with asyncio.TaskGroup() as group:
-        for number, request in enumerate(requests):
-            group.create_task(send(number, request))
+        sending = [group.create_task(send(number, request)) for number, request in enumerate(requests)]
     for _, writer in free:
         writer.close()
         await writer.wait_closed()
-    return [began_at + number / per_second for number in range(len(requests))]
+    return [each.result() for each in sending]
 
 
 async def _exchange(

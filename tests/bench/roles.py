@@ -20,13 +20,14 @@ from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
 from solstice_common.logs import configure_logs
+from solstice_common.process import spare_the_collector
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
-from tests.bench import load, yardsticks
+from tests.bench import claiming, load, yardsticks
 from tests.bench.routes import route_named
 
 PREFETCH = 256
@@ -76,7 +77,7 @@ async def receiver(url: str, name: str, database: str, port: int) -> None:
         forge_inbox_url=f"sqlite:///{database}",
         forgejo_webhook_secret=SecretStr(load.SECRET),
     )
-    await serve(settings, stop=asyncio.Event(), listening=lambda _host, _port: say(ready=True))
+    await serve(settings, stop=asyncio.Event(), listening=lambda _host, port: say(ready=True, port=port))
 
 
 async def consumer(url: str, name: str, database: str, count: int) -> None:
@@ -121,6 +122,7 @@ async def taking(url: str, name: str, database: str, metrics: Metrics) -> AsyncI
     ):
         await broker.ready(10)
         await broker.declare(topology)
+        spare_the_collector()  # as the daemon does
         say(ready=True)
         intake = Intake(broker=broker, store=store, metrics=metrics, rng=random.Random(0))
         task = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
@@ -155,9 +157,22 @@ async def flood(port: int, count: int, connections: int) -> None:
     )
 
 
+async def claimer(url: str, name: str, workers: int) -> None:
+    """Several workers on one store, until there is nothing to claim."""
+    async with open_store(url) as store:
+        spare_the_collector()
+        say(ready=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        began, cpu = time.monotonic(), time.process_time()
+        jobs = await asyncio.gather(
+            *[claiming.claim_and_finish(store, f"{name}{number}") for number in range(workers)]
+        )
+        say(began_at=began, done_at=time.monotonic(), cpu_seconds=time.process_time() - cpu, jobs=sum(jobs))
+
+
 ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     role.__name__: role
-    for role in (naive_app, naive_consumer, plain_consumer, receiver, consumer, line_end, flood)
+    for role in (naive_app, naive_consumer, plain_consumer, receiver, consumer, line_end, flood, claimer)
 }
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Services:
 
 
 @asynccontextmanager
-async def services(amqp_url: str, directory: Path, *, slots: int) -> AsyncIterator[Services]:
+async def services(amqp_url: str, directory: Path, *, slots: int, **settings: str) -> AsyncIterator[Services]:
     """forge-integration and an orchestrator with the scripted executor, ready; ended by SIGTERM on leaving."""
     forge_port, orchestrator_port = free_ports(2)
     environment = {
@@ -40,6 +40,7 @@ async def services(amqp_url: str, directory: Path, *, slots: int) -> AsyncIterat
         "CAPACITY_MAP": f"linux={slots}",
         "GIT_PROTOCOLS": "file",
         "LOG_LEVEL": "warning",
+        **settings,
     }
     commands = {
         "forge-integration": (forge_port, "from solstice_forge.cli import main; main()", "serve"),

@@ -14,8 +14,10 @@ from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.rows import MAX_ROWS
+from solstice_orchestrator.workers import Quarantine
 from tests.servers.chromium import FLAGS, chromium
-from tests.servers.orchestrator_web import Stage, spec, stage
+from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
+from tests.stores import card
 
 DESK: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
@@ -467,3 +469,42 @@ async def test_hidden_tab_holds_no_connection(line: Stage, browser: Browser) -> 
         await page.evaluate(hide, False)
         await expect(page.locator("#L2 .t")).to_have_text("two")
         assert await page.locator(".t").all_text_contents() == ["one", "two"]
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+async def test_workers_are_shown_with_what_they_run_and_obey_their_buttons(
+    line: Stage, browser: Browser
+) -> None:
+    await line.store.register(card(WORKER, name="quay"))
+    key = await line.running(spec("test"))
+    async with tab(browser, line) as page:
+        await page.goto("/")
+        await page.get_by_role("link", name="Workers").click()
+        await expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+        row = page.locator(".worker")
+        await expect(row.locator(".pill")).to_have_text("Active")
+        await expect(row).to_contain_text("linux=4")
+        await expect(row.get_by_role("link", name="test")).to_have_attribute("href", f"/jobs/{key.job_id}")
+        await row.get_by_role("button", name="Pause").click()
+        await expect(row.locator(".pill")).to_have_text("Paused")
+        await row.get_by_role("button", name="Resume").click()
+        await expect(row.locator(".pill")).to_have_text("Active")
+        await row.get_by_role("button", name="Drain").click()
+        await expect(row.locator(".pill")).to_have_text("Draining")
+        await expect(row.get_by_role("button")).to_have_count(0)
+
+
+async def test_the_workers_page_stays_fresh(line: Stage, browser: Browser) -> None:
+    async with tab(browser, line, viewport=PHONE) as page:
+        await page.goto("/workers")
+        await expect(page.get_by_role("heading", name="No workers")).to_be_visible()
+        await expect(page.locator("#live")).to_have_text("Live")
+        await line.store.register(card(WORKER, name="<b>quay</b>"))
+        await expect(page.locator(".worker-name")).to_have_text("<b>quay</b>")
+        await line.store.steer_worker(WORKER, Quarantine(seconds=600))
+        await expect(page.locator(".worker .pill")).to_have_text("Quarantined")
+        await expect(page.locator(".worker")).to_contain_text("Takes no jobs for 9 min")
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE["width"]

@@ -1,13 +1,16 @@
-"""A broker of every kind that keeps the contract, and connections to it."""
+"""A broker and a job store of every kind that keeps their contracts, and connections to them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 
 from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import Clock
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -42,3 +45,18 @@ async def broker(another: OpenBroker, route: Route) -> AsyncIterator[Broker]:
         await opened.ready(30)
         await opened.declare(route.topology(QueueType.QUORUM))
         yield opened
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The stores' clock, moved by hand."""
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a job store that only this test uses."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    return database.url

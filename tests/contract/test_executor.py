@@ -27,7 +27,11 @@ class Subject:
     hang: str
 
     async def run(
-        self, *runs: str | StepSpec, stop: asyncio.Event | None = None, seconds: float = 60.0
+        self,
+        *runs: str | StepSpec,
+        stop: asyncio.Event | None = None,
+        seconds: float = 60.0,
+        quiet: float | None = None,
     ) -> tuple[Outcome, str]:
         output: list[bytes] = []
 
@@ -35,29 +39,42 @@ class Subject:
             output.append(data)
 
         outcome = await self.executor.run(
-            execution(job(*runs, timeout_seconds=seconds), self.request), log, stop or asyncio.Event()
+            execution(job(*runs, timeout_seconds=seconds, no_output_seconds=quiet), self.request),
+            log,
+            stop or asyncio.Event(),
         )
         return outcome, b"".join(output).decode()
 
 
 @asynccontextmanager
-async def open_subject(kind: str, directory: Path) -> AsyncIterator[Subject]:
+async def open_subject(kind: str, directory: Path, no_output_seconds: float = 0.0) -> AsyncIterator[Subject]:
     repository = Repository(directory / "repository")
     request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
     policy = GitPolicy(protocols=("file",))
     async with open_workspaces(directory / "work") as workspaces:
         match kind:
             case "process":
-                executor = make_executor("process", workspaces=workspaces, git=policy, grace_seconds=0.2)
+                executor = make_executor(
+                    "process",
+                    workspaces=workspaces,
+                    git=policy,
+                    grace_seconds=0.2,
+                    no_output_seconds=no_output_seconds,
+                )
                 yield Subject(
                     executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
                 )
             case _:
-                executor = make_executor("scripted", workspaces=workspaces, git=policy)
+                executor = make_executor(
+                    "scripted", workspaces=workspaces, git=policy, no_output_seconds=no_output_seconds
+                )
                 yield Subject(executor=executor, request=request, say=lambda text: f"say {text}", hang="hang")
 
 
-@pytest.fixture(params=["process", "scripted"])
+KINDS = ["process", "scripted"]
+
+
+@pytest.fixture(params=KINDS)
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
     async with open_subject(request.param, tmp_path) as opened:
         yield opened
@@ -99,6 +116,40 @@ async def test_a_step_that_takes_too_long_times_out(subject: Subject) -> None:
     assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.STEP_TIMEOUT)
     assert outcome.step == "slow"
     assert "never" not in output
+
+
+async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: Subject) -> None:
+    outcome, output = await subject.run(subject.say("one"), subject.hang, quiet=0.5)
+    assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.NO_OUTPUT)
+    assert "wrote nothing for 0.5 s" in outcome.detail
+    assert "one" in output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_operator_says_how_long_jobs_may_write_nothing_that_do_not_say_so(
+    kind: str, tmp_path: Path
+) -> None:
+    async with open_subject(kind, tmp_path, no_output_seconds=0.5) as subject:
+        assert (await subject.run(subject.hang))[0].reason is Reason.NO_OUTPUT
+        outcome, _ = await subject.run(subject.hang, quiet=1000, seconds=0.9)
+        assert outcome.reason is Reason.JOB_TIMEOUT
+
+
+async def test_a_log_that_is_slow_is_no_silence(subject: Subject) -> None:
+    taken, free = asyncio.Event(), asyncio.Event()
+
+    async def log(data: bytes) -> None:
+        if b"begun" in data:
+            taken.set()
+            await free.wait()
+
+    spec = job(subject.say("begun"), no_output_seconds=0.3)
+    task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))
+    await taken.wait()
+    done, _ = await asyncio.wait([task], timeout=1.0)
+    assert not done
+    free.set()
+    assert (await task).state is JobState.SUCCEEDED
 
 
 async def test_stop_cancels_a_running_job(subject: Subject) -> None:

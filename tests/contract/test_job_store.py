@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import orjson
 import pytest
@@ -12,12 +11,14 @@ from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
 from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import (
+    LOG_CHUNKS_PER_PURGE,
     Admitted,
     AttemptKey,
     Duplicate,
     LogChunk,
     LogState,
     OutboxKind,
+    Purged,
 )
 from tests.builders import job, job_request
 from tests.stores import (
@@ -43,15 +44,9 @@ OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=["sqlite"])
-def another(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> OpenStore:
+def another(store_url: str, clock: Clock) -> OpenStore:
     """Open the test's store once more, as another orchestrator would."""
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    return lambda: open_store(url, clock=clock, public_url="https://ci.example/", lease_seconds=LEASE)
+    return lambda: open_store(store_url, clock=clock, public_url="https://ci.example/", lease_seconds=LEASE)
 
 
 @pytest.fixture
@@ -156,6 +151,23 @@ class TestPlanning:
         assert [task.run_id for task in (*first, *rest)] == ids
         assert await store.claim_planning(WORKER, 10) == []
 
+    async def test_what_a_worker_was_given_and_never_heard_of_can_be_given_again(
+        self, store: JobStore, another: OpenStore
+    ) -> None:
+        """The answer to a claim is lost when the connection breaks as it is committed."""
+        known, lost, of_another = [await admitted(store) for _ in range(3)]
+        (held,) = await store.claim_planning(WORKER, 1)
+        (unheard,) = await store.claim_planning(WORKER, 1)
+        async with another() as other:
+            (theirs,) = await other.claim_planning("worker-b", 1)
+            assert (held.run_id, unheard.run_id, theirs.run_id) == (known, lost, of_another)
+            await store.take_back_planning(WORKER, {held.run_id})
+            (again,) = await other.claim_planning("worker-b", 10)
+        assert again.run_id == lost
+        assert not await store.planned(unheard, ())
+        assert await store.planned(held, ())
+        assert await store.planned(theirs, ())
+
     async def test_jobs_without_needs_wait_and_the_others_are_blocked(self, store: JobStore) -> None:
         run_id = await planned(store, job("true", name="build"), job("true", name="ship", needs=("build",)))
         views = await store.jobs(run_id=run_id, limit=10)
@@ -209,10 +221,9 @@ class TestPlanning:
         assert "no route to host" in letter.headers["x-solstice-detail"]
 
     async def test_backoff_keeps_a_run_from_being_planned_too_soon(
-        self, tmp_path: Path, clock: Clock
+        self, store_url: str, clock: Clock
     ) -> None:
-        url = f"sqlite:///{tmp_path / 'slow.db'}"
-        async with open_store(url, clock=clock, retry_base_seconds=1e6) as store:
+        async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:
             await admitted(store)
             await store.not_planned(await planning_task(store), Reason.CHECKOUT_FAILED, "")
             assert await store.claim_planning(WORKER, 1) == []
@@ -297,6 +308,24 @@ class TestClaim:
             )
         keys = [claim.key for claims in rounds for claim in claims]
         assert len(keys) == len(set(keys)) == 40
+
+    async def test_ten_jobs_and_three_workers_each_job_has_one(
+        self, store: JobStore, another: OpenStore
+    ) -> None:
+        await planned(store, *[job("true", name=str(number)) for number in range(4)])
+        for _ in range(6):
+            await planned(store)
+        async with another() as second, another() as third:
+            workers = {"worker-a": store, "worker-b": second, "worker-c": third}
+            rounds = await asyncio.gather(
+                *[each.claim(name, {"linux": 4}, 4) for _ in range(4) for name, each in workers.items()]
+            )
+            # Whoever came while a run was being begun looks again.
+            rounds.append(await store.claim("worker-a", {"linux": 10}, 10))
+        keys = [claim.key for claims in rounds for claim in claims]
+        assert len(keys) == len(set(keys)) == 10
+        holders = [(await store.attempts(key.job_id))[0].worker_id for key in keys]
+        assert set(holders) <= workers.keys()
 
 
 class TestLeases:
@@ -453,9 +482,8 @@ class TestFinish:
         assert letter.headers["x-solstice-reason"] == "checkout_failed"
         assert letter.headers["x-solstice-history"].count("no route to host") == MAX_ATTEMPTS
 
-    async def test_backoff_ends_at_its_time(self, tmp_path: Path, clock: Clock) -> None:
-        url = f"sqlite:///{tmp_path / 'slow.db'}"
-        async with open_store(url, clock=clock, retry_base_seconds=1e6) as store:
+    async def test_backoff_ends_at_its_time(self, store_url: str, clock: Clock) -> None:
+        async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:
             claim = await running(store)
             await store.finish(claim.key, WORLD_WRONG)
             view = await store.job(claim.key.job_id)
@@ -656,7 +684,9 @@ class TestOutbox:
             ("solstice/ship", "skipped", "needs_failed"),
             ("solstice", "failed", None),
         ]
-        assert [status.sequence for status in statuses] == list(range(1, 10))
+        for context in {status.context for status in statuses}:
+            sequences = [status.sequence for status in statuses if status.context == context]
+            assert sequences == sorted(set(sequences))
         assert len({status.status_id for status in statuses}) == 9
 
     async def test_a_status_is_canonical_and_says_all_it_can(self, store: JobStore) -> None:
@@ -777,3 +807,129 @@ class TestReaders:
             assert page is not None
             assert page.chunks[0].data == b"kept"
             assert await store.finish(claim.key, SUCCEEDED)
+
+
+class TestPurge:
+    """What is old and finished goes, with everything that belongs to it; nothing else does."""
+
+    DAY = 86_400.0
+
+    async def finished(self, store: JobStore, request: JobRequestV1 | None = None) -> str:
+        """A run that has ended, with a log."""
+        run_id = await planned(
+            store, job("true", name="build"), job("true", name="test", needs=("build",)), request=request
+        )
+        for _ in range(2):
+            (claim,) = await claimed(store)
+            assert await store.append_log(claim.key, [chunk(1), chunk(2)])
+            assert await store.finish(claim.key, SUCCEEDED)
+        return run_id
+
+    async def purged(self, store: JobStore, older_than_seconds: float, limit: int = 100) -> int:
+        runs, more = 0, True
+        while more:
+            step = await store.purge(older_than_seconds, limit)
+            assert step.runs <= limit
+            runs, more = runs + step.runs, step.more
+        return runs
+
+    async def test_a_run_that_ended_long_enough_ago_is_gone_with_all_that_was_its(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        request = job_request()
+        run_id = await self.finished(store, request)
+        jobs = await store.jobs(run_id=run_id, limit=10)
+        clock.forward(2 * self.DAY)
+        assert await store.purgeable(self.DAY) == 1
+        assert await self.purged(store, self.DAY) == 1
+        assert await store.purgeable(self.DAY) == 0
+        assert await store.run(run_id) is None
+        assert await store.run_of_request(request.request_id) is None
+        assert (await store.runs(limit=10)).runs == []
+        assert await store.jobs(limit=10) == []
+        for view in jobs:
+            assert await store.job(view.job_id) is None
+            assert await store.attempts(view.job_id) == []
+            assert await store.log(view.job_id) is None
+
+    async def test_what_is_younger_or_not_finished_stays(self, store: JobStore, clock: Clock) -> None:
+        waits = await planned(store, job("true", runs_on="nowhere"))
+        ends_late = await planned(store, job("true"))
+        (claim,) = await claimed(store)
+        planning = await admitted(store)
+        clock.forward(2 * self.DAY)
+        assert await store.finish(claim.key, SUCCEEDED)
+        young = await self.finished(store)
+        assert await store.purgeable(self.DAY) == 0
+        assert await self.purged(store, self.DAY) == 0
+        assert {run.run_id for run in (await store.runs(limit=10)).runs} == {
+            waits,
+            ends_late,
+            planning,
+            young,
+        }
+
+    async def test_it_goes_in_small_steps_the_oldest_first(self, store: JobStore, clock: Clock) -> None:
+        runs = [await self.finished(store) for _ in range(5)]
+        clock.forward(2 * self.DAY)
+        step = await store.purge(self.DAY, 2)
+        assert (step.runs, step.more) == (2, True)
+        assert [run.run_id for run in (await store.runs(limit=10)).runs] == runs[:1:-1]
+        assert await self.purged(store, self.DAY, 2) == 3
+
+    async def test_a_long_log_goes_in_steps_of_its_own(self, store: JobStore, clock: Clock) -> None:
+        claim = await running(store)
+        for start in range(1, 2 * LOG_CHUNKS_PER_PURGE + 1, 500):
+            assert await store.append_log(claim.key, [chunk(start + one) for one in range(500)])
+        await store.finish(claim.key, SUCCEEDED)
+        clock.forward(2 * self.DAY)
+        steps: list[Purged] = []
+        while not steps or steps[-1].more:
+            steps.append(await store.purge(self.DAY, 10))
+        assert [step.runs for step in steps] == [0, 0, 1]
+
+    async def test_what_is_still_to_be_told_is_told(self, store: JobStore, clock: Clock) -> None:
+        await self.finished(store)
+        clock.forward(2 * self.DAY)
+        before = [row.row_id for row in await store.outbox(1000)]
+        assert await self.purged(store, self.DAY) == 1
+        assert before
+        assert [row.row_id for row in await store.outbox(1000)] == before
+
+    async def test_a_request_that_was_forgotten_is_a_new_run_when_it_comes_again(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        first = job_request(idempotency_key="push-1")
+        same_push = job_request(idempotency_key="push-1")
+        run_id = await self.finished(store, first)
+        assert await store.admit([same_push]) == [Duplicate(run_id=run_id)]
+        clock.forward(2 * self.DAY)
+        assert await store.admit([first]) == [Duplicate(run_id=run_id)]
+        assert await self.purged(store, self.DAY) == 1
+        (again,) = await store.admit([same_push])
+        assert isinstance(again, Admitted)
+        assert await store.admit([first]) == [Duplicate(run_id=again.run_id)]
+
+    async def test_a_rerun_outlives_the_run_it_repeats(self, store: JobStore, clock: Clock) -> None:
+        run_id = await self.finished(store)
+        clock.forward(2 * self.DAY)
+        again = await store.rerun(run_id)
+        assert again is not None
+        assert await self.purged(store, self.DAY) == 1
+        view = await store.run(again.run_id)
+        assert view is not None
+        assert view.rerun_of == run_id
+
+    async def test_two_that_purge_at_once_remove_each_run_once(
+        self, store: JobStore, another: OpenStore, clock: Clock
+    ) -> None:
+        for _ in range(12):
+            await self.finished(store)
+        clock.forward(2 * self.DAY)
+        async with another() as other:
+            removed = await asyncio.gather(
+                self.purged(store, self.DAY, 1),
+                self.purged(other, self.DAY, 1),
+                self.purged(store, self.DAY, 3),
+            )
+        assert sum(removed) == 12

@@ -328,10 +328,51 @@ class TestUp:
         assert "solstice enqueue --repo-url ." in words
 
 
+class TestWorkers:
+    def test_the_worker_is_listed_with_its_slots(self, up: SolsticeUp) -> None:
+        (worker,) = json.loads(up.solstice("workers", "--json").stdout)["workers"]
+        assert (worker["state"], worker["presence"]) == ("active", "alive")
+        line = up.solstice("workers", "list").stdout.rstrip().split("\t")
+        assert line[:2] == [worker["worker_id"], "active"]
+        assert worker["worker_id"] in up.solstice("workers", "show", worker["name"]).stdout
+
+    def test_an_order_holds_until_the_next(self, up: SolsticeUp, project: Repository) -> None:
+        (worker,) = json.loads(up.solstice("workers", "--json").stdout)["workers"]
+        said = up.solstice("workers", "pause", worker["name"]).stdout
+        assert said == f"worker {worker['worker_id']} paused\n"
+        until = up.solstice("workers", "quarantine", worker["name"], "--seconds", "60", "--json").stdout
+        assert json.loads(until)["quarantined_until"]
+        request_id = json.loads(enqueue(up, project, "--json").stdout)["request_id"]
+        assert up.solstice("workers", "resume", worker["worker_id"]).stdout.endswith(" active\n")
+        run_of(up, request_id, "succeeded")
+
+    def test_options_before_the_word_are_not_lost_in_silence(self, up: SolsticeUp) -> None:
+        done = up.solstice("workers", "--json", "list", check=2)
+        assert "behind the word" in done.stderr
+
+    def test_a_drain_of_the_only_worker_ends_the_whole_process_well(self, tmp_path: Path) -> None:
+        with solstice_up(tmp_path / "state") as running:
+            (worker,) = json.loads(running.solstice("workers", "--json").stdout)["workers"]
+            said = running.solstice("workers", "drain", worker["worker_id"]).stdout
+            assert said == f"worker {worker['worker_id']} draining\n"
+            assert running.process.wait(60) == 0
+
+    def test_an_unknown_worker_is_named(self, up: SolsticeUp) -> None:
+        assert "no worker 'nobody'" in up.solstice("workers", "pause", "nobody", check=1).stderr
+
+
 class TestWithoutAnOrchestrator:
     @pytest.mark.parametrize(
         "arguments",
-        [["runs"], ["jobs"], ["show", "abcd"], ["logs", "abcd"], ["cancel", "abcd"], ["rerun", "abcd"]],
+        [
+            ["runs"],
+            ["jobs"],
+            ["show", "abcd"],
+            ["logs", "abcd"],
+            ["cancel", "abcd"],
+            ["rerun", "abcd"],
+            ["workers"],
+        ],
         ids=lambda arguments: arguments[0],
     )
     def test_it_is_said_what_to_start(self, tmp_path: Path, arguments: list[str]) -> None:

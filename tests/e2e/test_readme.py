@@ -39,4 +39,8 @@ def test_first_two_commands_come_first() -> None:
 
 def test_our_own_workflow_is_one() -> None:
     own = (ROOT / WORKFLOW).read_bytes()
-    assert [job.name for job in parse_workflow(own, default_runs_on="linux")] == ["lint", "pins", "package"]
+    assert [job.name for job in parse_workflow(own, default_runs_on="linux").jobs] == [
+        "lint",
+        "pins",
+        "package",
+    ]

@@ -13,6 +13,7 @@ import pytest
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
 from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.statuses import RUN_CONTEXT
 from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
 from solstice_orchestrator.supervisor import descendants, process_ids
 from tests.e2e.ledger import Ledger
@@ -291,16 +292,20 @@ def the_ledger_agrees(
 def each_run_was_told_to_its_end(
     told: Sequence[JobStatusV1], runs: Sequence[RunView], jobs: Sequence[JobView]
 ) -> None:
-    """In order and without a gap; a copy, where the broker's answer got lost, is the same status again."""
+    """Each context in order and without a gap, the run last; a copy, where the broker's answer got lost, is the same status again."""
     by_run = defaultdict[str, list[JobStatusV1]](list)
     for status in told:
         by_run[status.run_id].append(status)
     assert set(by_run) == {run.run_id for run in runs}
     for run_id, statuses in by_run.items():
-        once = {status.status_id: status for status in statuses}
-        assert [status.sequence for status in once.values()] == list(range(1, len(once) + 1)), run_id
+        of_context = defaultdict[str, list[int]](list)
+        for status in {each.status_id: each for each in statuses}.values():
+            of_context[status.context].append(status.sequence)
+        for context, numbers in of_context.items():
+            assert numbers == list(range(1, len(numbers) + 1)), (run_id, context)
         last = statuses[-1]
-        assert (last.job_id, last.state, last.sequence) == (None, RunState.SUCCEEDED, len(once))
+        told_of_run = len(of_context[RUN_CONTEXT])
+        assert (last.job_id, last.state, last.sequence) == (None, RunState.SUCCEEDED, told_of_run)
     ended = Counter(
         status.job_id
         for status in {each.status_id: each for each in told}.values()

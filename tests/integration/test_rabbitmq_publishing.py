@@ -1,8 +1,9 @@
 """What a publish says when RabbitMQ refuses, returns, blocks or vanishes. Each trap is listed in test_rabbitmq_traps."""
 
 import asyncio
-from dataclasses import replace
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from solstice_common.broker import Published, PublishStatus
 from tests.servers.proxy import fault_proxy

@@ -160,6 +160,13 @@ async def test_runs_are_filtered_by_repository_and_state(line: Stage, http: http
     assert [run["run_id"] for run in by_state] == [other.run_id]
 
 
+async def test_page_of_a_request_leads_to_its_run(line: Stage, http: httpx2.AsyncClient) -> None:
+    run = await line.admit()
+    page = await http.get(f"/requests/{run.request_id}")
+    assert (page.status_code, page.headers["location"]) == (303, f"/runs/{run.run_id}")
+    assert (await http.get("/requests/nothing")).status_code == 404
+
+
 async def test_run_has_the_fields_of_its_view(line: Stage, http: httpx2.AsyncClient) -> None:
     key = await line.running(spec("lint"), spec("test", needs=["lint"]))
     job = await line.store.job(key.job_id)
@@ -250,6 +257,7 @@ NOBODY = "0190a5b2-0000-7000-8000-000000000000"
         pytest.param("GET", f"/api/v1/jobs/{NOBODY}/log/events", 404, "not_found", id="log events"),
         pytest.param("POST", f"/api/v1/jobs/{NOBODY}/cancel", 404, "not_found", id="cancel job"),
         pytest.param("POST", f"/api/v1/runs/{NOBODY}/cancel", 404, "not_found", id="cancel run"),
+        pytest.param("POST", f"/api/v1/runs/{NOBODY}/approve", 404, "not_found", id="approve"),
         pytest.param("POST", f"/api/v1/runs/{NOBODY}/rerun", 404, "not_found", id="rerun"),
         pytest.param("GET", "/api/v1/nothing", 404, "not_found", id="no such route"),
         pytest.param("GET", f"/api/v1/runs/{NOBODY}/rerun", 405, "method_not_allowed", id="wrong method"),
@@ -318,6 +326,14 @@ async def test_cancel_of_a_run_reaches_who_holds_its_job(line: Stage, http: http
     answer = await http.post(f"/api/v1/runs/{job.run_id}/cancel")
     assert (answer.status_code, answer.json()["jobs"][0]["state"]) == (202, "running")
     assert (await line.store.renew(WORKER, [key])).cancelled == {key}
+
+
+async def test_approved_run_goes_on(line: Stage, http: httpx2.AsyncClient) -> None:
+    run, _ = await line.plan(spec(), needs_approval=True)
+    before = (await http.get(f"/api/v1/runs/{run.run_id}")).json()
+    answer = await http.post(f"/api/v1/runs/{run.run_id}/approve")
+    assert [job["state"] for job in before["jobs"]] == ["approval"]
+    assert (answer.status_code, [job["state"] for job in answer.json()["jobs"]]) == (200, ["waiting"])
 
 
 async def test_rerun_is_a_new_run_of_the_same_commit(line: Stage, http: httpx2.AsyncClient) -> None:

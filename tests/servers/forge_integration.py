@@ -25,6 +25,7 @@ def forge_integration(place: Place, **settings: str) -> Iterator[ForgeProcess]:
         **kept_environment(),
         "AMQP_URL": place.broker_url,
         "FORGE_PORT": "0",
+        "SOLSTICE_TOKENS": str(place.directory / "tokens.json"),
         "FORGE_INBOX_URL": f"sqlite:///{place.directory / 'inbox.db'}",
         **settings,
     }

@@ -1,10 +1,10 @@
 """Keeps one server alive for exactly as long as whoever started it.
 
 Run as `python keeper.py DIRECTORY COMMAND...`. Standard input is a leash, and the last word on it before it ends says
-how: after `stop` the command gets SIGTERM and twenty seconds, after `kill` SIGKILL at once. A leash that ends without
-a word means that the parent is dead: the command is killed, and DIRECTORY removed. Everything the command left behind
-(an epmd of its own, for one) ends with it: as a "child subreaper" the keeper is the parent of whatever daemonized
-below it, so it ends processes by descent, never by name.
+how: after `stop` the command gets SIGTERM and twenty seconds, after `interrupt` SIGINT and the same, after `kill`
+SIGKILL at once. A leash that ends without a word means that the parent is dead: the command is killed, and DIRECTORY
+removed. Everything the command left behind (an epmd of its own, for one) ends with it: as a "child subreaper" the
+keeper is the parent of whatever daemonized below it, so it ends processes by descent, never by name.
 
 Source: prctl(2), PR_SET_CHILD_SUBREAPER; proc_pid_stat(5).
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 20.0
+SIGNALS = {b"stop": signal.SIGTERM, b"interrupt": signal.SIGINT}
 
 
 def descendants() -> set[int]:
@@ -67,8 +68,8 @@ def main(directory: str, *command: str) -> int:
             orphaned = not last
             break
         last = word
-    if last == b"stop":
-        server.terminate()
+    if last in SIGNALS:
+        server.send_signal(SIGNALS[last])
         select.select([watched], [], [], GRACE_SECONDS)
     while below := descendants():
         for pid in below:

@@ -1,13 +1,27 @@
 """`orchestrator run` as a real process, by default on an embedded broker, on a SQLite store, with short leases."""
 
+import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.service_process import ServiceProcess, kept_environment, service_process
 
 START = "from solstice_orchestrator.cli import main; main()"
+TRIES = 100
+PAUSE_SECONDS = 0.05
+
+
+def locked(database: Path) -> bool:
+    """Whether somebody is writing to that SQLite file."""
+    with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +48,7 @@ class Place:
             "AMQP_URL": self.broker_url,
             "DATABASE_URL": self.database_url,
             "WORKSPACES": str(self.workspaces),
+            "SOLSTICE_TOKENS": str(self.directory / "tokens.json"),
             "ORCHESTRATOR_PORT": "0",
             "GIT_PROTOCOLS": "file",
             "CAPACITY_MAP": "linux=4",
@@ -41,12 +56,24 @@ class Place:
             "RENEW_SECONDS": "1",
             "RESCUE_SECONDS": "0.5",
             "RETRY_BASE_SECONDS": "0.1",
+            "LINE_REPORT_SECONDS": "0",
             **settings,
         }
 
 
 class OrchestratorProcess(ServiceProcess):
     """A running orchestrator."""
+
+    def freeze_between_writes(self, place: Place) -> None:
+        """Freeze it where it holds no lock of SQLite's: the others on its files would wait for it in vain."""
+        databases = [place.directory / "broker.db", place.directory / "store.db"]
+        for _ in range(TRIES):
+            self.freeze()
+            if not any(locked(database) for database in databases):
+                return
+            self.thaw()
+            time.sleep(PAUSE_SECONDS)
+        raise AssertionError(f"it never held none of {databases}")
 
     @property
     def url(self) -> str:
@@ -58,11 +85,11 @@ class OrchestratorProcess(ServiceProcess):
 
 
 @contextmanager
-def orchestrator(place: Place, **settings: str) -> Iterator[OrchestratorProcess]:
+def orchestrator(place: Place, *, start: str = START, **settings: str) -> Iterator[OrchestratorProcess]:
     """A ready orchestrator; killed afterwards if it still runs."""
     with service_process(
         OrchestratorProcess,
-        START,
+        start,
         "run",
         environment=place.environment(**settings),
         started="orchestrator.started",

@@ -7,14 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from solstice_common.access import Access
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.messages import JobRequestV1
+from solstice_common.token_file import TokenFile
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey, LogChunk, RunView
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.transaction import Rules
 from solstice_orchestrator.web.app import create_app
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams
@@ -112,6 +114,7 @@ async def stage(
             broker_health=lambda: set_up.broker,
             metrics=metrics,
             version="1.2.3",
+            access=Access(file=TokenFile(directory / "tokens.json")),
             public_url=public_url,
             streams=streams,
         )

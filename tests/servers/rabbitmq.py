@@ -13,7 +13,8 @@ import httpx2
 
 from tests.servers import rabbitmq_4
 from tests.servers.apt import apt_can_install, apt_install
-from tests.servers.rabbitmq_docker import RabbitMQContainer, docker_answers
+from tests.servers.docker import docker_answers
+from tests.servers.rabbitmq_docker import RabbitMQContainer
 from tests.servers.rabbitmq_node import Installation, RabbitMQNode
 from tests.servers.rabbitmq_server import RabbitMQServer, Vhost
 

@@ -1,7 +1,5 @@
 """RabbitMQ from its official image, where a Docker daemon answers."""
 
-import shutil
-import subprocess
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -16,16 +14,6 @@ if TYPE_CHECKING:
 
 IMAGE: Final = "rabbitmq:4-management"
 START_SECONDS: Final = 120.0
-
-
-def docker_answers() -> bool:
-    """Whether there is a Docker daemon we may use."""
-    if shutil.which("docker") is None:
-        return False
-    asked = ["docker", "version", "--format", "{{.Server.Version}}"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(asked, capture_output=True, check=False, timeout=10).returncode == 0
-    return False
 
 
 class RabbitMQContainer(RabbitMQServer):

@@ -66,6 +66,7 @@ class ServiceProcess:
     def freeze(self) -> None:
         """Let it do nothing, without knowing."""
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -1,10 +1,13 @@
-"""The compose file offers what the documentation says of it."""
+"""The compose files offer what the documentation says of them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.servers.postgresql_server import OLDEST
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 
@@ -49,3 +52,40 @@ def test_every_line_of_the_broker_s_settings_has_its_form() -> None:
     lines = [line for line in (COMPOSE / "rabbitmq.conf").read_text().splitlines() if line and line[0] != "#"]
     assert lines
     assert all(" = " in line for line in lines)
+
+
+class TestPostgreSQL:
+    @pytest.fixture
+    def overlay(self) -> Any:
+        return yaml.safe_load((COMPOSE / "postgresql.yaml").read_text())
+
+    @pytest.fixture
+    def service(self, overlay: Any) -> Any:
+        return overlay["services"]["postgresql"]
+
+    def test_it_adds_to_the_compose_file_and_changes_nothing_there(self, overlay: Any) -> None:
+        compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+        for part, added in overlay.items():
+            assert not added.keys() & compose[part].keys()
+
+    def test_image_is_a_version_that_we_promise_to_work_on(self, service: Any) -> None:
+        name, _, version = service["image"].partition(":")
+        assert name == "postgres"
+        assert int(version) >= OLDEST
+
+    def test_its_port_answers_on_this_machine_only(self, service: Any) -> None:
+        assert service["ports"] == ["127.0.0.1:5432:5432"]
+
+    def test_data_survives_a_new_container(self, overlay: Any, service: Any) -> None:
+        # Up to version 17 that is the directory of the data; 18 keeps them one level deeper.
+        assert service["volumes"] == ["postgresql-data:/var/lib/postgresql/data"]
+        assert "postgresql-data" in overlay["volumes"]
+
+    def test_the_address_it_names_is_its_own(self, service: Any) -> None:
+        text = (COMPOSE / "postgresql.yaml").read_text()
+        (address,) = re.findall(r"DATABASE_URL=(\S+)", text)
+        names = [service["environment"][f"POSTGRES_{what}"] for what in ("USER", "PASSWORD", "DB")]
+        assert address == "postgresql://{}:{}@127.0.0.1:5432/{}".format(*names)
+
+    def test_health_is_asked_over_the_network(self, service: Any) -> None:
+        assert service["healthcheck"]["test"][:3] == ["CMD", "pg_isready", "--host=127.0.0.1"]

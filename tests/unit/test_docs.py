@@ -16,6 +16,7 @@ import solstice_forge.metrics
 import solstice_forge.triage
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
+from solstice_common import access
 from solstice_common.settings import ClientSettings
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.events import IgnoreReason
@@ -66,6 +67,7 @@ MODULES: Final = (
     *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/*.py")),
 )
 WEBHOOKS: Final = "docs/webhooks.md"
+API: Final = "docs/api.md"
 
 
 def code() -> Iterator[Path]:
@@ -164,7 +166,7 @@ def test_every_module_says_what_it_is(package: Path) -> None:
 def test_workflows_on_the_page_are_workflows(page: str) -> None:
     for example in blocks(page, "kdl"):
         if re.search(r"^job ", example, re.MULTILINE):
-            assert parse_workflow(example.encode(), default_runs_on="linux")
+            assert parse_workflow(example.encode(), default_runs_on="linux").jobs
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -194,11 +196,29 @@ def test_webhook_page_tells_every_refusal_and_no_other() -> None:
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused":
                 given = {word.arg: word.value for word in node.keywords}
-                refused.add(tuple(str(ast.literal_eval(given[name])) for name in ("status", "reason")))
+                refused.add((str(ast.literal_eval(given["status"])), str(ast.literal_eval(given["reason"]))))
     # Those that the router and a mistake of ours bring about.
     others = {("404", "not_found"), ("405", "method_not_allowed"), ("500", "internal_error")}
     assert all(f'"{reason}"' in CODE for _, reason in others)
     assert told == refused | others
+
+
+def test_api_page_tells_every_refusal_and_no_other() -> None:
+    told = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(API), re.MULTILINE))
+    refused = {("401", "unknown_token"), ("401", "expired_token")}
+    for path in (
+        *(ROOT / "services/forge-integration/solstice_forge/api").glob("*.py"),
+        Path(access.__file__),
+    ):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Refused", "Denied"}:
+                given = {word.arg: word.value for word in node.keywords}
+                if isinstance(given["reason"], ast.Constant):
+                    refused.add(
+                        (str(ast.literal_eval(given["status"])), str(ast.literal_eval(given["reason"])))
+                    )
+    assert all(f'"{reason}"' in CODE for _, reason in refused)
+    assert told == refused
 
 
 def test_life_of_a_job_shows_every_state() -> None:

@@ -17,23 +17,6 @@ from solstice_forge.sources import FORGES, Source
 CORPUS = os.environ.get("SOLSTICE_WEBHOOK_CORPUS") or None
 NOT_ASKED_FOR = "not asked for: SOLSTICE_WEBHOOK_CORPUS names no folder with recorded deliveries"
 
-NOT_SUPPORTED_YET = frozenset(
-    {
-        "github/check_run--octokit-check-run-rerequested-payload",
-        "github/check_run--openshift-pi-check-suite-rerequest-push",
-        "github/check_suite--octokit-check-suite-rerequested-payload",
-        "github/issue_comment--openshift-pi-pr-as-non-owner",
-        "github/release--octokit-release-published-payload",
-        "github/repository_dispatch--octokit-repository-dispatch-payload",
-        "github/workflow_dispatch--octokit-workflow-dispatch-payload",
-        "gitea/issue_comment--go-playgroun-derived-gt-retest",
-        "gitea/release--go-playgroun-release-event",
-        "gitlab/note_hook--packit-derived-gl-retest",
-        "gitlab/release_hook--woodpecker-c-webhookreleasebody",
-    }
-)
-"""Those that should trigger, but by rules this version does not have: each is reported as such, none is dropped."""
-
 
 @dataclass(frozen=True)
 class Recorded:

@@ -29,6 +29,7 @@ def make_settings(tmp_path: Path) -> MakeSettings:
             "forge_port": 0,
             "forge_inbox_url": f"sqlite:///{tmp_path / 'inbox.db'}",
             "amqp_url": f"sqlite:///{tmp_path / 'broker.db'}",
+            "solstice_tokens": tmp_path / "tokens.json",
             **{f"{name}_webhook_secret": SECRET for name in ("github", "forgejo", "gitea", "gitlab")},
             **given,
         }

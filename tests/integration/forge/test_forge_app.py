@@ -124,7 +124,7 @@ async def test_other_method_is_405(client: httpx2.AsyncClient, method: str) -> N
 
 @pytest.mark.parametrize(
     ("path", "part"),
-    [("/webhooks/sourcehut", "known are"), ("/webhooks/", "/webhooks/SOURCE"), ("/", "SOURCE")],
+    [("/webhooks/sourcehut", "FORGE_CONFIG"), ("/webhooks/", "/webhooks/SOURCE"), ("/nowhere", "SOURCE")],
 )
 async def test_unknown_address_is_404_and_says_what_there_is(
     client: httpx2.AsyncClient, path: str, part: str

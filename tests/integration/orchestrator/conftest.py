@@ -1,6 +1,7 @@
-"""A broker of each kind, with the topology of the orchestrator."""
+"""A broker of each kind, with the topology of the orchestrator; a lab in which jobs run as processes."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,8 @@ from solstice_common.broker import Broker, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import Route, full_topology, jobs_route
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.lab import Lab, open_lab
+from tests.repositories import Repository
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -28,4 +31,15 @@ async def broker(broker_settings: BrokerSettings) -> AsyncIterator[Broker]:
     async with open_broker(broker_settings.amqp_url, name="test") as opened:
         await opened.ready(30)
         await opened.declare(full_topology(broker_settings))
+        yield opened
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repository")
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, repository: Repository) -> AsyncIterator[Lab]:
+    async with open_lab(tmp_path / "work", repository) as opened:
         yield opened

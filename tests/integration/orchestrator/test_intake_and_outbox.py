@@ -19,9 +19,9 @@ from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.outbox import Outbox
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import Admission
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.transaction import Rules
 from tests.builders import job_request
 from tests.stores import FAILED, WORLD_WRONG, Clock, claimed, planned, running
 

@@ -1,46 +1,17 @@
 """`orchestrator run` for real: signals at the wrong moment, a killed worker, two that share the work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from solstice_common.broker import Message, open_broker
-from solstice_common.settings import BrokerSettings
-from solstice_common.topology import full_topology, jobs_route
+from solstice_orchestrator.execution import HANDED_BACK
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import JobView
-from tests.builders import job_request
-from tests.repositories import Repository
 from tests.servers.orchestrator import Place, orchestrator
-
-WAIT_SECONDS = 90
-SCRIPT = """\
-echo attempt >> {record}
-echo it runs
-while [ ! -e {gate} ]; do sleep 0.05; done
-echo it ends
-"""
-
-
-class Yard:
-    """A repository whose job runs until the gate is opened, and writes down how often it was begun."""
-
-    def __init__(self, directory: Path) -> None:
-        self.gate, self.record = directory / "gate", directory / "record"
-        self.repository = Repository(directory / "repository")
-        script = SCRIPT.format(gate=self.gate, record=self.record)
-        self.commit = self.repository.commit({".solstice/job.sh": script})
-
-    def open_gate(self) -> None:
-        self.gate.touch()
-
-    @property
-    def begun(self) -> int:
-        return len(self.record.read_text().splitlines())
+from tests.yard import Yard, ask_for, ended, job_runs, jobs_become, log_of, log_says
 
 
 @pytest.fixture
@@ -57,65 +28,6 @@ def yard(tmp_path: Path) -> Yard:
 async def store(place: Place) -> AsyncIterator[JobStore]:
     async with open_store(place.database_url) as opened:
         yield opened
-
-
-async def ask_for(place: Place, yard: Yard, count: int = 1) -> None:
-    settings = BrokerSettings(amqp_url=place.broker_url)
-    route = jobs_route(settings)
-    async with open_broker(place.broker_url, name="test") as broker:
-        await broker.ready(30)
-        await broker.declare(full_topology(settings))
-        bodies = [
-            job_request(repo_url=yard.repository.url, commit_sha=yard.commit, ref=None).encode()
-            for _ in range(count)
-        ]
-        outcomes = await broker.publish(
-            [
-                Message(
-                    exchange=route.exchange, routing_key=route.routing_key, body=body, type="jobrequest.v1"
-                )
-                for body in bodies
-            ]
-        )
-        assert all(outcome.confirmed for outcome in outcomes)
-
-
-async def jobs_become(store: JobStore, condition: Callable[[Sequence[JobView]], bool]) -> Sequence[JobView]:
-    """The jobs, as soon as they are as wanted."""
-    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
-        while True:
-            changed.clear()
-            views = await store.jobs(limit=100)
-            if condition(views):
-                return views
-            try:
-                async with asyncio.timeout(1):
-                    await changed.wait()
-            except TimeoutError:
-                continue
-
-
-async def job_runs(store: JobStore) -> JobView:
-    """The only job, once it has written its first words."""
-    (view,) = await jobs_become(store, lambda views: [view.state for view in views] == [JobState.RUNNING])
-    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
-        while b"it runs" not in await log_of(store, view.job_id):
-            changed.clear()
-            try:
-                async with asyncio.timeout(1):
-                    await changed.wait()
-            except TimeoutError:
-                continue
-    return view
-
-
-async def log_of(store: JobStore, job_id: str) -> bytes:
-    page = await store.log(job_id)
-    return b"" if page is None else b"".join(chunk.data for chunk in page.chunks)
-
-
-def ended(views: Sequence[JobView]) -> bool:
-    return bool(views) and all(view.state.final for view in views)
 
 
 async def test_a_request_becomes_a_job_a_log_and_a_result(place: Place, yard: Yard, store: JobStore) -> None:
@@ -137,9 +49,10 @@ async def test_sigterm_lets_a_running_job_finish_and_takes_nothing_new(
 ) -> None:
     with orchestrator(place, DRAIN_SECONDS="60") as process:
         await ask_for(place, yard)
-        await job_runs(store)
+        running = await job_runs(store)
         process.terminate()
         await asyncio.to_thread(process.logged, "orchestrator.drain_begun")
+        await log_says(store, running.job_id, b"! this worker drains: a job that has not ended in 60 s")
         await ask_for(place, yard)
         yard.open_gate()
         assert await asyncio.to_thread(process.ended) == 0
@@ -163,6 +76,9 @@ async def test_what_does_not_finish_is_handed_back_and_runs_elsewhere(
             process.terminate()
         assert await asyncio.to_thread(process.ended) == 0
         assert process.logged("orchestrator.drained")["handed_back"] == 1
+    said = await log_of(store, view.job_id)
+    assert b"it runs\n! this worker drains: " in said
+    assert said.endswith(f"! {HANDED_BACK}\n".encode())
     after = await store.job(view.job_id)
     assert after is not None
     assert (after.state, after.reason) == (JobState.WAITING, Reason.RELEASED)
@@ -222,7 +138,7 @@ async def test_the_store_tells_the_truth_to_an_orchestrator_that_was_frozen(
     with orchestrator(place) as frozen:
         await ask_for(place, yard)
         view = await job_runs(store)
-        frozen.freeze()
+        frozen.freeze_between_writes(place)
         with orchestrator(place) as heir:
             await jobs_become(store, lambda views: [each.worker_id for each in views] == [heir.worker_id])
             frozen.thaw()

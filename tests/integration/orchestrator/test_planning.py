@@ -18,7 +18,7 @@ from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.job_plan import PlanningRules, plan_jobs
-from solstice_orchestrator.jobs import JobSpec, JobState, RunState
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, RunSpec, RunState
 from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask, RunView
@@ -245,6 +245,28 @@ async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(scene: S
     assert task.run_id == run_id
 
 
+async def test_runs_that_were_claimed_and_whose_claim_was_never_answered_are_planned_soon(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
+
+    class Breaking(Moody):
+        """Loses its connection as it commits the first claim."""
+
+        async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+            claimed = await self._store.claim_planning(worker_id, limit)
+            if claimed and self.failures:
+                self.failures -= 1
+                raise StoreUnavailable("test", "the connection was lost")
+            return claimed
+
+    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
+    breaking = Breaking(scene.store, failures=1)
+    async with scene.planning(store=breaking):
+        assert (await scene.planned(run_id)).state is RunState.WAITING
+    assert breaking.failures == 0
+
+
 async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,11 +275,13 @@ async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
     class Stumbling(Moody):
         """Does not take the first plans."""
 
-        async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec]) -> bool:
+        async def planned(
+            self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID
+        ) -> bool:
             if self.failures:
                 self.failures -= 1
                 raise StoreUnavailable("test", "the disk is full")
-            return await self._store.planned(task, jobs)
+            return await self._store.planned(task, jobs, run)
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             return await self._store.claim_planning(worker_id, limit)

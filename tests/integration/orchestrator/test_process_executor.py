@@ -1,130 +1,23 @@
-"""Jobs as real processes: nothing of them escapes, lies, leaks or stays behind."""
+"""Jobs as real processes: nothing of them escapes, leaks or stays behind."""
 
 import asyncio
-import contextlib
-import json
 import os
-import random
-import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.executors import process
 from solstice_orchestrator.executors.process import ProcessExecutor
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
-from solstice_orchestrator.supervisor import descendants, process_ids
+from solstice_orchestrator.jobs import JobState, Reason, StepSpec
 from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
 from tests.builders import execution, job, job_request
+from tests.lab import PROC, Lab, naps, sleeping, until, with_limits
 from tests.repositories import Repository
-
-PROC = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc and prctl(2): Linux")
-
-
-def naps() -> str:
-    """A number of seconds to sleep that no other process on this machine sleeps."""
-    return f"{random.randint(100_000, 999_999)}.{random.randint(100_000, 999_999)}"
-
-
-def sleeping(nap: str) -> set[int]:
-    """The processes that sleep so long."""
-    found = set()
-    for pid in process_ids():
-        try:
-            if nap.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                found.add(pid)
-        except OSError:
-            continue
-    return found
-
-
-def children() -> set[int]:
-    """Our direct children: servers of other tests among them, so only a difference says anything."""
-    found = set()
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(OSError):
-            stat_line = Path(f"/proc/{pid}/stat").read_text()
-            if stat_line.rpartition(")")[2].split()[1] == str(os.getpid()):
-                found.add(pid)
-    return found
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  other processes ring no bell here
-            await asyncio.sleep(0.01)
-
-
-@dataclass
-class Lab:
-    """An executor in its workspaces, and what jobs wrote."""
-
-    executor: ProcessExecutor
-    workspaces: Workspaces
-    repository: Repository
-    sha: str
-    output: list[bytes] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return b"".join(self.output).decode(errors="replace")
-
-    async def run(self, *runs: str | StepSpec, stop: asyncio.Event | None = None, **changes: Any) -> Outcome:
-        async def log(data: bytes) -> None:
-            self.output.append(data)
-
-        request = job_request(repo_url=self.repository.url, commit_sha=self.sha)
-        before = children()
-        try:
-            return await self.executor.run(
-                execution(job(*runs, **changes), request), log, stop or asyncio.Event()
-            )
-        finally:
-            assert self.left() == []
-            assert children() <= before
-
-    def left(self) -> list[str]:
-        """The workspaces that are still there."""
-        return [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"]
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, repository: Repository) -> AsyncIterator[Lab]:
-    sha = repository.commit({"hello.txt": "hello from the commit\n"})
-    async with open_workspaces(tmp_path / "work") as workspaces:
-        executor = ProcessExecutor(
-            workspaces=workspaces,
-            git=GitPolicy(protocols=("file",)),
-            grace_seconds=0.3,
-            max_log_bytes=200_000,
-        )
-        yield Lab(executor=executor, workspaces=workspaces, repository=repository, sha=sha)
-
-
-def with_limits(lab: Lab, **changes: Any) -> None:
-    lab.executor = ProcessExecutor(
-        **{
-            "workspaces": lab.workspaces,
-            "git": lab.executor.git,
-            "grace_seconds": lab.executor.grace_seconds,
-            "max_log_bytes": lab.executor.max_log_bytes,
-            **changes,
-        }
-    )
-
 
 # -- what a job finds ----------------------------------------------------------------------------------------------
 
@@ -217,23 +110,6 @@ async def test_steps_share_the_workspace_and_what_runs_in_the_background(lab: La
     await lab.run(f"sleep {nap} &\necho made > made.txt", f"cat made.txt; pgrep -f -x 'sleep {nap}' | wc -l")
     assert lab.text.splitlines()[-2:] == ["made", "1"]
     assert sleeping(nap) == set()
-
-
-@pytest.mark.parametrize("code", [1, 2, 126, 127, 128, 130, 137, 254, 255])
-async def test_exit_codes_are_the_jobs_own(lab: Lab, code: int) -> None:
-    outcome = await lab.run(f"exit {code}")
-    assert (outcome.state, outcome.reason, outcome.exit_code) == (
-        JobState.FAILED,
-        Reason.STEP_FAILED,
-        code,
-    )
-
-
-@pytest.mark.parametrize("name", ["KILL", "TERM", "SEGV", "INT", "HUP"])
-async def test_a_step_that_a_signal_ended_has_failed(lab: Lab, name: str) -> None:
-    outcome = await lab.run(f"kill -{name} $$; sleep 100")
-    assert outcome.exit_code == 128 + getattr(signal, f"SIG{name}")
-    assert f"was ended by SIG{name}" in outcome.detail
 
 
 async def test_surroundings_that_no_process_can_have_fail_the_step(lab: Lab) -> None:
@@ -391,68 +267,6 @@ async def test_when_the_orchestrator_is_killed_its_jobs_die_and_are_swept_up(
     assert list(work.iterdir()) == []
 
 
-# -- nothing lies --------------------------------------------------------------------------------------------------
-
-
-@PROC
-@pytest.mark.parametrize("number", ["KILL", "ABRT"])
-async def test_a_job_that_kills_its_supervisor_has_failed_and_is_gone(lab: Lab, number: str) -> None:
-    nap = naps()
-    outcome = await lab.run(f"setsid sleep {nap} &\nsleep {nap} &\nkill -{number} $PPID\nsleep {nap}")
-    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
-    assert "supervisor" in outcome.detail
-    assert sleeping(nap) == set()
-
-
-@PROC
-async def test_a_job_that_stops_its_supervisor_times_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "SLACK_SECONDS", 0.3)
-    nap = naps()
-    outcome = await lab.run(f"setsid sleep {nap} &\nkill -STOP $PPID\nsleep {nap}", timeout_seconds=0.5)
-    assert outcome.state is JobState.TIMED_OUT
-    assert sleeping(nap) == set()
-
-
-@PROC
-async def test_a_job_that_stops_its_supervisor_can_be_cancelled(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "SLACK_SECONDS", 0.2)
-    nap, stop = naps(), asyncio.Event()
-    running = asyncio.ensure_future(lab.run(f"kill -STOP $PPID\nsleep {nap}", stop=stop))
-    await until(lambda: sleeping(nap))
-    stop.set()
-    assert (await running).state is JobState.CANCELLED
-
-
-async def test_a_job_that_kills_its_own_group_has_failed(lab: Lab) -> None:
-    assert (await lab.run("kill -9 0")).exit_code == 137
-
-
-async def test_words_of_a_verdict_in_the_output_mean_nothing(lab: Lab) -> None:
-    forged = json.dumps({"event": "end", "how": "completed"})
-    outcome = await lab.run(f"echo '{forged}'; echo '{forged}' >&2; exit 5")
-    assert outcome.exit_code == 5
-
-
-@PROC
-async def test_a_forged_verdict_is_never_an_infrastructure_failure(lab: Lab) -> None:
-    for reason in INFRASTRUCTURE:
-        forged = json.dumps({"event": "end", "how": reason, "reason": reason})
-        outcome = await lab.run(
-            f"echo '{forged}' > /proc/$PPID/fd/1 || true\necho '{forged}' > /proc/$PPID/fd/2 || true\n"
-            "kill -9 $PPID; exit 1"
-        )
-        assert outcome.reason not in INFRASTRUCTURE
-
-
-@PROC
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into any process")
-async def test_a_job_cannot_reach_into_its_supervisor(lab: Lab) -> None:
-    await lab.run("ls /proc/$PPID/fd || echo closed")
-    assert lab.text.splitlines()[-1] == "closed"
-
-
 # -- nothing stays behind ------------------------------------------------------------------------------------------
 
 
@@ -537,3 +351,24 @@ async def test_removing_goes_on_to_its_end_when_cancelled(tmp_path: Path) -> Non
     await asyncio.wait([task])
     assert task.cancelled()
     assert not tree.exists()
+
+
+async def test_job_and_step_find_the_secrets_that_they_name(lab: Lab) -> None:
+    """The executor gives what it is given; masking is for whoever gave it."""
+    output: list[bytes] = []
+
+    async def log(data: bytes) -> None:
+        output.append(data)
+
+    spec = job(
+        StepSpec(name="first", run="echo $TOKEN-${KEY:-none}", env={"TOKEN": "env"}),
+        StepSpec(name="second", run="echo $TOKEN-$KEY", secrets=("KEY",)),
+        secrets=("TOKEN",),
+        env={"TOKEN": "env of the job"},
+    )
+    request = job_request(repo_url=lab.repository.url, commit_sha=lab.sha)
+    given = replace(execution(spec, request), secrets={"TOKEN": "the token", "KEY": "the key"})
+    outcome = await lab.executor.run(given, log, asyncio.Event())
+    assert outcome.state is JobState.SUCCEEDED
+    lines = b"".join(output).decode().splitlines()
+    assert [line for line in lines if line.startswith("the token")] == ["the token-none", "the token-the key"]

@@ -20,6 +20,7 @@ from solstice_common.messages import (
     Priority,
     Source,
     derive_request_id,
+    format_seconds,
     format_timestamp,
     parse_timestamp,
 )
@@ -308,6 +309,14 @@ class TestTimestamps:
     def test_other_time_zones_are_written_in_utc(self) -> None:
         moment = datetime(2026, 1, 31, 13, 30, tzinfo=timezone(timedelta(hours=1)))
         assert format_timestamp(moment) == "2026-01-31T12:30:00.000Z"
+
+    @given(st.integers(0, 4_102_444_800_000))
+    def test_a_moment_in_seconds_is_written_like_one_of_the_calendar(self, milliseconds: int) -> None:
+        # A little later, within the same millisecond: binary fractions do not hit it exactly.
+        moment = datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(
+            milliseconds=milliseconds % 1000
+        )
+        assert format_seconds(milliseconds / 1000 + 0.0002) == format_timestamp(moment)
 
 
 class TestBytes:

@@ -1,11 +1,12 @@
 import asyncio
+import gc
 import os
 import signal
 
 import pytest
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.process import run_until_signalled
+from solstice_common.process import COLLECT_AFTER, run_until_signalled, spare_the_collector
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -61,3 +62,14 @@ def test_several_errors_stay_a_group() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         run_until_signalled(serve)
     assert len(caught.value.exceptions) == 2
+
+
+def test_what_is_there_when_the_service_has_started_is_not_searched_for_cycles_again() -> None:
+    before = gc.get_threshold()
+    try:
+        spare_the_collector()
+        assert gc.get_freeze_count() > 1000
+        assert gc.get_threshold() == COLLECT_AFTER
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -43,13 +43,13 @@ frames = st.lists(
         st.one_of(
             st.builds(
                 deliver,
-                st.integers(0, 2**64 - 1),
+                st.integers(0, 2**63 - 1),
                 redelivered=st.booleans(),
                 names=st.tuples(names, names, names),
             ),
-            st.builds(ContentHeader, st.just(0), st.integers(0, 2**64 - 1), st.just(PROPERTIES)),
+            st.builds(ContentHeader, st.just(0), st.integers(0, 2**63 - 1), st.just(PROPERTIES)),
             st.builds(ContentBody, st.binary(min_size=1, max_size=300)),
-            st.builds(spec.Basic.Ack, st.integers(0, 2**64 - 1), st.booleans()),
+            st.builds(spec.Basic.Ack, st.integers(0, 2**63 - 1), st.booleans()),
             st.just(spec.Basic.ConsumeOk("tag")),
             st.just(spec.Channel.Close(404, "NOT_FOUND", 60, 40)),
         ),
@@ -132,9 +132,25 @@ def test_properties_that_nobody_can_read_cost_nothing_but_themselves() -> None:
 
 async def test_the_end_of_the_stream_is_the_end_of_the_connection() -> None:
     reader = asyncio.StreamReader()
-    frames = FrameStream(reader)
+    frames = FrameStream(reader, lambda _channel, _frame: False)
     reader.feed_data(pamqp.frame.marshal(spec.Basic.Ack(1), 1))
     reader.feed_eof()
     assert told(await anext(frames))[1] == 1
     with pytest.raises(AMQPConnectionError):
         await anext(frames)
+
+
+async def test_what_is_taken_is_not_handed_on_but_for_the_last_of_a_piece() -> None:
+    reader, taken = asyncio.StreamReader(), list[tuple[int, int | None]]()
+
+    def take(channel: int, frame: object) -> bool:
+        if isinstance(frame, spec.Basic.Ack):
+            taken.append((channel, frame.delivery_tag))
+        return isinstance(frame, spec.Basic.Ack)
+
+    sent = [spec.Basic.Ack(1), spec.Basic.ConsumeOk("tag"), spec.Basic.Ack(2), spec.Basic.Ack(3)]
+    reader.feed_data(b"".join(pamqp.frame.marshal(frame, 7) for frame in sent))
+    frames = FrameStream(reader, take)
+    handed_on = [(await anext(frames))[2] for _ in range(2)]
+    assert taken == [(7, 1), (7, 2)]
+    assert [type(frame) for frame in handed_on] == [spec.Basic.ConsumeOk, spec.Basic.Ack]

@@ -28,8 +28,7 @@ class OnTheWire:
         self.call = _Call([None] * len(exchanges), len(exchanges), future)
         self.ids = []
         for index, exchange in enumerate(exchanges):
-            properties = spec.Basic.Properties()
-            envelope = Envelope(exchange=exchange, routing_key="k", properties=properties, body=body)
+            envelope = Envelope(exchange=exchange, routing_key="k", properties=str.encode, body=body)
             self.ids.append(self.channel.next_message_id())
             self.channel.add(_Pending(self.call, index, envelope))
 

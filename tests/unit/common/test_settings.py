@@ -4,7 +4,7 @@ import pytest
 
 from solstice_common.commandline import load_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.settings import BrokerSettings, ClientSettings, state_directory
+from solstice_common.settings import BrokerSettings, ClientSettings, state_directory, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +102,18 @@ def test_the_state_directory(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert state_directory() == directory
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:secret@db.example:5433/jobs?ssl=require", "postgresql://ada@db.example:5433/jobs"),
+        ("postgresql://ada:se@cret@db.example/jobs", "postgresql://ada@db.example/jobs"),
+        ("postgresql:///jobs?host=/run/postgresql&password=secret", "postgresql:///jobs"),
+        ("sqlite:////var/lib/solstice/jobs.db", "sqlite:////var/lib/solstice/jobs.db"),
+        ("sqlite:///state/jobs.db", "sqlite:///state/jobs.db"),
+    ],
+    ids=["password", "odd-password", "in-options", "absolute-file", "file"],
+)
+def test_a_database_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown

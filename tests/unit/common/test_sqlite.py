@@ -173,6 +173,29 @@ class TestWriting:
         assert await database.write(add("after")) == "after"
         assert await database.read(names) == ["after", "slow"]
 
+    async def test_what_goes_along_is_done_with_the_next_group_and_not_before(
+        self, database: Database
+    ) -> None:
+        along = asyncio.create_task(database.write_along(add("along"), within_seconds=60.0))
+        await asyncio.sleep(0)
+        assert await database.read(names) == []
+        assert await database.write(add("next")) == "next"
+        assert await along == "along"
+        assert await database.read(names) == ["along", "next"]
+
+    async def test_what_goes_along_with_nobody_is_done_alone(self, database: Database) -> None:
+        assert await database.write_along(add("alone"), within_seconds=0.001) == "alone"
+        assert await database.read(names) == ["alone"]
+
+    async def test_a_failure_of_what_goes_along_is_its_own(self, database: Database) -> None:
+        await database.write(add("there"))
+        along = asyncio.create_task(database.write_along(add("there"), within_seconds=60.0))
+        await asyncio.sleep(0)
+        assert await database.write(add("next")) == "next"
+        with pytest.raises(sqlite3.IntegrityError):
+            await along
+        assert await database.read(names) == ["next", "there"]
+
     async def test_a_reader_cannot_write(self, database: Database) -> None:
         with pytest.raises(StoreUnavailable, match="readonly"):
             await database.read(add("a"))
@@ -237,6 +260,12 @@ class TestTrouble:
         with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as connection:
             assert connection.execute("SELECT count(*) FROM things").fetchone() == (1500,)
 
+    async def test_leaving_carries_out_what_was_to_go_along(self, tmp_path: Path) -> None:
+        async with Database.open(tmp_path / "things.db", SCHEMA) as database:
+            along = asyncio.create_task(database.write_along(add("along"), within_seconds=60.0))
+            await asyncio.sleep(0)
+        assert await along == "along"
+
     async def test_a_call_after_closing_fails_at_once(self, tmp_path: Path) -> None:
         async with Database.open(tmp_path / "x.db", SCHEMA) as database:
             pass
@@ -247,12 +276,12 @@ class TestTrouble:
     async def test_the_write_ahead_log_stays_small_under_steady_writing_and_reading(
         self, database: Database
     ) -> None:
-        for number in range(400):
+        for number in range(600):
             await asyncio.gather(
                 database.write(add(f"{number}", 100_000)), database.read(names), database.read(names)
             )
         log = database.path.with_name(f"{database.path.name}-wal")
-        assert database.path.stat().st_size > 30_000_000
+        assert database.path.stat().st_size > 40_000_000
         assert log.stat().st_size < 20_000_000
 
     @pytest.mark.parametrize("kind", ["directory", "garbage", "under a file"])

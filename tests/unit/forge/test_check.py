@@ -48,6 +48,17 @@ def test_table_names_the_request(files: tuple[str, str]) -> None:
     assert "accepted" in output
 
 
+def test_what_the_forge_has_to_be_asked_for_is_named(tmp_path: Path) -> None:
+    one = deliveries()["gitea/comment-retest"]
+    body, headers = tmp_path / "b", tmp_path / "h"
+    body.write_bytes(one.body)
+    headers.write_text(json.dumps(dict(one.headers)))
+    code, output = run((str(body), str(headers)), "--json", secret=one.secret)
+    result = json.loads(output)
+    assert (code, result["decision"], result["request"]) == (0, "accepted", None)
+    assert result["detail"].endswith("commit_sha, is_fork, author_permission")
+
+
 def test_wrong_secret_is_refused_with_exit_code_1(files: tuple[str, str]) -> None:
     code, output = run(files, "--json", secret="another")
     assert code == 1
@@ -88,3 +99,31 @@ def test_headers_are_lines_or_a_json_object() -> None:
 def test_headers_that_are_neither_are_told(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--headers"):
         read_headers(text)
+
+
+def test_sources_are_shown_without_a_webhook(tmp_path: Path) -> None:
+    file = tmp_path / "forges.toml"
+    file.write_text(
+        "[sources.acme]\nforge = 'gitea'\nurl = 'https://forge.example'\nsecrets = ['plain:hush']\n"
+    )
+    result = CliRunner().invoke(app, ["check", "--forge-config", str(file), "--json"])
+    assert result.exit_code == 0
+    (shown,) = json.loads(result.output)
+    assert (shown["webhooks"], shown["forge"], shown["secrets"]) == ("/webhooks/acme", "gitea", 1)
+    table = CliRunner().invoke(app, ["check", "--forge-config", str(file)])
+    assert "/webhooks/acme" in table.output
+    assert "hush" not in result.output + table.output
+
+
+def test_what_is_wrong_with_the_sources_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "forges.toml"
+    file.write_text("[sources.acme]\nforge = 'gitea'\n")
+    result = CliRunner().invoke(app, ["check", "--forge-config", str(file)])
+    assert isinstance(result.exception, ConfigurationError)
+    assert "sources.acme.secrets: is missing" in str(result.exception)
+
+
+def test_recorded_webhook_needs_its_source_and_headers(files: tuple[str, str]) -> None:
+    result = CliRunner().invoke(app, ["check", files[0]])
+    assert isinstance(result.exception, ConfigurationError)
+    assert "--source and --headers" in str(result.exception)

@@ -16,7 +16,9 @@ def test_every_log_call_names_a_declared_event() -> None:
     calls = [
         said
         for text in CODE
-        for said in re.findall(r"\blog\.(?:debug|info|warning|error)\((?:\s|#[^\n]*\n)*([\w.]+)", text)
+        for said in re.findall(
+            r"\blog\.(?:debug|info|warning|error|exception)\((?:\s|#[^\n]*\n)*([\w.]+)", text
+        )
     ]
     assert {said for said in calls if not said.startswith("LogEvent.")} == set()
     assert {said.removeprefix("LogEvent.") for said in calls} == {event.name for event in LogEvent}
@@ -24,7 +26,10 @@ def test_every_log_call_names_a_declared_event() -> None:
 
 def test_log_events_are_dotted_facts() -> None:
     for event in LogEvent:
-        assert re.fullmatch(r"(forge|webhook|relay)\.[a-z_]+", event.value)
+        assert re.fullmatch(
+            r"(forge|webhook|relay|lookups?|status(?:es)?|checks|job|deliveries|retention|reconcile)\.[a-z_]+",
+            event.value,
+        )
 
 
 def test_metrics_are_rendered_as_declared() -> None:

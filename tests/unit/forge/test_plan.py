@@ -1,10 +1,19 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, parse_timestamp
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import ChangeRequest, Event, Malformed, Push
+from solstice_forge.events import (
+    ChangeRequest,
+    Command,
+    Dispatch,
+    Event,
+    Malformed,
+    Push,
+    Release,
+    Rerun,
+    Word,
+)
 from solstice_forge.plan import Wanted, content_key, plan
 from solstice_forge.sources import FORGES, Source
 
@@ -35,6 +44,9 @@ CHANGE = ChangeRequest(
 TRACE = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 
 
+AFTER_ANOTHER = replace(PUSH, before_sha="b" * 40, default_branch="main")
+
+
 def source(name: str = "gitea", origin: Origin = Origin.GITEA) -> Source:
     return Source(name=name, forge=FORGES[origin], secrets=("s",))
 
@@ -43,6 +55,10 @@ def planned(event: Event, delivery_id: str = "d-1", of: Source | None = None) ->
     return plan(
         event, source=of or source(), delivery_id=delivery_id, received_at=1_790_000_000.25, traceparent=TRACE
     )
+
+
+def key(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> str:
+    return content_key(event, of or source(), delivery_id)
 
 
 def wanted(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> JobRequestV1:
@@ -100,16 +116,16 @@ def test_two_hooks_that_see_one_event_have_one_key() -> None:
     ids=["commit", "branch", "tag", "repository", "kind"],
 )
 def test_another_event_has_another_key(other: Event) -> None:
-    assert content_key(other, source()) != content_key(PUSH, source())
+    assert key(other) != key(PUSH)
 
 
 def test_reopened_change_request_is_asked_for_anew() -> None:
-    assert content_key(replace(CHANGE, action="reopened"), source()) != content_key(CHANGE, source())
-    assert content_key(replace(CHANGE, number=4), source()) != content_key(CHANGE, source())
+    assert key(replace(CHANGE, action="reopened")) != key(CHANGE)
+    assert key(replace(CHANGE, number=4)) != key(CHANGE)
 
 
 def test_two_kinds_of_forge_are_never_one_key() -> None:
-    assert content_key(PUSH, source()) != content_key(PUSH, source("forgejo", Origin.FORGEJO))
+    assert key(PUSH) != key(PUSH, of=source("forgejo", Origin.FORGEJO))
 
 
 @pytest.mark.parametrize(
@@ -134,3 +150,129 @@ def test_overlong_ref_is_malformed() -> None:
     outcome = planned(replace(PUSH, ref="refs/heads/" + "x" * 300))
     assert isinstance(outcome, Malformed)
     assert outcome.detail.startswith("ref: ")
+
+
+def test_a_push_tells_what_came_before_it_and_which_branch_is_the_default() -> None:
+    wanted = plan(AFTER_ANOTHER, source=source(), delivery_id="d", received_at=0.0, traceparent=None)
+    assert isinstance(wanted, Wanted)
+    assert wanted.request.before_sha == "b" * 40
+    assert wanted.request.default_branch == "main"
+
+
+RERUN = Rerun(
+    repo_full_name=PUSH.repo_full_name,
+    repo_url=PUSH.repo_url,
+    commit_sha=SHA,
+    branch="main",
+    number=None,
+    check="solstice/test",
+    action="rerequested",
+    sender="cleo",
+)
+COMMAND = Command(
+    word=Word.RETEST,
+    repo_full_name=PUSH.repo_full_name,
+    repo_url=PUSH.repo_url,
+    number=3,
+    ref="refs/pull/3/head",
+    action="created",
+    commit_sha=SHA,
+    is_fork=True,
+    head_repo_url="https://gitea.example/dora/almanac.git",
+    asked="11",
+    permitted=True,
+    sender="cleo",
+    sender_id=None,
+)
+RELEASE = Release(
+    repo_full_name=PUSH.repo_full_name,
+    repo_url=PUSH.repo_url,
+    ref="refs/tags/v1",
+    commit_sha=SHA,
+    action="published",
+    asked="7 2026-01-01T00:00:00Z",
+    sender="cleo",
+)
+DISPATCH = Dispatch(
+    repo_full_name=PUSH.repo_full_name,
+    repo_url=PUSH.repo_url,
+    ref="refs/heads/main",
+    commit_sha=SHA,
+    action=None,
+    workflow_path=".solstice/nightly.kdl",
+    sender="cleo",
+)
+
+
+@pytest.mark.parametrize("event", [COMMAND, RELEASE], ids=["comment", "release"])
+def test_what_is_asked_for_once_is_one_run_whatever_hook_told_of_it(event: Event) -> None:
+    assert key(event, "d-1") == key(event, "d-2", source("second"))
+
+
+@pytest.mark.parametrize(
+    ("event", "again"),
+    [
+        (COMMAND, replace(COMMAND, asked="12")),
+        (RELEASE, replace(RELEASE, asked="7 2026-01-02T00:00:00Z")),
+    ],
+    ids=["second comment", "published anew"],
+)
+def test_what_is_asked_for_again_is_another_run(event: Event, again: Event) -> None:
+    assert key(event) != key(again)
+
+
+@pytest.mark.parametrize("event", [RERUN, DISPATCH], ids=["rerun", "dispatch"])
+def test_what_bears_no_mark_of_its_own_is_told_apart_by_its_delivery(event: Event) -> None:
+    assert key(event, "d-1") == key(event, "d-1", source("second"))
+    assert key(event, "d-1") != key(event, "d-2")
+
+
+def test_what_a_lookup_adds_changes_no_key() -> None:
+    assert key(replace(COMMAND, commit_sha=None, is_fork=None, permitted=False)) == key(COMMAND)
+    assert key(replace(RELEASE, commit_sha=None)) == key(RELEASE)
+    assert key(replace(DISPATCH, commit_sha=None)) == key(DISPATCH)
+
+
+def test_retest_is_a_run_of_the_change_request_as_its_next_push_will_be() -> None:
+    request = wanted(COMMAND)
+    assert (request.event, request.change_number, request.ref) == ("change_request", 3, "refs/pull/3/head")
+    assert request.head_repo_url == "https://gitea.example/dora/almanac.git"
+    assert request.trusted is False
+    assert wanted(replace(COMMAND, is_fork=False)).trusted is True
+
+
+def test_rerun_of_a_jobs_check_is_of_that_job_and_trusted_by_nobody() -> None:
+    request = wanted(RERUN)
+    assert (request.event, request.workflow_job_id, request.trusted) == ("rerun", "test", False)
+    for check in (None, "solstice", "solstice/", "another"):
+        assert wanted(replace(RERUN, check=check)).workflow_job_id is None
+
+
+def test_rerun_is_trusted_once_the_forge_said_whose_commit_it_is() -> None:
+    assert wanted(replace(RERUN, is_fork=False)).trusted is True
+    assert wanted(replace(RERUN, is_fork=True)).trusted is False
+
+
+def test_change_request_tells_what_its_head_was_before() -> None:
+    assert wanted(replace(CHANGE, before_sha="b" * 40)).before_sha == "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("seconds_before", "believed"),
+    [(None, False), (-3600.0, False), (0.0, False), (9.0, False), (11.0, True), (86400.0, True)],
+    ids=["not told", "the forge's clock is ahead", "at once", "soon", "late", "a day late"],
+)
+@pytest.mark.parametrize("event", [PUSH, CHANGE], ids=["push", "change request"])
+def test_late_delivery_is_as_old_as_its_event(
+    event: Push | ChangeRequest, seconds_before: float | None, believed: bool
+) -> None:
+    received_at = 1_790_000_000.25
+    occurred_at = None if seconds_before is None else received_at - seconds_before
+    request = wanted(replace(event, occurred_at=occurred_at))
+    asked_at = parse_timestamp(request.submitted_at).timestamp()
+    assert asked_at == (occurred_at if believed else received_at)
+
+
+def test_dispatch_names_its_workflow_only_when_it_is_one_of_ours() -> None:
+    assert wanted(DISPATCH).workflow_path == ".solstice/nightly.kdl"
+    assert wanted(replace(DISPATCH, workflow_path=".github/workflows/x.yml")).workflow_path is None

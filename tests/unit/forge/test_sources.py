@@ -77,8 +77,8 @@ def test_unknown_source_says_which_are_known() -> None:
     assert "forgejo, gitea, github, gitlab" in how_to_configure("sourcehut")
 
 
-@pytest.mark.parametrize("url", ["", "sqlite:///", "postgres://h/d", "/var/lib/inbox"])
-def test_inbox_is_a_sqlite_file(url: str) -> None:
+@pytest.mark.parametrize("url", ["", "sqlite:///", "mysql://h/d", "/var/lib/inbox"])
+def test_inbox_is_a_file_or_a_postgresql(url: str) -> None:
     with pytest.raises(ConfigurationError, match="FORGE_INBOX_URL"):
         settings(forge_inbox_url=url)
 

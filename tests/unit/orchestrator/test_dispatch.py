@@ -2,23 +2,27 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.capacity import capacity
 from solstice_orchestrator.dispatch import Dispatch
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.transaction import Rules
+from solstice_orchestrator.workers import FORGET_SECONDS, Drain, Pause, Resume, WorkerState
 from tests.builders import job
-from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, Clock, planned, state_of
+from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, Clock, card, planned, state_of
 
 WAIT_SECONDS = 30
 
@@ -33,6 +37,7 @@ class Play:
         self._ends: dict[str, asyncio.Event] = {}
         self._changed = asyncio.Condition()
         self.breaks = False
+        self.outcome = SUCCEEDED
 
     async def __call__(self, claim: Claim, *, stop: asyncio.Event) -> None:
         if self.breaks:
@@ -44,7 +49,7 @@ class Play:
         ending = asyncio.create_task(end.wait())
         try:
             await asyncio.wait([stopping, ending], return_when=asyncio.FIRST_COMPLETED)
-            await self._store.finish(claim.key, CANCELLED if stop.is_set() else SUCCEEDED)
+            await self._store.finish(claim.key, CANCELLED if stop.is_set() else self.outcome)
         except asyncio.CancelledError:
             self.cancelled.append(name)
             await self._store.finish(claim.key, RELEASED)
@@ -76,6 +81,7 @@ class MoodyStore(SqliteStore):
 
     away = False
     hangs = False
+    broken = 0
     claimed_and_held: asyncio.Event | None = None
     let_go: asyncio.Event | None = None
     unfinished: asyncio.Event | None = None
@@ -94,6 +100,9 @@ class MoodyStore(SqliteStore):
         return await super().finish(key, outcome)
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+        if self.broken > 0:
+            self.broken -= 1
+            raise RuntimeError("a mistake")
         claims = await super().claim(worker_id, free, limit)
         if claims and self.claimed_and_held is not None and self.let_go is not None:
             self.claimed_and_held.set()
@@ -129,15 +138,15 @@ async def dispatching(
     limit: int = 0,
     lease_seconds: float = 60.0,
     renew_seconds: float = 0.05,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Dispatch]:
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
             store=store,
             execute=play,
-            worker_id=WORKER,
-            capacity=capacity(slots or {"linux": 2}, limit),
+            card=card(WORKER, capacity=capacity(slots or {"linux": 2}, limit)),
             jobs=jobs,
-            metrics=Metrics(),
+            metrics=metrics or Metrics(),
             rng=random.Random(1),
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
@@ -213,6 +222,20 @@ async def test_a_lease_that_cannot_be_renewed_for_its_length_is_given_up(
         setattr(store, mood, False)
 
 
+async def test_what_was_claimed_a_moment_ago_outlives_a_renewal_that_fails(
+    store: MoodyStore, play: Play
+) -> None:
+    async with dispatching(store, play, lease_seconds=0.4, renew_seconds=0.05) as dispatch:
+        store.away = True
+        await planned(store, job("true", name="old"), planner="another")
+        await play.until(lambda: len(play.cancelled) > 0)
+        given_up_at = time.monotonic()
+        # It is handed back, claimed again, and given up again, but not before a lease has passed.
+        await play.until(lambda: len(play.cancelled) > 1)
+        assert time.monotonic() - given_up_at >= 0.4
+        dispatch.stop_claiming()
+
+
 async def test_a_claim_that_arrives_after_the_end_was_asked_for_goes_back_unstarted(
     store: MoodyStore, play: Play
 ) -> None:
@@ -281,3 +304,135 @@ async def test_what_outlives_the_drain_is_handed_back(store: MoodyStore, play: P
         assert dispatch.running == 0
     (view,) = await store.jobs(run_id=run_id, limit=1)
     assert (view.state, view.reason) == (JobState.WAITING, Reason.RELEASED)
+
+
+async def test_a_mistake_in_a_claim_or_a_renewal_ends_nothing_that_runs(
+    store: MoodyStore, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with dispatching(store, play):
+        await planned(store, job("true", name="a"))
+        await play.until(lambda: "a" in play.running)
+        store.broken = 1
+        await planned(store, job("true", name="b"))
+        await becomes(lambda: store.broken == 0)
+        await planned(store, job("true", name="c"))
+        await play.until(lambda: {"a", "b"} <= set(play.running))
+        with monkeypatch.context() as patched:
+            asked = asyncio.Event()
+
+            async def renew(*_: object) -> Renewal:
+                asked.set()
+                raise RuntimeError("a mistake")
+
+            patched.setattr(store, "renew", renew)
+            async with asyncio.timeout(WAIT_SECONDS):
+                await asked.wait()
+        for name in ("a", "b"):
+            play.end(name)
+        await play.until(lambda: "c" in play.running)
+        play.end("c")
+        await play.until(lambda: not play.running)
+    assert play.cancelled == []
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_paused_worker_takes_nothing_new_and_what_it_runs_goes_on(
+    store: MoodyStore, play: Play
+) -> None:
+    async with dispatching(store, play):
+        await planned(store, job("true", name="a"))
+        await play.until(lambda: "a" in play.running)
+        await store.steer_worker(WORKER, Pause())
+        await planned(store, job("true", name="b"), planner="another")
+        play.end("a")
+        await play.until(lambda: not play.running)
+        assert await store.claim(WORKER, {"linux": 1}, 1) == ()
+        await store.steer_worker(WORKER, Resume())
+        await play.until(lambda: "b" in play.running)
+        play.end("b")
+        await play.until(lambda: not play.running)
+
+
+async def test_a_drained_worker_is_told_and_finishes_what_it_runs(store: MoodyStore, play: Play) -> None:
+    async with dispatching(store, play) as dispatch:
+        await planned(store, job("true", name="a"))
+        await play.until(lambda: "a" in play.running)
+        await store.steer_worker(WORKER, Drain())
+        await planned(store, job("true", name="b"), planner="another")
+        async with asyncio.timeout(WAIT_SECONDS):
+            await dispatch.drain_ordered.wait()
+            finishing = asyncio.create_task(dispatch.finish_jobs(asyncio.Event()))
+            assert "a" in play.running
+            play.end("a")
+            await finishing
+        assert play.running == {}
+        assert play.cancelled == []
+
+
+async def test_who_finishes_jobs_can_be_hurried(store: MoodyStore, play: Play) -> None:
+    async with dispatching(store, play) as dispatch:
+        await planned(store, job("true", name="a"))
+        await play.until(lambda: "a" in play.running)
+        hurry = asyncio.Event()
+        hurry.set()
+        async with asyncio.timeout(WAIT_SECONDS):
+            await dispatch.finish_jobs(hurry)
+        assert "a" in play.running
+
+
+async def test_a_worker_on_which_the_world_goes_wrong_is_left_alone_and_comes_back_by_itself(
+    store: MoodyStore, play: Play, clock: Clock
+) -> None:
+    metrics = Metrics()
+    play.outcome = WORLD_WRONG
+    names = [f"job {number}" for number in range(FAILURES_IN_A_ROW)]
+    async with dispatching(store, play, slots={"linux": len(names)}, metrics=metrics):
+        await planned(store, *[job("true", name=name) for name in names])
+        await play.until(lambda: set(play.running) == set(names))
+        for name in names:
+            play.end(name)
+        await play.until(lambda: not play.running)
+        await becomes(lambda: b"solstice_worker_quarantines_total 1.0" in rendered(metrics))
+        view = await store.worker(WORKER)
+        assert view is not None
+        assert (view.state, view.failures_in_a_row) == (WorkerState.QUARANTINED, FAILURES_IN_A_ROW)
+        play.outcome = SUCCEEDED
+        await planned(store, job("true", name="after"), planner="another")
+        assert await store.claim(WORKER, {"linux": 1}, 1) == ()
+        clock.forward(FIRST_SECONDS)
+        await play.until(lambda: "after" in play.running)
+        play.end("after")
+        await play.until(lambda: "after" not in play.running)
+        view = await store.worker(WORKER)
+        assert view is not None
+        assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 0)
+        for name in play.running:
+            play.end(name)
+
+
+async def test_a_worker_that_the_store_forgot_registers_again(
+    store: MoodyStore, play: Play, clock: Clock
+) -> None:
+    async with dispatching(store, play):
+        await becomes_registered(store)
+        clock.forward(FORGET_SECONDS + 1)
+        await store.rescue()
+        await becomes_registered(store)
+
+
+async def becomes_registered(store: MoodyStore) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (view := await store.worker(WORKER)) is None or not view.slots:  # noqa: ASYNC110  heartbeats ring no bell
+            await asyncio.sleep(0.01)
+
+
+def rendered(metrics: Metrics) -> bytes:
+    return metrics.render({}, BrokerHealth(connected=True))
+
+
+async def becomes(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not fact():  # noqa: ASYNC110  metrics ring no bell
+            await asyncio.sleep(0.01)

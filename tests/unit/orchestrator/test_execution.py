@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.references import References
 from solstice_orchestrator import log_buffer
-from solstice_orchestrator.execution import execute
+from solstice_orchestrator.execution import HANDED_BACK, execute
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
-from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.secret_rules import SecretRule, SecretRules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LogChunk
 from tests.builders import job, job_request
 
@@ -92,14 +95,22 @@ def claim(spec: JobSpec) -> Claim:
 
 
 def running(
-    ledger: Ledger, *runs: str, stop: asyncio.Event | None = None, executor: Calls | None = None
+    ledger: Ledger,
+    *runs: str,
+    stop: asyncio.Event | None = None,
+    executor: Calls | None = None,
+    notice: asyncio.Future[str] | None = None,
+    secret_rules: SecretRules | None = None,
+    **changes: Any,
 ) -> Coroutine[Any, Any, None]:
     return execute(
-        claim(job(*runs or ("say hello",))),
+        claim(job(*runs or ("say hello",), **changes)),
         store=cast("JobStore", ledger),
         executor=executor or ScriptedExecutor(),
         stop=stop or asyncio.Event(),
         clock=lambda: 12.5,
+        notice=notice,
+        secret_rules=secret_rules,
     )
 
 
@@ -124,6 +135,68 @@ async def test_log_and_outcome_are_stored() -> None:
         3,
         "step 2",
     )
+
+
+SECRETS = SecretRules(
+    references=References(folder=Path("/nowhere"), environ={}),
+    rules=(
+        SecretRule(
+            repositories=("forge.example/**",),
+            references={"TOKEN": "plain:heron-otter-7731", "LOST": "file:lost"},
+        ),
+    ),
+)
+
+
+async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() -> None:
+    given: list[str] = []
+
+    @dataclass
+    class Printing:
+        isolates: bool = True
+
+        async def run(self, execution: Execution, log: LogWriter, _stop: asyncio.Event) -> Outcome:
+            given.append(execution.secrets["TOKEN"])
+            assert "heron" not in repr(execution)
+            for byte in f"it is {given[0]}; her".encode():
+                await log(bytes([byte]))
+            return replace(SUCCESS, detail=f"printed {given[0]}")
+
+    ledger = Ledger()
+    await running(ledger, executor=cast("Calls", Printing()), secret_rules=SECRETS, secrets=("TOKEN",))
+    assert given == ["heron-otter-7731"]
+    assert ledger.text == b"it is ***; her"
+    assert ledger.outcomes == [replace(SUCCESS, detail="printed ***")]
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "told"),
+    [
+        ("OTHER", SECRETS, "there is no secret OTHER for forge.example/lantern/harbour"),
+        ("LOST", SECRETS, "the secret LOST cannot be used on this worker"),
+        ("TOKEN", None, "there are no secrets here"),
+    ],
+    ids=["of no rule", "unreadable", "no rules"],
+)
+async def test_job_that_is_not_given_a_secret_fails_unrun(
+    name: str, rules: SecretRules | None, told: str
+) -> None:
+    async def never(_log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        raise AssertionError
+
+    ledger = Ledger()
+    step = StepSpec(name="upload", run="true", secrets=(name,))
+    await execute(
+        claim(job(step)),
+        store=cast("JobStore", ledger),
+        executor=Calls(never),
+        stop=asyncio.Event(),
+        secret_rules=rules,
+    )
+    (outcome,) = ledger.outcomes
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.SECRET_MISSING)
+    assert outcome.detail.startswith(told)
+    assert outcome.detail.encode() in ledger.text
 
 
 async def test_the_whole_log_is_stored_before_the_outcome() -> None:
@@ -232,7 +305,39 @@ async def test_output_not_yet_sent_is_kept_when_the_job_is_released() -> None:
     assert not ledger.chunks
     task.cancel()
     await asyncio.wait([task])
-    assert ledger.text == b"talk\n"
+    assert ledger.text == f"talk\n! {HANDED_BACK}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("said", "logged"),
+    [(b"talk\n", b"talk\n! we are leaving\n"), (b"talk", b"talk\n! we are leaving\n")],
+    ids=["whole line", "open line"],
+)
+async def test_the_log_says_what_every_job_here_is_told(said: bytes, logged: bytes) -> None:
+    notice, end = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def talk(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        await log(said)
+        await end.wait()
+        await log(b"the end\n")
+        return SUCCESS
+
+    ledger = Ledger()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(running(ledger, executor=Calls(talk), notice=notice))
+        await until(lambda: ledger.chunks)
+        notice.set_result("we are leaving")
+        await until(lambda: ledger.text == logged)
+        end.set()
+    assert ledger.text == logged + b"the end\n"
+    assert ledger.outcomes == [SUCCESS]
+
+
+async def test_a_job_that_nobody_has_to_tell_anything_ends_as_ever() -> None:
+    ledger = Ledger()
+    await running(ledger, "say hello", notice=asyncio.get_running_loop().create_future())
+    assert ledger.text == b"$ step 1\nhello\n"
+    assert ledger.outcomes == [SUCCESS]
 
 
 async def test_a_job_that_had_ended_is_never_released() -> None:

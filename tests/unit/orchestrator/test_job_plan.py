@@ -8,12 +8,12 @@ from solstice_orchestrator.job_plan import (
     Planned,
     PlanningRules,
     Refused,
-    is_trusted,
     plan_jobs,
     untrusted,
     wanted_paths,
 )
-from solstice_orchestrator.jobs import JobSpec, Reason
+from solstice_orchestrator.jobs import JobSpec, Reason, RunSpec
+from solstice_orchestrator.trust import awaits_approval, is_trusted, is_vouched_for
 from tests.builders import job_request
 
 RULES = PlanningRules(default_runs_on="linux")
@@ -82,6 +82,12 @@ def test_a_picked_job_that_is_not_there_is_refused() -> None:
     assert "'deploy'" in refused(job_request(workflow_job_id="deploy"), {".solstice/job.sh": b""}).detail
 
 
+def test_what_the_workflow_says_of_the_run_is_planned_with_its_jobs() -> None:
+    decision = plan_jobs(job_request(), {".solstice/workflow.kdl": b'timeout "2h"\n' + WORKFLOW}, RULES)
+    assert isinstance(decision, Planned)
+    assert decision.run == RunSpec(timeout_seconds=7200)
+
+
 def test_the_priority_is_the_requests() -> None:
     jobs = planned(job_request(priority="high"), BOTH)
     assert {job.priority for job in jobs.values()} == {Priority.HIGH}
@@ -107,3 +113,26 @@ def test_code_is_trusted_only_when_it_is_known_to_be(
     assert (refusal is None) is expected
     assert refusal is None or refusal.reason is Reason.NOT_TRUSTED
     assert untrusted(request, PlanningRules(run_untrusted=True)) is None
+
+
+VOUCHED = {
+    "a stranger's": ({}, False, False),
+    "to be approved": ({"needs_approval": True}, True, True),
+    "approved by its own word": ({"approves": True}, False, True),
+    "the word counts more": ({"needs_approval": True, "approves": True}, False, True),
+    "said to need nothing": ({"needs_approval": False, "approves": False}, False, False),
+}
+
+
+@pytest.mark.parametrize(("said", "awaits", "vouched"), VOUCHED.values(), ids=VOUCHED)
+def test_strangers_run_where_the_operator_wants_them_approved(
+    said: dict[str, bool], *, awaits: bool, vouched: bool
+) -> None:
+    request = job_request(trusted=False, **said)
+    assert (awaits_approval(request), is_vouched_for(request)) == (awaits, vouched)
+    assert not is_trusted(request)
+    assert (untrusted(request, PlanningRules(run_approved=True)) is None) is vouched
+    assert untrusted(request, PlanningRules(run_untrusted=True)) is None
+    refusal = untrusted(request, RULES)
+    assert refusal is not None
+    assert "UNTRUSTED_RUNS=approved" in refusal.detail

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_orchestrator.forecast import Judgement, Met
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
 
@@ -35,6 +36,14 @@ def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
         (
             lambda m: m.job_finished("linux", FAILED, 2.0),
             'solstice_job_run_seconds_sum{label="linux",state="failed"} 2.0',
+        ),
+        (
+            lambda m: m.started_as_expected(Judgement(met=Met.LATE, error_seconds=40.0)),
+            'solstice_expected_starts_total{met="late"} 1.0',
+        ),
+        (
+            lambda m: m.started_as_expected(Judgement(met=Met.LATE, error_seconds=40.0)),
+            "solstice_expected_start_error_seconds_sum 40.0",
         ),
         (lambda m: m.leases_renewed(4), "solstice_lease_renewals_total 4.0"),
         (lambda m: m.leases_lost(), "solstice_leases_lost_total 1.0"),

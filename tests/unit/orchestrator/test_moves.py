@@ -6,9 +6,9 @@ import pytest
 
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.store.moves import IllegalMove
+from solstice_orchestrator.store.ledger import IllegalMove
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.transaction import Rules
 from tests.stores import running, state_of, told
 
 

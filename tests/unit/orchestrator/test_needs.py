@@ -1,56 +1,118 @@
-from collections.abc import Mapping
+"""Who waits for whom, who is skipped, and who goes on whatever happened."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.jobs import FINAL, Condition, JobState
 from solstice_orchestrator.needs import Node, unblock
+
+BLOCKED, RUNNING, WAITING = JobState.BLOCKED, JobState.RUNNING, JobState.WAITING
+SUCCEEDED, FAILED, SKIPPED = JobState.SUCCEEDED, JobState.FAILED, JobState.SKIPPED
 
 
 def nodes(**jobs: tuple[JobState, tuple[str, ...]]) -> Mapping[str, Node]:
-    return {name: Node(state=state, needs=needs) for name, (state, needs) in jobs.items()}
+    """Jobs with their needs; one whose name begins with `always` runs however these ended."""
+    return {
+        name: Node(
+            state=state,
+            needs=needs,
+            condition=Condition.ALWAYS if name.startswith("always") else Condition.SUCCESS,
+        )
+        for name, (state, needs) in jobs.items()
+    }
+
+
+def moved(graph: Mapping[str, Node]) -> dict[str, JobState]:
+    return {each.name: each.state for each in unblock(graph)}
 
 
 def test_a_job_waits_for_all_that_it_needs() -> None:
     graph = nodes(
-        a=(JobState.SUCCEEDED, ()),
-        b=(JobState.RUNNING, ()),
-        c=(JobState.BLOCKED, ("a",)),
-        d=(JobState.BLOCKED, ("a", "b")),
+        a=(SUCCEEDED, ()),
+        b=(RUNNING, ()),
+        c=(BLOCKED, ("a",)),
+        d=(BLOCKED, ("a", "b")),
     )
-    assert [(each.name, each.state) for each in unblock(graph)] == [("c", JobState.WAITING)]
+    assert moved(graph) == {"c": WAITING}
 
 
 def test_one_bad_end_is_enough_and_reaches_all_the_way() -> None:
     graph = nodes(
-        z=(JobState.BLOCKED, ("y",)),
-        y=(JobState.BLOCKED, ("a", "b")),
-        a=(JobState.RUNNING, ()),
+        z=(BLOCKED, ("y",)),
+        y=(BLOCKED, ("a", "b")),
+        a=(RUNNING, ()),
         b=(JobState.CANCELLED, ()),
     )
-    assert {each.name: each.state for each in unblock(graph)} == {
-        "y": JobState.SKIPPED,
-        "z": JobState.SKIPPED,
-    }
+    assert moved(graph) == {"y": SKIPPED, "z": SKIPPED}
 
 
-@given(st.data())
-def test_nothing_stays_blocked_behind_what_has_ended(data: st.DataObject) -> None:
-    names = [f"job{number}" for number in range(data.draw(st.integers(0, 7)))]
+@pytest.mark.parametrize("end", sorted(FINAL))
+def test_always_means_however_its_needs_ended(end: JobState) -> None:
+    assert moved(nodes(a=(end, ()), always=(BLOCKED, ("a",)))) == {"always": WAITING}
+
+
+def test_always_waits_for_the_last_of_its_needs_even_after_a_failure() -> None:
+    assert moved(nodes(a=(FAILED, ()), b=(RUNNING, ()), always=(BLOCKED, ("a", "b")))) == {}
+
+
+def test_what_is_skipped_lets_those_go_that_always_run() -> None:
+    graph = nodes(
+        always=(BLOCKED, ("middle",)),
+        last=(BLOCKED, ("always",)),
+        middle=(BLOCKED, ("a",)),
+        a=(FAILED, ()),
+    )
+    assert moved(graph) == {"middle": SKIPPED, "always": WAITING}
+
+
+def test_after_one_that_always_runs_its_own_end_counts() -> None:
+    graph = nodes(a=(FAILED, ()), always=(SUCCEEDED, ("a",)), last=(BLOCKED, ("always",)))
+    assert moved(graph) == {"last": WAITING}
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Node]:
+    """Jobs that need earlier ones, as they are when a run is planned."""
+    names = [f"job{number}" for number in range(draw(st.integers(0, 8)))]
     graph: dict[str, Node] = {}
     for index, name in enumerate(names):
-        needs = tuple(data.draw(st.lists(st.sampled_from(names[:index]), unique=True))) if index else ()
-        states = [JobState.BLOCKED] if needs else [JobState.SUCCEEDED, JobState.FAILED, JobState.RUNNING]
-        graph[name] = Node(state=data.draw(st.sampled_from(states)), needs=needs)
-    moved = {each.name: each.state for each in unblock(graph)}
-    after = {name: moved.get(name, node.state) for name, node in graph.items()}
-    for name, node in graph.items():
-        ends = [after[need] for need in node.needs]
-        if node.state is not JobState.BLOCKED:
-            assert name not in moved
-        elif any(end.final and end is not JobState.SUCCEEDED for end in ends):
-            assert after[name] is JobState.SKIPPED
-        elif all(end is JobState.SUCCEEDED for end in ends):
-            assert after[name] is JobState.WAITING
-        else:
-            assert after[name] is JobState.BLOCKED
+        needs = tuple(draw(st.lists(st.sampled_from(names[:index]), unique=True))) if index else ()
+        graph[name] = Node(
+            state=BLOCKED if needs else WAITING, needs=needs, condition=draw(st.sampled_from(Condition))
+        )
+    order = draw(st.permutations(names))
+    return {name: graph[name] for name in order}
+
+
+@given(graphs(), st.data())
+def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended(
+    graph: dict[str, Node], data: st.DataObject
+) -> None:
+    started: set[str] = set()
+    while True:
+        for each in unblock(graph):
+            node = graph[each.name]
+            ends = [graph[need].state for need in node.needs]
+            # What unblock itself has skipped in the same breath counts as ended.
+            graph[each.name] = replace(node, state=each.state)
+            if each.state is WAITING:
+                started.add(each.name)
+                assert all(end.final for end in ends)
+                assert node.condition is Condition.ALWAYS or set(ends) <= {SUCCEEDED}
+            else:
+                assert node.condition is Condition.SUCCESS
+                assert any(end.final and end is not SUCCEEDED for end in ends)
+        assert unblock(graph) == []
+        free = [name for name, node in graph.items() if node.state is WAITING]
+        if not free:
+            break
+        ended = data.draw(st.sampled_from(free))
+        end = data.draw(st.sampled_from(sorted(FINAL - {SKIPPED})))
+        graph[ended] = replace(graph[ended], state=end)
+    assert all(node.state.final for node in graph.values())
+    always = {name for name, node in graph.items() if node.needs and node.condition is Condition.ALWAYS}
+    assert always <= started

@@ -12,9 +12,9 @@ from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.rescue import run_rescue
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.transaction import Rules
 from tests.stores import WORKER, Clock, running, state_of
 
 LEASE = 60.0

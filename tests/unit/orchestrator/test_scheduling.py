@@ -1,12 +1,29 @@
 from collections import Counter
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.scheduling import Candidate, assign, rank
+from solstice_orchestrator.scheduling import (
+    LONG_QUEUE,
+    Candidate,
+    Entry,
+    Queue,
+    assign,
+    enter,
+    full,
+    in_order,
+    next_turn_without,
+    overdue,
+    rank,
+    room_after,
+    turns,
+)
+from tests.waiting_room import WaitingRoom
 
 LABELS = ("linux", "illumos", "plan9")
+REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
 
 CANDIDATES = st.lists(
     st.builds(
@@ -15,61 +32,333 @@ CANDIDATES = st.lists(
         label=st.sampled_from(LABELS),
         priority=st.sampled_from(Priority),
         age=st.integers(0, 1000),
+        repository=st.sampled_from(REPOSITORIES),
+        turn=st.integers(0, 20),
+        waiting_since=st.integers(0, 100).map(float),
     ),
     max_size=30,
     unique_by=(lambda candidate: candidate.age, lambda candidate: candidate.job_id),
 )
 FREE = st.dictionaries(st.sampled_from(LABELS), st.integers(0, 5))
+ROOM = st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 3))
+OVERDUE_BEFORE = st.integers(-1, 101).map(float)
 
 
 def candidate(
-    job_id: str, priority: Priority = Priority.DEFAULT, *, age: int = 0, label: str = "linux"
+    job_id: str,
+    priority: Priority = Priority.DEFAULT,
+    *,
+    age: int = 0,
+    label: str = "linux",
+    repository: str = "acme/app",
+    turn: int = 0,
+    since: float = 1000.0,
 ) -> Candidate:
-    return Candidate(job_id=job_id, label=label, priority=priority, age=age)
+    return Candidate(
+        job_id=job_id,
+        label=label,
+        priority=priority,
+        age=age,
+        repository=repository,
+        turn=turn,
+        waiting_since=since,
+    )
 
 
-def test_the_urgent_go_first_and_among_equals_the_oldest() -> None:
-    candidates = [
-        candidate("low", Priority.LOW, age=1),
-        candidate("young", age=9),
-        candidate("old", age=2),
-        candidate("critical", Priority.CRITICAL, age=50),
-        candidate("high", Priority.HIGH, age=40),
-    ]
-    chosen = assign(candidates, {"linux": 9}, 9)
-    assert [each.job_id for each in chosen] == ["critical", "high", "old", "young", "low"]
+def names(candidates: list[Candidate] | tuple[Candidate, ...]) -> list[str]:
+    return [each.job_id for each in candidates]
 
 
-def test_a_full_label_does_not_hold_up_another() -> None:
-    candidates = [candidate("a", age=1), candidate("b", age=2), candidate("c", age=3, label="illumos")]
-    assert [each.job_id for each in assign(candidates, {"linux": 1, "illumos": 1}, 9)] == ["a", "c"]
+class TestOrder:
+    @pytest.mark.parametrize(
+        ("waiting", "order"),
+        [
+            pytest.param(
+                [
+                    candidate("low", Priority.LOW, age=1),
+                    candidate("young", age=9),
+                    candidate("old", age=2),
+                    candidate("critical", Priority.CRITICAL, age=50),
+                    candidate("high", Priority.HIGH, age=40),
+                ],
+                ["critical", "high", "old", "young", "low"],
+                id="the urgent first, and among equals the oldest",
+            ),
+            pytest.param(
+                [
+                    candidate("a1", age=1, turn=0),
+                    candidate("a2", age=2, turn=1),
+                    candidate("a3", age=3, turn=2),
+                    candidate("b1", age=4, turn=0, repository="reef/tide"),
+                    candidate("b2", age=5, turn=1, repository="reef/tide"),
+                ],
+                ["a1", "b1", "a2", "b2", "a3"],
+                id="repositories take turns",
+            ),
+            pytest.param(
+                [
+                    candidate("a1", age=1, turn=7),
+                    candidate("b1", Priority.HIGH, age=4, turn=900, repository="reef/tide"),
+                ],
+                ["b1", "a1"],
+                id="turns count within a class only",
+            ),
+            pytest.param(
+                [
+                    candidate("critical", Priority.CRITICAL, age=1, since=500.0),
+                    candidate("late", Priority.LOW, age=3, turn=9, since=99.0),
+                    candidate("later still", Priority.LOW, age=4, turn=9, since=98.0),
+                    candidate("just in time", Priority.LOW, age=2, since=100.0),
+                ],
+                ["later still", "late", "critical", "just in time"],
+                id="the overdue first, whatever their class, the longest wait first",
+            ),
+        ],
+    )
+    def test_jobs_of_a_label_start_in_this_order(self, waiting: list[Candidate], order: list[str]) -> None:
+        assert names(in_order(waiting, overdue_before=100.0)) == order
+        assert names(list(assign(waiting, {"linux": 9}, 9, overdue_before=100.0))) == order
 
+    @pytest.mark.parametrize(
+        ("since", "late"), [(0.0, True), (99.9, True), (100.0, False), (200.0, False)], ids=str
+    )
+    def test_a_job_is_overdue_after_more_than_the_longest_wait(self, since: float, late: bool) -> None:
+        assert overdue(since, now=1900.0, max_wait_seconds=1800.0) is late
 
-@given(CANDIDATES, FREE, st.integers(0, 20))
-def test_no_slot_is_used_twice_and_none_is_left_while_somebody_fits(
-    candidates: list[Candidate], free: dict[str, int], limit: int
-) -> None:
-    chosen = assign(candidates, free, limit)
-    used = Counter(each.label for each in chosen)
-    assert len({each.job_id for each in chosen}) == len(chosen) <= limit
-    assert all(used[label] <= free.get(label, 0) for label in used)
-    if len(chosen) < limit:
-        left_out = [each for each in candidates if each not in chosen]
-        assert not any(used[each.label] < free.get(each.label, 0) for each in left_out)
-
-
-@given(CANDIDATES, FREE, st.integers(0, 20))
-def test_nobody_is_overtaken_within_a_label(
-    candidates: list[Candidate], free: dict[str, int], limit: int
-) -> None:
-    chosen = assign(candidates, free, limit)
-    keys = [(rank(each.priority), each.age) for each in chosen]
-    assert keys == sorted(keys)
-    for each in chosen:
-        ahead = [
-            other
-            for other in candidates
-            if other.label == each.label
-            and (rank(other.priority), other.age) < (rank(each.priority), each.age)
+    def test_between_labels_it_is_the_older_that_goes_first_whatever_their_turns(self) -> None:
+        waiting = [
+            candidate("busy label", turn=9000, age=1),
+            candidate("busy label too", turn=9001, age=4),
+            candidate("quiet label", turn=0, age=3, label="illumos"),
         ]
-        assert all(other in chosen for other in ahead)
+        assert names(list(assign(waiting, {"linux": 2, "illumos": 2}, 2))) == ["busy label", "quiet label"]
+
+
+class TestSlotsAndRoom:
+    def test_a_full_label_does_not_hold_up_another(self) -> None:
+        candidates = [
+            candidate("a", age=1),
+            candidate("b", age=2),
+            candidate("c", age=3, label="illumos"),
+        ]
+        assert names(list(assign(candidates, {"linux": 1, "illumos": 1}, 9))) == ["a", "c"]
+
+    def test_a_repository_without_room_does_not_hold_up_another(self) -> None:
+        candidates = [
+            candidate("a1", turn=0, age=1),
+            candidate("a2", turn=1, age=2),
+            candidate("a3", turn=2, age=3),
+            candidate("b1", turn=5, age=4, repository="reef/tide"),
+        ]
+        chosen = assign(candidates, {"linux": 9}, 9, room={"acme/app": 2})
+        assert names(list(chosen)) == ["a1", "a2", "b1"]
+        assert full(room_after({"acme/app": 2, "acme/docs": 1}, chosen)) == {"acme/app"}
+
+    def test_also_the_overdue_stay_within_their_repository_s_room(self) -> None:
+        candidates = [candidate("late", since=0.0, age=1), candidate("b1", age=2, repository="reef/tide")]
+        assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, room={"acme/app": 0}))) == [
+            "b1"
+        ]
+
+    @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
+    def test_no_slot_and_no_room_is_used_twice_and_none_is_left_while_somebody_fits(
+        self,
+        candidates: list[Candidate],
+        free: dict[str, int],
+        limit: int,
+        room: dict[str, int],
+        overdue_before: float,
+    ) -> None:
+        chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
+        used = Counter(each.label for each in chosen)
+        of_repository = Counter(each.repository for each in chosen)
+        assert len({each.job_id for each in chosen}) == len(chosen) <= limit
+        assert all(used[label] <= free.get(label, 0) for label in used)
+        assert all(of_repository[each] <= room.get(each, 99) for each in of_repository)
+        if len(chosen) < limit:
+            left_out = [each for each in candidates if each not in chosen]
+            assert not any(
+                used[each.label] < free.get(each.label, 0)
+                and of_repository[each.repository] < room.get(each.repository, 99)
+                for each in left_out
+            )
+
+    @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
+    def test_nobody_is_overtaken_within_a_label_by_one_that_did_not_have_room_where_it_had_none(
+        self,
+        candidates: list[Candidate],
+        free: dict[str, int],
+        limit: int,
+        room: dict[str, int],
+        overdue_before: float,
+    ) -> None:
+        chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
+        left = full(room_after(room, chosen))
+        for label in LABELS:
+            order = in_order([each for each in candidates if each.label == label], overdue_before)
+            started = [each for each in chosen if each.label == label]
+            assert started == [each for each in order if each in started]
+            for each in order[: order.index(started[-1])] if started else ():
+                assert each in started or each.repository in left
+
+
+class TestTurns:
+    @pytest.mark.parametrize(
+        ("queue", "entry"),
+        [
+            pytest.param(Queue(), Entry(turn=1, clock=0), id="nobody was ever here"),
+            pytest.param(
+                Queue(clock=4, first_turn=10, first_next_turn=12),
+                Entry(turn=10, clock=9),
+                id="level with the first, in the round that is under way",
+            ),
+            pytest.param(
+                Queue(clock=4, first_turn=10, first_next_turn=10 + LONG_QUEUE),
+                Entry(turn=9, clock=9),
+                id="just before the first of a long queue",
+            ),
+            pytest.param(
+                Queue(clock=9, first_turn=9, first_next_turn=900),
+                Entry(turn=9, clock=9),
+                id="not before who came anew just now",
+            ),
+            pytest.param(
+                Queue(clock=4, largest_next_turn=120),
+                Entry(turn=121, clock=120),
+                id="nobody waits: what was taken is forgotten",
+            ),
+            pytest.param(
+                Queue(clock=121, largest_next_turn=120),
+                Entry(turn=122, clock=121),
+                id="the clock never goes back",
+            ),
+        ],
+    )
+    def test_who_comes_anew_comes_in_here(self, queue: Queue, entry: Entry) -> None:
+        assert enter(queue) == entry
+
+    @pytest.mark.parametrize(
+        ("next_turn", "given_turns"),
+        [
+            pytest.param(None, [5, 6, 7], id="a new repository"),
+            pytest.param(2, [5, 6, 7], id="one that took less than its share"),
+            pytest.param(40, [40, 41, 42], id="one that waits already"),
+        ],
+    )
+    def test_jobs_of_one_repository_follow_each_other(
+        self, next_turn: int | None, given_turns: list[int]
+    ) -> None:
+        assert list(turns(Entry(turn=5, clock=4), next_turn, 3)) == given_turns
+
+    @pytest.mark.parametrize(
+        ("given_up", "left"),
+        [([], 10), ([9], 9), ([7, 8, 9], 7), ([7, 9], 9), ([3], 10)],
+        ids=["none", "the newest", "the newest three", "one with a gap", "an old one"],
+    )
+    def test_what_is_cancelled_while_it_waits_is_given_back(self, given_up: list[int], left: int) -> None:
+        assert next_turn_without(10, given_up) == left
+
+    def test_a_superseded_push_costs_its_repository_no_turn(self) -> None:
+        room = WaitingRoom()
+        room.arrive("busy", 100)
+        for _ in range(20):
+            room.cancel(room.arrive("eager", 3))
+        last = room.arrive("eager", 3)
+        room.claim("worker", {"linux": 1})
+        assert room.started[0].job_id == last[0]
+
+
+class TestFairness:
+    @pytest.mark.parametrize("started", [0, 1, 4, 500])
+    def test_with_a_thousand_jobs_of_one_waiting_another_starts_at_the_next_free_slot(
+        self, started: int
+    ) -> None:
+        room = WaitingRoom()
+        room.arrive("harbour", 1000)
+        for job in room.claim("worker", {"linux": started}, limit=started):
+            room.now += 1
+            room.end(job.job_id)
+        (stranger,) = room.arrive("lantern", 1)
+        (job,) = room.claim("worker", {"linux": 1})
+        assert job.job_id == stranger
+
+    def test_those_who_come_anew_do_not_overtake_each_other(self) -> None:
+        room = WaitingRoom()
+        room.arrive("harbour", 50)
+        room.claim("worker", {"linux": 5})
+        newcomers = [room.arrive(f"newcomer-{number}")[0] for number in range(10)]
+        assert [each.job_id for each in room.claim("worker", {"linux": 10})] == newcomers
+
+    def test_who_waits_with_a_few_jobs_is_not_overtaken_by_the_first_job_of_those_who_come_later(
+        self,
+    ) -> None:
+        room = WaitingRoom()
+        first = [room.arrive(f"repository-{number}", 3)[0] for number in range(10)]
+        assert [each.job_id for each in room.claim("worker", {"linux": 10})] == first
+
+    def test_whoever_had_more_than_others_while_they_were_away_owes_them_nothing(self) -> None:
+        room = WaitingRoom()
+        room.arrive("harbour", 200)
+        while room.claim("worker", {"linux": 32}):
+            pass
+        room.arrive("lantern", 10)
+        room.arrive("harbour", 10)
+        started = Counter(each.repository for each in room.claim("worker", {"linux": 10}))
+        assert started == {"harbour": 5, "lantern": 5}
+
+    def test_a_repository_at_its_cap_does_not_hold_back_the_clock_of_others(self) -> None:
+        room = WaitingRoom()
+        room.caps = type(room.caps)(of={"capped": 1})
+        room.arrive("capped", 100)
+        room.arrive("harbour", 100)
+        room.claim("worker", {"linux": 32})
+        room.arrive("lantern", 100)
+        started = Counter(each.repository for each in room.claim("worker", {"linux": 20}))
+        assert started == {"harbour": 10, "lantern": 10}
+
+    @pytest.mark.parametrize("repositories", [2, 5, 20])
+    def test_equal_repositories_get_equal_shares(self, repositories: int) -> None:
+        """Jain, Chiu and Hawe 1984: 1 is perfectly fair, 1/n is one that has everything."""
+        room = WaitingRoom()
+        for number in range(repositories):
+            room.arrive(f"repository-{number}", 50 * (number + 1))
+        for _ in range(10 * repositories):
+            room.now += 1
+            for job in room.claim("worker", {"linux": 2}):
+                room.end(job.job_id)
+        shares = list(Counter(each.repository for each in room.started).values())
+        jain = sum(shares) ** 2 / (repositories * sum(share**2 for share in shares))
+        assert jain == 1.0
+
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(st.sampled_from("abcd"), st.integers(1, 12)),
+                st.tuples(st.just(""), st.integers(1, 5)),
+            ),
+            max_size=60,
+        )
+    )
+    @example([("a", 6), ("c", 12), ("", 16), ("a", 10), ("", 1), ("b", 4), ("", 2), ("c", 1), ("", 6)])
+    def test_while_two_both_wait_neither_gets_more_than_three_ahead(
+        self, story: list[tuple[str, int]]
+    ) -> None:
+        """Two is what start-time fair queueing promises for jobs of equal cost; one more for whoever passes a long queue."""
+        room = WaitingRoom()
+        ahead: Counter[tuple[str, str]] = Counter()
+        for repository, count in story:
+            if repository:
+                room.arrive(repository, count)
+                continue
+            for _ in range(count):
+                waiting = {each.repository for each in room.waiting}
+                pairs = {(one, other) for one in waiting for other in waiting if one != other}
+                ahead = Counter({pair: ahead[pair] for pair in pairs})
+                for job in room.claim("worker", {"linux": 1}):
+                    for one, other in pairs:
+                        ahead[one, other] += (one == job.repository) - (other == job.repository)
+                assert all(lead <= 3 for lead in ahead.values())
+
+
+def test_the_urgent_rank_lowest() -> None:
+    assert [rank(each) for each in Priority] == [0, 1, 2, 3]

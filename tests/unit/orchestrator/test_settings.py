@@ -2,6 +2,10 @@ import pytest
 
 from solstice_common.commandline import load_settings
 from solstice_common.errors import ConfigurationError
+from solstice_orchestrator.dispatch import POLL_SECONDS
+from solstice_orchestrator.jobs import MAX_ATTEMPTS
+from solstice_orchestrator.rescue import JITTER
+from solstice_orchestrator.retries import backoff_ceiling
 from solstice_orchestrator.settings import OrchestratorSettings
 
 
@@ -37,3 +41,17 @@ def test_a_wrong_setting_is_named_before_anything_starts(given: dict[str, object
 )
 def test_statuses_link_to_where_people_reach_the_pages(given: dict[str, object], url: str | None) -> None:
     assert load_settings(OrchestratorSettings, **given).pages_url == url
+
+
+@pytest.mark.parametrize("failures", range(1, MAX_ATTEMPTS), ids=lambda failures: f"loss {failures}")
+def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_unless_told_otherwise(
+    failures: int,
+) -> None:
+    settings = OrchestratorSettings()
+    longest_waits = (
+        settings.lease_seconds,  # it renewed the moment before it died
+        settings.rescue_seconds * (1 + JITTER),  # and whoever sweeps had just looked
+        backoff_ceiling(failures, settings.retry_base_seconds),
+        POLL_SECONDS * (1 + JITTER),  # the end of a backoff rings no bell
+    )
+    assert sum(longest_waits) < 90

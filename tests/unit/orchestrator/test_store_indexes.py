@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.jobs import Concurrency, JobState, RunState
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import LogChunk
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.transaction import Rules
 from tests.builders import job, job_request
-from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, claimed, running
+from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, admitted, claimed, planned, running
 
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases")
 
@@ -33,9 +33,12 @@ class Watched:
         await self.store._database.read(trace)
 
     async def scans(self) -> set[str]:
-        """What SQLite says of every walk through a whole table that grows, or through a whole index of it."""
+        """What SQLite says of every walk through a whole table that grows, or through a whole index of it.
+
+        Planning begins with the first of a partial index that holds nothing but the runs that nobody plans yet.
+        """
         assert len(self._statements) > 10
-        details = await self.plans()
+        details = await self.plans() - {"SCAN runs USING INDEX runs_to_plan"}
         return {detail for detail in details if detail.startswith(tuple(f"SCAN {name}" for name in GROWING))}
 
     async def plans(self) -> set[str]:
@@ -96,3 +99,33 @@ async def test_a_repositorys_unfinished_runs_are_found_among_the_unfinished(watc
     await watched.store.runs(limit=9, repository="lantern/harbour", state=RunState.RUNNING)
     used = {detail for detail in await watched.plans() if "runs" in detail and "requests" not in detail}
     assert used == {"SEARCH runs USING INDEX runs_by_state (state=?)"}
+
+
+async def test_a_purge_looks_only_at_what_is_old_and_what_belongs_to_it(watched: Watched) -> None:
+    store = watched.store
+    await store.admit([job_request(idempotency_key="x"), job_request(idempotency_key="x")])
+    claim = await running(store)
+    await store.append_log(claim.key, [LogChunk(sequence=1, at=0.0, data=b"x")])
+    await store.finish(claim.key, FAILED)
+    assert await store.purgeable(-1.0) == 1
+    assert (await store.purge(-1.0, 10)).runs == 1
+    assert await watched.scans() == set()
+    assert "SEARCH runs USING INDEX sqlite_autoindex_runs_1 (run_id<?)" in await watched.plans()
+
+
+async def test_asking_why_a_job_waits_walks_through_nothing_that_is_finished(watched: Watched) -> None:
+    store = watched.store
+    group = Concurrency(group="deploy")
+    run_id = await planned(
+        store,
+        job("true", name="a"),
+        job("true", name="b", needs=("a",)),
+        job("true", name="c", concurrency=group),
+        job("true", name="d", concurrency=group),
+    )
+    views = await store.jobs(run_id=run_id, limit=9)
+    for view in views:
+        await store.waiting(view.job_id)
+    await store.planning(await admitted(store))
+    assert {scan for scan in await watched.scans() if "jobs_open" not in scan} == set()
+    assert "SEARCH jobs USING INDEX jobs_by_end (runs_on=?)" in await watched.plans()

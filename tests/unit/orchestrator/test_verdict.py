@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.executors.verdict import VANISHED, Verdict, read_verdict, to_outcome
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
+from solstice_orchestrator.executors.verdict import (
+    CANCELLED,
+    VANISHED,
+    Verdict,
+    read_verdict,
+    silent,
+    to_outcome,
+)
+from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
 from tests.builders import job
 
 SPEC = job("make", StepSpec(name="slow", run="sleep 9", timeout_seconds=2.5), timeout_seconds=60.0)
@@ -66,22 +73,30 @@ OUTCOMES = {
 
 @pytest.mark.parametrize(("words", "expected"), OUTCOMES.values(), ids=OUTCOMES.keys())
 def test_outcomes(words: bytes, expected: tuple[object, ...]) -> None:
-    outcome = to_outcome(read_verdict(words), SPEC, stop_asked=False)
+    outcome = to_outcome(read_verdict(words), SPEC, asked=None)
     assert (outcome.state, outcome.reason, outcome.exit_code, outcome.step, outcome.detail) == expected
 
 
 @pytest.mark.parametrize("how", ["stopped", "vanished"])
-def test_who_was_asked_to_stop_is_cancelled(how: str) -> None:
+@pytest.mark.parametrize("asked", [CANCELLED, silent(60)], ids=["cancelled", "silent"])
+def test_who_was_asked_to_end_ends_for_that_reason(how: str, asked: Outcome) -> None:
     verdict = read_verdict(f'{{"event":"end","how":"{how}"}}'.encode())
-    assert to_outcome(verdict, SPEC, stop_asked=True).state is JobState.CANCELLED
+    assert to_outcome(verdict, SPEC, asked=asked) == asked
+
+
+@pytest.mark.parametrize("status", [*range(1, 256), *range(-64, 0)])
+def test_whatever_a_step_ends_with_is_its_own_failure(status: int) -> None:
+    outcome = to_outcome(Verdict(how="failed", step=0, status=status), SPEC, asked=None)
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
+    assert outcome.exit_code == (status if status > 0 else 128 - status)
 
 
 def test_who_ended_before_the_stop_reached_it_keeps_its_end() -> None:
-    assert to_outcome(Verdict(how="completed"), SPEC, stop_asked=True).state is JobState.SUCCEEDED
+    assert to_outcome(Verdict(how="completed"), SPEC, asked=CANCELLED).state is JobState.SUCCEEDED
 
 
 def test_a_stop_that_nobody_asked_for_is_no_cancellation() -> None:
-    assert to_outcome(Verdict(how="stopped"), SPEC, stop_asked=False).state is JobState.FAILED
+    assert to_outcome(Verdict(how="stopped"), SPEC, asked=None).state is JobState.FAILED
 
 
 @pytest.mark.parametrize(
@@ -115,9 +130,9 @@ def test_words_that_are_no_verdict_count_as_none(words: bytes) -> None:
             "detail": st.text() | st.integers(),
         },
     ),
-    st.booleans(),
+    st.sampled_from([None, CANCELLED, silent(60)]),
 )
-def test_no_words_yield_an_infrastructure_reason(words: dict[str, object], stop_asked: bool) -> None:
-    outcome = to_outcome(read_verdict(json.dumps(words).encode()), SPEC, stop_asked=stop_asked)
+def test_no_words_yield_an_infrastructure_reason(words: dict[str, object], asked: Outcome | None) -> None:
+    outcome = to_outcome(read_verdict(json.dumps(words).encode()), SPEC, asked=asked)
     assert outcome.reason not in INFRASTRUCTURE
     assert outcome.state.final

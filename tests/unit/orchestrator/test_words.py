@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from solstice_common.messages import Priority
+from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.protocol import JobView, RunView
 from solstice_orchestrator.web import words
@@ -156,6 +157,22 @@ def test_every_state_has_words(state: JobState | RunState) -> None:
             "Step “test” took longer than its time limit.",
         ),
         ({"state": JobState.SUCCEEDED, "reason": Reason.COMPLETED}, "Every step ended well."),
+        (
+            {"state": JobState.WAITING, "reason": Reason.RETRYING},
+            "It failed and is tried again; waits for a free slot of linux.",
+        ),
+        (
+            {"state": JobState.FAILED, "step": "test", "exit_code": 2, "retries": 2, "retried": 2},
+            "Step “test” ended with exit code 2. It was tried 3 times.",
+        ),
+        (
+            {"state": JobState.SUCCEEDED, "reason": Reason.COMPLETED, "retries": 2, "retried": 1},
+            "Every step ended well.",
+        ),
+        (
+            {"state": JobState.BLOCKED, "reason": Reason.CONCURRENCY_GROUP},
+            "Waits for its concurrency group.",
+        ),
     ],
 )
 def test_reason(changes: dict[str, object], said: str) -> None:
@@ -173,6 +190,8 @@ def test_reason(changes: dict[str, object], said: str) -> None:
             Reason.CLAIMED,
             Reason.BACKOFF_OVER,
             Reason.RELEASED,
+            Reason.RETRYING,
+            Reason.CONCURRENCY_GROUP,
         }
     ),
 )
@@ -184,3 +203,11 @@ def test_detail_that_repeats_the_reason_is_left_out() -> None:
     job = replace(JOB, state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=2, step="test")
     assert not words.more(replace(job, detail="step 'test' ended with exit code 2"))
     assert words.more(replace(job, detail="out of memory")) == "out of memory"
+
+
+@pytest.mark.parametrize(
+    ("earliest", "latest", "said"),
+    [(90.0, 95.0, "any moment"), (160.0, 160.0, "in about 1 min 0 s"), (90.0, 220.0, "in 0 s to 2 min 0 s")],
+)
+def test_an_expected_start_is_told_as_from_now(earliest: float, latest: float, said: str) -> None:
+    assert words.expected(Forecast(earliest=earliest, latest=latest), now=100.0) == said

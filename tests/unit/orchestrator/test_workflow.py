@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.jobs import JobSpec
-from solstice_orchestrator.workflow import MAX_FILE_BYTES, parse_workflow
+from solstice_orchestrator.jobs import Concurrency, Condition, GroupMode, JobSpec, RunSpec, named_secrets
+from solstice_orchestrator.workflow import MAX_FILE_BYTES, Workflow, parse_workflow
 
 EVERYTHING = """
 // A comment.
@@ -34,8 +34,12 @@ job build { step run="make" }
 
 
 def parse(text: str | bytes, only: str | None = None) -> dict[str, JobSpec]:
+    return {job.name: job for job in whole(text, only).jobs}
+
+
+def whole(text: str | bytes, only: str | None = None) -> Workflow:
     content = text.encode() if isinstance(text, str) else text
-    return {job.name: job for job in parse_workflow(content, default_runs_on="here", only=only)}
+    return parse_workflow(content, default_runs_on="here", only=only)
 
 
 def problem(text: str | bytes, only: str | None = None) -> InvalidWorkflow:
@@ -112,7 +116,121 @@ def test_256_jobs_in_a_row_are_fine_and_one_more_is_not() -> None:
     assert problem(row(257)).problem == "a workflow may have 256 jobs, no more"
 
 
+def test_a_file_that_says_nothing_of_its_run_leaves_it_to_the_operator() -> None:
+    assert whole("job a { step run=x }").run == RunSpec()
+
+
+def test_what_a_file_says_of_its_run() -> None:
+    workflow = whole(
+        'timeout "36h"\nsupersede #false\nconcurrency "deploy" mode="cancel"\njob a { step run=x }'
+    )
+    assert workflow.run == RunSpec(
+        timeout_seconds=36 * 3600,
+        concurrency=Concurrency(group="deploy", mode=GroupMode.CANCEL),
+        supersede=False,
+    )
+
+
+def test_a_job_says_when_it_runs_how_often_and_with_whom() -> None:
+    text = """
+        job a { step run=x }
+        job b if="always" retries=2 no-output-timeout="5m" {
+            needs a
+            concurrency "the board"
+            step run=x
+        }
+    """
+    plain, told = parse(text).values()
+    assert (plain.condition, plain.retries, plain.no_output_seconds, plain.concurrency) == (
+        *(Condition.SUCCESS, 0, None, None),
+    )
+    assert (told.condition, told.retries, told.no_output_seconds, told.concurrency) == (
+        *(Condition.ALWAYS, 2, 300, Concurrency(group="the board")),
+    )
+
+
+def test_limits_in_defaults_hold_until_a_job_says_otherwise() -> None:
+    text = """
+        defaults retries=1 no-output-timeout="1m"
+        job a { step run=x }
+        job b retries=0 no-output-timeout="2m" { step run=x }
+    """
+    assert [(job.retries, job.no_output_seconds) for job in parse(text).values()] == [(1, 60), (0, 120)]
+
+
+# -- matrix --------------------------------------------------------------------------------------------------------
+
+MATRIX = """
+job build { matrix { os linux illumos }; step run=make }
+job test runs-on="{matrix.os}" {
+    needs build
+    matrix { os linux illumos; python "3.11" "3.12" }
+    concurrency "db {matrix.python}"
+    env { VERSION "py{matrix.python}" }
+    step "on {matrix.os}" run="tox -e {matrix.python} {matrix.os} $OTHER {other}" { env { OS "{matrix.os}" } }
+}
+job report { needs test; step run=x }
+"""
+
+
+def test_a_matrix_is_one_job_for_every_combination() -> None:
+    jobs = parse(MATRIX)
+    assert list(jobs) == [
+        *("build-linux", "build-illumos"),
+        *("test-linux-3.11", "test-linux-3.12", "test-illumos-3.11", "test-illumos-3.12"),
+        "report",
+    ]
+    test = jobs["test-illumos-3.12"]
+    assert dict(test.matrix) == {"os": "illumos", "python": "3.12"}
+    assert test.runs_on == "illumos"
+    assert dict(test.env) == {"MATRIX_OS": "illumos", "MATRIX_PYTHON": "3.12", "VERSION": "py3.12"}
+    assert test.concurrency == Concurrency(group="db 3.12")
+    (step,) = test.steps
+    assert (step.name, step.run) == ("on illumos", "tox -e 3.12 illumos $OTHER {other}")
+    assert dict(step.env) == {"OS": "illumos"}
+
+
+def test_to_need_a_matrix_is_to_need_all_its_jobs() -> None:
+    jobs = parse(MATRIX)
+    assert jobs["test-linux-3.11"].needs == ("build-linux", "build-illumos")
+    assert len(jobs["report"].needs) == 4
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        ("build", ["build-linux", "build-illumos"]),
+        ("build-illumos", ["build-illumos"]),
+        ("test-linux-3.12", ["build-linux", "build-illumos", "test-linux-3.12"]),
+    ],
+)
+def test_a_whole_matrix_or_one_job_of_it_is_picked(only: str, names: list[str]) -> None:
+    assert list(parse(MATRIX, only)) == names
+
+
+def test_names_of_a_matrix_can_stand_in_an_address_whatever_the_values_are() -> None:
+    jobs = parse('job t { matrix { db "postgres 15" "é/ü" }; step run="{matrix.db}" }')
+    assert [(job.name, job.steps[0].run) for job in jobs.values()] == [
+        ("t-postgres-15", "postgres 15"),
+        ("t--", "é/ü"),
+    ]
+
+
+def test_the_variable_of_an_axis_wins_over_defaults_and_the_jobs_own_over_it() -> None:
+    text = """
+        defaults { env { MATRIX_A one; MATRIX_B one } }
+        job t { matrix { a two; b two }; env { MATRIX_B three }; step run=x }
+    """
+    assert dict(parse(text)["t-two-two"].env) == {"MATRIX_A": "two", "MATRIX_B": "three"}
+
+
+def test_what_a_value_holds_is_not_filled_again() -> None:
+    (spec,) = parse('job t { matrix { a "{matrix.a}" }; step run="echo {matrix.a}" }').values()
+    assert spec.steps[0].run == "echo {matrix.a}"
+
+
 STEP = "step run=x"
+MANY_VALUES = " ".join(f"v{n}" for n in range(100))
 WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
     "empty file": ("", 1, 1, "a workflow needs at least one job"),
     "only defaults": ("defaults", 1, 1, "a workflow needs at least one job"),
@@ -185,6 +303,17 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
         8,
         "'b' is needed already",
     ),
+    "secret of no name": (f"job a {{ secret; {STEP} }}", 1, 9, "secret takes the names of secrets"),
+    "secret that cannot be a variable": (f'job a {{ secret "A-B"; {STEP} }}', 1, 16, "cannot name a secret"),
+    "secret of ours": (f"job a {{ secret SOLSTICE_X; {STEP} }}", 1, 16, "cannot name a secret"),
+    "secret twice": (f"job a {{ secret A\n secret A; {STEP} }}", 2, 9, "is named already"),
+    "too many secrets": (
+        f"job a {{ secret {' '.join(f'A{n:02}' for n in range(51))}; {STEP} }}",
+        1,
+        216,
+        "50 secrets may be named",
+    ),
+    "secret in defaults": (f"defaults {{ secret A }}\njob a {{ {STEP} }}", 1, 12, "'secret' is not known"),
     "needs nothing": (f"job a {{ needs; {STEP} }}", 1, 9, "needs takes the names of jobs"),
     "needs with a block": (f"job a {{ needs a {{ x }}; {STEP} }}", 1, 19, "'needs' takes no block"),
     "needs itself": (f"job a {{ needs a; {STEP} }}", 1, 15, "wait for each other: a needs a"),
@@ -205,6 +334,113 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
     "defaults with a step": (f"defaults {{ {STEP} }}", 1, 12, "'step' is not known in 'defaults'"),
     "env as properties": (f"job a {{ env A=b; {STEP} }}", 1, 13, "'env' has no property 'A'; known: none"),
     "env with an argument": (f"job a {{ env A; {STEP} }}", 1, 13, "env takes a block"),
+    "if of something else": (
+        f'job a if="allways" {{ {STEP} }}',
+        1,
+        10,
+        """if is "success" or "always", not""",
+    ),
+    "if of a truth": (f"job a if=#true {{ {STEP} }}", 1, 10, "if must be text"),
+    "too many retries": (f"job a retries=6 {{ {STEP} }}", 1, 15, "retries is a whole number from 0 to 5"),
+    "retries below nothing": (f"job a retries=-1 {{ {STEP} }}", 1, 15, "a whole number from 0 to 5"),
+    "retries in quotes": (f'job a retries="2" {{ {STEP} }}', 1, 15, "without quotes: retries=5"),
+    "retries of a truth": (f"job a retries=#true {{ {STEP} }}", 1, 15, "a whole number"),
+    "silence without unit": (f"job a no-output-timeout=5 {{ {STEP} }}", 1, 25, "needs a unit"),
+    "run timeout without unit": (f"timeout 5\njob a {{ {STEP} }}", 1, 9, 'in quotes: "5s"'),
+    "run timeout of weeks": (f'timeout "169h"\njob a {{ {STEP} }}', 1, 9, "at most 168h"),
+    "run timeout of nothing": (
+        f"timeout\njob a {{ {STEP} }}",
+        1,
+        1,
+        'timeout takes one duration: timeout "2h"',
+    ),
+    "run timeout twice": (f'timeout "1s"\ntimeout "1s"\njob a {{ {STEP} }}', 2, 1, "once is enough"),
+    "supersede of nothing": (f"supersede\njob a {{ {STEP} }}", 1, 1, "supersede takes #true or #false"),
+    "supersede in words": (f"supersede yes\njob a {{ {STEP} }}", 1, 11, "#true or #false"),
+    "group without a name": (f"concurrency\njob a {{ {STEP} }}", 1, 1, 'one group: concurrency "deploy"'),
+    "group with a long name": (f"concurrency {'g' * 101}\njob a {{ {STEP} }}", 1, 13, "between 1 and 100"),
+    "group of another mode": (
+        f'concurrency g mode="quue"\njob a {{ {STEP} }}',
+        1,
+        20,
+        "mode is \"queue\" or \"cancel\", not 'quue' (did you mean 'queue'?)",
+    ),
+    "group twice": (f"job a {{ concurrency g\n concurrency h; {STEP} }}", 2, 2, "once is enough"),
+    "matrix with an argument": (f"job a {{ matrix os; {STEP} }}", 1, 16, "matrix takes a block"),
+    "matrix without axes": (f"job a {{ matrix; {STEP} }}", 1, 9, "a matrix needs at least one axis"),
+    "axis without values": (f"job a {{ matrix {{ os }}; {STEP} }}", 1, 18, 'needs values: os "one" "two"'),
+    "axis with a number": (f"job a {{ matrix {{ py 3.12 }}; {STEP} }}", 1, 21, 'in quotes: "3.12"'),
+    "axis with an odd name": (f'job a {{ matrix {{ "a b" c }}; {STEP} }}', 1, 18, "cannot name an axis"),
+    "axis twice": (f"job a {{ matrix {{ os a; OS b }}; {STEP} }}", 1, 24, "both are MATRIX_OS"),
+    "value twice": (f"job a {{ matrix {{ os a b a }}; {STEP} }}", 1, 25, "'a' is a value of 'os' already"),
+    "value of two lines": (f'job a {{ matrix {{ os "a\\nb" }}; {STEP} }}', 1, 21, "all on one line"),
+    "too many axes": (
+        f"job a {{ matrix {{ {'; '.join(f'a{n} v' for n in range(9))} }}; {STEP} }}",
+        1,
+        18 + 8 * 6,
+        "8 axes, no more",
+    ),
+    "too many combinations": (
+        f"job a {{ matrix {{ a {MANY_VALUES}\n b {MANY_VALUES} }}; {STEP} }}",
+        2,
+        2,
+        "256 combinations, this one has more",
+    ),
+    "too many jobs by matrices": (
+        "\n".join(f"job {name} {{ matrix {{ a {MANY_VALUES} }}; {STEP} }}" for name in "abc"),
+        3,
+        1,
+        "256 jobs, no more",
+    ),
+    "names of a matrix alike": (
+        f'job a {{ matrix {{ v "1/2" "1+2" }}; {STEP} }}',
+        1,
+        5,
+        "would have one name",
+    ),
+    "name of a matrix taken": (
+        f"job a-b {{ {STEP} }}\njob a {{ matrix {{ v b }}; {STEP} }}",
+        2,
+        5,
+        "there is a job 'a-b' already",
+    ),
+    "name of a matrix too long": (
+        f"job a {{ matrix {{ v {'v' * 99} }}; {STEP} }}",
+        1,
+        5,
+        "at most 100 characters together",
+    ),
+    "place without its axis": (
+        'job a { matrix { os linux; python cp }; step run="{matrix.pyhton}" }',
+        1,
+        50,
+        "{matrix.pyhton}: this matrix has no axis 'pyhton' (did you mean 'python'?); known: os, python",
+    ),
+    "place without a matrix": ('job a { step run="{matrix.os}" }', 1, 18, "there is no matrix here"),
+    "place in defaults": (
+        f'defaults {{ env {{ A "{{matrix.os}}" }} }}\njob a {{ {STEP} }}',
+        1,
+        20,
+        "no matrix here",
+    ),
+    "label of a matrix that is none": (
+        f'job a runs-on="{{matrix.os}}" {{ matrix {{ os "a b" }}; {STEP} }}',
+        1,
+        15,
+        "'a b' cannot be a label",
+    ),
+    "one job of a matrix needed": (
+        f"job a {{ matrix {{ v b }}; {STEP} }}\njob c {{ needs a-b; {STEP} }}",
+        2,
+        15,
+        "there is no job 'a-b' to need",
+    ),
+    "more text than a run may hold": (
+        f"job a {{ matrix {{ v {' '.join(f'v{n}' for n in range(200))} }}\nstep run={'x' * 30_000} }}",
+        1,
+        5,
+        "more than 4 MiB of scripts and variables",
+    ),
     "env twice": (f"job a {{ env {{ A x }}\n env {{ B x }}\n {STEP} }}", 2, 2, "put all into one block"),
     "variable without a value": (
         f"job a {{ env {{ A }}; {STEP} }}",
@@ -219,6 +455,14 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
     "variable of ours": (f"job a {{ env {{ SOLSTICE_X b }}; {STEP} }}", 1, 15, "set by Solstice CI"),
     "variable too long": (f"job a {{ env {{ A {'b' * 32769} }}; {STEP} }}", 1, 17, "32 KiB long"),
 }
+
+
+def test_job_and_step_name_secrets() -> None:
+    content = b"job a { secret A B; secret C; step run=x { secret D; env { E f }; }; step run=y; }"
+    (spec,) = parse_workflow(content, default_runs_on="linux").jobs
+    assert spec.secrets == ("A", "B", "C")
+    assert [step.secrets for step in spec.steps] == [("D",), ()]
+    assert named_secrets(spec) == {"A", "B", "C", "D"}
 
 
 @pytest.mark.parametrize(("text", "line", "column", "sentence"), WRONG.values(), ids=WRONG.keys())
@@ -244,6 +488,15 @@ words = st.sampled_from(
         "run=",
         "runs-on=",
         "timeout=",
+        "timeout",
+        "retries=",
+        "if=",
+        "always",
+        "matrix",
+        "concurrency",
+        "mode=",
+        "supersede",
+        '"{matrix.a}"',
         '"30m"',
         '"a"',
         "a",
@@ -276,6 +529,7 @@ def test_any_file_gives_jobs_or_our_error(text: str | bytes) -> None:
         told = error
     else:
         assert all(job.steps for job in jobs.values())
+        assert all(need in jobs for job in jobs.values() for need in job.needs)
         return
     assert 1 <= told.line <= content.count(b"\n") + content.count(b"\r") + 1
     assert told.column >= 1

@@ -26,7 +26,7 @@ WRONG = (
 
 
 def parse(text: str) -> tuple[JobSpec, ...]:
-    return parse_workflow(text.encode(), default_runs_on="linux")
+    return parse_workflow(text.encode(), default_runs_on="linux").jobs
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
@@ -38,6 +38,13 @@ def test_the_complete_example_shows_every_node() -> None:
     lint, test = parse(EXAMPLES[1])
     assert (lint.runs_on, lint.timeout_seconds, test.needs) == ("linux", 1800, ("lint",))
     assert test.steps[2].run.splitlines()[0].startswith("echo ")
+
+
+def test_the_matrix_becomes_the_jobs_that_the_page_names() -> None:
+    (example,) = [text for text in EXAMPLES if "matrix {" in text]
+    names = [job.name for job in parse(example)]
+    assert len(names) == 5
+    assert all(f"`{name}`" in PAGE for name in names)
 
 
 @pytest.mark.parametrize(("text", "said"), list(zip(WRONG, SAID, strict=True)))

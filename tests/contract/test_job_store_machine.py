@@ -2,23 +2,34 @@
 
 import asyncio
 import random
-import tempfile
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
 from solstice_orchestrator.jobs import (
     MAX_ATTEMPTS,
+    OWN_FAILURES,
+    Concurrency,
+    Condition,
+    GroupMode,
     JobState,
     Outcome,
     Reason,
+    RunSpec,
     RunState,
     may_move,
     run_state,
@@ -35,6 +46,7 @@ from solstice_orchestrator.store.protocol import (
     PlanningTask,
 )
 from tests.builders import job, job_request
+from tests.servers.postgresql import PostgreSQLServer
 from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock
 
 T = TypeVar("T")
@@ -51,16 +63,23 @@ GRAPHS = (
 )
 
 
+GROUPS = st.one_of(
+    st.none(), st.builds(Concurrency, group=st.sampled_from("xy"), mode=st.sampled_from(GroupMode))
+)
+BRANCHES = ("refs/heads/main", "refs/heads/spring")
+ACTIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.BACKOFF})
+
+
 class StoreMachine(RuleBasedStateMachine):
     """A store, a moved clock, two workers, and what they believe they hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: Callable[[], AbstractContextManager[str]]) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.folder = tempfile.TemporaryDirectory()
         self.clock = Clock()
+        self.place = ExitStack()
         self.stack = AsyncExitStack()
-        url = f"sqlite:///{Path(self.folder.name) / 'store.db'}"
+        url = self.place.enter_context(fresh())
         self.store: JobStore = self.do(
             lambda: self.stack.enter_async_context(
                 open_store(url, clock=self.clock, rng=random.Random(1), lease_seconds=LEASE)
@@ -71,11 +90,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.claims: list[tuple[str, Claim]] = []
         self.statuses: list[JobStatusV1] = []
         self.letters = 0
+        self.budgets: dict[tuple[str, str], int] = {}
+        """The authors' retries, by run and name of a job."""
+        self.approved: set[str] = set()
+        """Runs by id."""
+        self.run_groups: dict[str, str] = {}
+        self.job_groups: dict[tuple[str, str], str] = {}
+        """By run, and name of a job."""
 
     def teardown(self) -> None:
         self.do(self.stack.aclose)
         self.runner.close()
-        self.folder.cleanup()
+        self.place.close()
 
     def do(self, work: Callable[[], Awaitable[T]]) -> T:
         async def awaited() -> T:
@@ -85,9 +111,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- what may happen ----------------------------------------------------------------------------------------
 
-    @rule(keys=st.lists(st.sampled_from([None, "x", "y"]), min_size=1, max_size=4), again=st.booleans())
-    def admit(self, keys: list[str | None], again: bool) -> None:
-        batch = [job_request(idempotency_key=key) for key in keys]
+    @rule(
+        keys=st.lists(st.sampled_from([None, "x", "y"]), min_size=1, max_size=4),
+        ref=st.sampled_from(BRANCHES),
+        again=st.booleans(),
+        word=st.sampled_from([{}, {}, {"needs_approval": True}, {"approves": True}]),
+    )
+    def admit(self, keys: list[str | None], ref: str, again: bool, word: dict[str, bool]) -> None:
+        batch = [job_request(idempotency_key=key, ref=ref, **word) for key in keys]
         if again and self.requests:
             batch.append(self.requests[0])
         before = {run.request_id for run in self.runs()}
@@ -110,8 +141,21 @@ class StoreMachine(RuleBasedStateMachine):
         self.tasks += self.do(lambda: self.store.claim_planning(worker, limit))
 
     @precondition(lambda self: self.tasks)
-    @rule(data=st.data(), graph=st.sampled_from(GRAPHS), keep=st.booleans())
-    def plan(self, data: st.DataObject, graph: list[tuple[str, ...]], keep: bool) -> None:
+    @rule(
+        data=st.data(),
+        graph=st.sampled_from(GRAPHS),
+        timeout=st.sampled_from([None, LEASE, 1000.0]),
+        group=GROUPS,
+        keep=st.booleans(),
+    )
+    def plan(
+        self,
+        data: st.DataObject,
+        graph: list[tuple[str, ...]],
+        timeout: float | None,
+        group: Concurrency | None,
+        keep: bool,
+    ) -> None:
         task = self.take(data, self.tasks, keep=keep)
         specs = [
             job(
@@ -120,10 +164,38 @@ class StoreMachine(RuleBasedStateMachine):
                 needs=needs,
                 runs_on=data.draw(st.sampled_from(LABELS)),
                 priority=data.draw(st.sampled_from(Priority)),
+                condition=data.draw(st.sampled_from(Condition)),
+                retries=data.draw(st.integers(0, 2)),
+                concurrency=data.draw(GROUPS),
             )
             for number, needs in enumerate(graph)
         ]
-        self.do(lambda: self.store.planned(task, specs))
+        said = RunSpec(timeout_seconds=timeout, concurrency=group)
+        if self.do(lambda: self.store.planned(task, specs, said)):
+            self.budgets |= {(task.run_id, spec.name): spec.retries for spec in specs}
+            if group is not None:
+                self.run_groups[task.run_id] = group.group
+            self.job_groups |= {
+                (task.run_id, spec.name): spec.concurrency.group for spec in specs if spec.concurrency
+            }
+
+    @rule(whole=st.booleans(), mode=st.sampled_from(GroupMode), ref=st.sampled_from(BRANCHES))
+    def deploy(self, whole: bool, mode: GroupMode, ref: str) -> None:
+        """A short way to a run that wants what others want."""
+        request = job_request(ref=ref)
+        self.requests.append(request)
+        (admission,) = self.do(lambda: self.store.admit([request]))
+        tasks = self.do(lambda: self.store.claim_planning(WORKERS[0], 100))
+        self.tasks += [task for task in tasks if task.run_id != admission.run_id]
+        (own,) = [task for task in tasks if task.run_id == admission.run_id]
+        group = Concurrency(group="x", mode=mode)
+        specs = [job("true", name="0", concurrency=None if whole else group)]
+        assert self.do(lambda: self.store.planned(own, specs, RunSpec(concurrency=group if whole else None)))
+        self.budgets[own.run_id, "0"] = 0
+        if whole:
+            self.run_groups[own.run_id] = "x"
+        else:
+            self.job_groups[own.run_id, "0"] = "x"
 
     @precondition(lambda self: self.tasks)
     @rule(
@@ -199,6 +271,23 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
+    def approve(self, data: st.DataObject) -> None:
+        run = data.draw(st.sampled_from(self.runs()))
+        before = {view.job_id: view.state for view in self.jobs()}
+        approved = self.do(lambda: self.store.approve_run(run.run_id))
+        assert approved is not None
+        for view in self.jobs():
+            if before[view.job_id] is JobState.APPROVAL:
+                assert (view.state is JobState.APPROVAL) is (view.run_id != run.run_id)
+        if JobState.APPROVAL not in {
+            before[view.job_id] for view in self.jobs() if view.run_id == run.run_id
+        }:
+            assert {view.job_id: view.state for view in self.jobs()} == before
+            return
+        self.approved.add(run.run_id)
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
     def run_again(self, data: st.DataObject) -> None:
         run = data.draw(st.sampled_from(self.runs()))
         again = self.do(lambda: self.store.rerun(run.run_id))
@@ -221,19 +310,29 @@ class StoreMachine(RuleBasedStateMachine):
         jobs: dict[str, JobState] = {}
         runs: dict[str, RunState] = {}
         for status in self.statuses:
-            sequences[status.run_id] += 1
-            assert status.sequence == sequences[status.run_id]
+            about = status.job_id or status.run_id
+            assert status.sequence > sequences[about]
+            sequences[about] = status.sequence
             if status.job_id is None:
                 assert not (status.run_id in runs and runs[status.run_id].final)
                 runs[status.run_id] = RunState(status.state)
             else:
                 new, old = JobState(status.state), jobs.get(status.job_id)
-                assert (old is None and new in {JobState.WAITING, JobState.BLOCKED}) or (
-                    old is not None and may_move(old, new)
+                assert (old is None and new in {JobState.WAITING, JobState.BLOCKED, JobState.APPROVAL}) or (
+                    old is not None and (may_move(old, new) or old is new is JobState.BLOCKED)
                 )
                 jobs[status.job_id] = new
         assert jobs == {view.job_id: view.state for view in self.jobs()}
         assert runs == {run.run_id: run.state for run in self.runs()}
+
+    @invariant()
+    def nothing_runs_that_waits_for_somebody_s_word(self) -> None:
+        asking = {request.request_id for request in self.requests if request.needs_approval}
+        for run in self.runs():
+            if run.request_id in asking and run.run_id not in self.approved:
+                states = {view.state for view in self.jobs() if view.run_id == run.run_id}
+                ended = {JobState.CANCELLED, JobState.TIMED_OUT}
+                assert states <= {JobState.APPROVAL, JobState.SKIPPED, *ended}
 
     @invariant()
     def a_run_is_what_its_jobs_amount_to(self) -> None:
@@ -258,6 +357,45 @@ class StoreMachine(RuleBasedStateMachine):
                 if attempt.reason in {Reason.CHECKOUT_FAILED, Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
             ]
             assert len(spoiled) <= MAX_ATTEMPTS
+            own = [attempt for attempt in attempts if attempt.reason in OWN_FAILURES]
+            assert len(own) <= self.budgets[view.run_id, view.name] + 1
+
+    @invariant()
+    def nothing_waits_for_what_will_never_end(self) -> None:
+        by_run: dict[str, dict[str, JobState]] = defaultdict(dict)
+        for view in self.jobs():
+            by_run[view.run_id][view.name] = view.state
+        for view in self.jobs():
+            if view.state is JobState.BLOCKED and view.reason is not Reason.CONCURRENCY_GROUP:
+                assert not all(by_run[view.run_id][need].final for need in view.needs)
+
+    @invariant()
+    def no_group_has_two_holders(self) -> None:
+        active = [view for view in self.jobs() if view.state in ACTIVE]
+        runs = {view.run_id for view in active if view.run_id in self.run_groups}
+        assert max(Counter(self.run_groups[run_id] for run_id in runs).values(), default=1) == 1
+        keys = [(view.run_id, view.name) for view in active]
+        held = Counter(self.job_groups[key] for key in keys if key in self.job_groups)
+        assert max(held.values(), default=1) == 1
+
+    @invariant()
+    def whatever_is_blocked_is_so_for_the_sake_of_something_that_goes_on(self) -> None:
+        states = {view.state for view in self.jobs()}
+        assert JobState.BLOCKED not in states or states & ACTIVE
+
+    @invariant()
+    def of_one_branch_only_the_newest_push_goes_on(self) -> None:
+        pushes = {
+            run.run_id
+            for run in self.runs()
+            if run.ref == "refs/heads/spring" and run.rerun_of is None and not run.state.final
+        }
+        going_on = {
+            view.run_id
+            for view in self.jobs()
+            if view.run_id in pushes and not view.state.final and view.state is not JobState.RUNNING
+        }
+        assert len(going_on) <= 1
 
     @invariant()
     def dead_letters_are_runs_that_the_world_spoiled(self) -> None:
@@ -284,5 +422,32 @@ class StoreMachine(RuleBasedStateMachine):
         return held[index] if keep else held.pop(index)
 
 
-TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+@contextmanager
+def sqlite_store() -> Iterator[str]:
+    """The URL of a new store."""
+    with TemporaryDirectory() as folder:
+        yield f"sqlite:///{Path(folder) / 'store.db'}"
+
+
+def test_lives_in_a_sqlite_store() -> None:
+    run_state_machine_as_test(
+        lambda: StoreMachine(sqlite_store),  # type: ignore[arg-type]  # a factory is documented, its type says a class
+        settings=settings(max_examples=25, stateful_step_count=30, deadline=None),
+    )
+
+
+def test_lives_in_a_postgresql_store(postgresql: PostgreSQLServer) -> None:
+    @contextmanager
+    def postgresql_store() -> Iterator[str]:
+        with postgresql.database() as database:
+            yield database.url
+
+    run_state_machine_as_test(
+        lambda: StoreMachine(postgresql_store),  # type: ignore[arg-type]  # as above
+        settings=settings(
+            max_examples=10,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )

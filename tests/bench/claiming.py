@@ -1,0 +1,256 @@
+"""Jobs claimed and finished per second, and what a claim costs in a store that is full, on both stores.
+
+`finish` is told for each job of a batch by a task of its own, as the orchestrator does it; everything is kept that is
+kept in production: attempts, states of runs, statuses in the outbox.
+"""
+
+import asyncio
+import json
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.rows import encode_spec
+from tests.bench.processes import role
+from tests.bench.publishing import requests
+from tests.servers.postgresql import own_postgresql
+
+BATCH: Final = 32
+WORKERS: Final = 4
+"""Claimers at work at once, in two processes."""
+RATE_GOAL: Final = 8000.0
+COST_GOAL: Final = 1.5
+
+LABEL: Final = "linux"
+DONE: Final = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+SPEC: Final = encode_spec(
+    JobSpec(
+        name="test",
+        runs_on=LABEL,
+        steps=(
+            StepSpec(name="build", run="make -j 4"),
+            StepSpec(name="unit tests", run="make check && ./collect --coverage"),
+        ),
+    )
+)
+REPOSITORIES: Final = 500
+BODY: Final = requests(1, "claiming")[0]
+REQUEST_ID: Final = str(json.loads(BODY)["request_id"])
+"""Each run gets another: a request that was read before is remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claiming:
+    """What one store can do."""
+
+    store: str
+    per_second: list[float]
+    """Jobs claimed in batches and finished, round by round."""
+    cpu_microseconds: float
+    """Of the claiming processes, per job; the server's own time is not in it."""
+    empty_ms: list[float]
+    """Claims of a batch in a store that holds nothing but what they take; medians, round by round."""
+    full_ms: list[float]
+    finished: int
+    waiting: int
+
+    @property
+    def ratio(self) -> float:
+        """A claim in a full store as a multiple of one in an empty store."""
+        return statistics.median(
+            full / empty for full, empty in zip(self.full_ms, self.empty_ms, strict=True)
+        )
+
+
+async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> list[Claiming]:
+    """`count` jobs are claimed and finished; a full store has so many finished and waiting ones."""
+    figures = []
+    with ExitStack() as opened:
+        places: list[tuple[str, Callable[[], str]]] = [
+            ("PostgreSQL", opened.enter_context(postgresql_places())),
+            ("SQLite", opened.enter_context(sqlite_places())),
+        ]
+        for name, place in places:
+            rates, costs = [], []
+            for _ in range(rounds):
+                url = place()
+                await fill(url, finished=0, waiting=count)
+                rate, cpu = await claimed_and_finished(url, count)
+                rates.append(rate)
+                costs.append(cpu)
+            full, empty = place(), place()
+            await fill(full, finished=finished, waiting=waiting)
+            await fill(empty, finished=0, waiting=2 * rounds * BATCH * 100)
+            pairs = [(await claim_ms(empty), await claim_ms(full)) for _ in range(rounds)]
+            figures.append(
+                Claiming(
+                    store=name,
+                    per_second=rates,
+                    cpu_microseconds=statistics.median(costs),
+                    empty_ms=[pair[0] for pair in pairs],
+                    full_ms=[pair[1] for pair in pairs],
+                    finished=finished,
+                    waiting=waiting,
+                )
+            )
+    return figures
+
+
+async def claimed_and_finished(url: str, count: int) -> tuple[float, float]:
+    """Jobs per second over all claimers, and microseconds of their processors per job."""
+    async with (
+        role("claimer", url=url, name="a", workers=WORKERS // 2) as one,
+        role("claimer", url=url, name="b", workers=WORKERS // 2) as other,
+    ):
+        for each in (one, other):
+            await each.heard()
+        for each in (one, other):
+            await each.go()
+        facts = [await each.heard() for each in (one, other)]
+    if sum(each["jobs"] for each in facts) != count:
+        raise RuntimeError(f"{count} jobs were there, and {facts} were claimed")
+    seconds = max(each["done_at"] for each in facts) - min(each["began_at"] for each in facts)
+    return count / seconds, sum(each["cpu_seconds"] for each in facts) / count * 1e6
+
+
+async def claim_ms(url: str, claims: int = 100) -> float:
+    """The median time of a claim of a batch by somebody who is alone."""
+    async with open_store(url) as store:
+        took = []
+        for _ in range(claims):
+            begun = time.perf_counter()
+            claimed = await store.claim("bench", {LABEL: BATCH}, BATCH)
+            took.append(time.perf_counter() - begun)
+            if len(claimed) != BATCH:
+                raise RuntimeError(f"only {len(claimed)} were there to claim")
+    return statistics.median(took) * 1000
+
+
+async def claim_and_finish(store: JobStore, worker: str) -> int:
+    """Take and end jobs until there are none; how many those were."""
+    jobs = 0
+    while claims := await store.claim(worker, {LABEL: BATCH}, BATCH):
+        ends = await asyncio.gather(*[store.finish(claim.key, DONE) for claim in claims])
+        if not all(ends):
+            raise RuntimeError("somebody else ended a job of ours")
+        jobs += len(claims)
+    return jobs
+
+
+@contextmanager
+def postgresql_places() -> Iterator[Callable[[], str]]:
+    """A new database at every call, on a server that writes to its disk as in production."""
+    settings = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+    with own_postgresql(synced=True, settings=settings) as server, ExitStack() as databases:
+        yield lambda: databases.enter_context(server.database()).url
+
+
+@contextmanager
+def sqlite_places() -> Iterator[Callable[[], str]]:
+    """A new file at every call."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield lambda: f"sqlite:///{Path(tempfile.mkdtemp(dir=folder)) / 'store.db'}"
+
+
+async def fill(url: str, *, finished: int, waiting: int) -> None:
+    """Runs of one job each, by the database's own means: nobody waits for a million calls."""
+    async with open_store(url):
+        pass  # the schema
+    if url.startswith("sqlite"):
+        await asyncio.to_thread(_fill_sqlite, url.removeprefix("sqlite:///"), finished, waiting)
+    else:
+        await _fill_postgresql(url, finished, waiting)
+
+
+async def _fill_postgresql(url: str, finished: int, waiting: int) -> None:
+    async with _connected(url) as connection:
+        await connection.execute(
+            f"CREATE TEMPORARY TABLE numbers AS SELECT number, number > {finished} AS waits,"  # noqa: S608  numbers of our own
+            f" {_id('0')} AS run_id, {_id('1')} AS job_id, 'river/' || number % {REPOSITORIES} AS repository"
+            f" FROM generate_series(1, {finished + waiting}) AS number"
+        )
+        await connection.execute(
+            "INSERT INTO requests SELECT run_id, decode(md5(run_id), 'hex'), NULL, repository, 0, NULL,"
+            " convert_to(replace($1::text, $2, run_id), 'UTF8') FROM numbers",
+            BODY.decode(),
+            REQUEST_ID,
+        )
+        await connection.execute(
+            "INSERT INTO runs (run_id, state, started_at, finished_at) SELECT run_id,"
+            " CASE WHEN waits THEN 'waiting' ELSE 'succeeded' END, CASE WHEN waits THEN NULL ELSE 1 END,"
+            " CASE WHEN waits THEN NULL ELSE 2 END FROM numbers"
+        )
+        await connection.execute(
+            "INSERT INTO jobs (job_id, run_id, position, name, runs_on, priority, repository, needs, spec, state,"  # noqa: S608  our own words
+            " reason, attempt, turn, created_at, waiting_since, started_at, finished_at)"
+            f" SELECT job_id, run_id, 0, 'test', '{LABEL}', 2, repository, '[]', $1,"
+            " CASE WHEN waits THEN 'waiting' ELSE 'succeeded' END,"
+            " CASE WHEN waits THEN 'planned' ELSE 'completed' END, CASE WHEN waits THEN 0 ELSE 1 END,"
+            f" number / {REPOSITORIES}, extract(epoch FROM now()), extract(epoch FROM now()),"
+            " CASE WHEN waits THEN NULL ELSE 1 END, CASE WHEN waits THEN NULL ELSE 2 END FROM numbers",
+            SPEC,
+        )
+        await connection.execute(
+            "INSERT INTO attempts SELECT job_id, 1, 'bench', 'succeeded', 'completed', 1, 2, 0 FROM numbers WHERE NOT waits"
+        )
+        # As autovacuum leaves it, sooner or later.
+        await connection.execute("VACUUM ANALYZE")
+        await connection.execute("CHECKPOINT")
+
+
+def _fill_sqlite(path: str, finished: int, waiting: int) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute(
+            "CREATE TEMPORARY TABLE numbers AS WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL"  # noqa: S608  numbers of our own
+            f" SELECT number + 1 FROM numbers WHERE number < {finished + waiting})"
+            f" SELECT number, number > {finished} AS waits, printf('00000000-0000-7000-8000-0%011d', number) AS run_id,"
+            " printf('00000000-0000-7000-8000-1%011d', number) AS job_id,"
+            f" 'river/' || (number % {REPOSITORIES}) AS repository FROM numbers"
+        )
+        connection.execute(
+            "INSERT INTO runs (age, run_id, request_key, repository, state, created_at, started_at, finished_at)"
+            " SELECT number, run_id, randomblob(16), repository, iif(waits, 'waiting', 'succeeded'), 0,"
+            " iif(waits, NULL, 1), iif(waits, NULL, 2) FROM numbers"
+        )
+        connection.execute(
+            "INSERT INTO requests SELECT number, CAST(replace(?, ?, run_id) AS BLOB) FROM numbers",
+            (BODY.decode(), REQUEST_ID),
+        )
+        connection.execute(
+            "INSERT INTO jobs (job_id, run_id, position, name, runs_on, priority, repository, needs, spec, state,"  # noqa: S608  our own words
+            " reason, attempt, turn, created_at, waiting_since, started_at, finished_at)"
+            f" SELECT job_id, run_id, 0, 'test', '{LABEL}', 2, repository, '[]', ?,"
+            " iif(waits, 'waiting', 'succeeded'), iif(waits, 'planned', 'completed'), iif(waits, 0, 1),"
+            f" number / {REPOSITORIES}, ?, ?, iif(waits, NULL, 1), iif(waits, NULL, 2) FROM numbers",
+            (SPEC, time.time(), time.time()),
+        )
+        connection.execute(
+            "INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code)"
+            " SELECT job_id, 1, 'bench', 'succeeded', 'completed', 1, 2, 0 FROM numbers WHERE NOT waits"
+        )
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _id(kind: str) -> str:
+    return f"'00000000-0000-7000-8000-{kind}' || lpad(number::text, 11, '0')"
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()

@@ -1,0 +1,120 @@
+"""The pages of deliveries as a person's browser shows them: Chromium, a real service, with and without JavaScript."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, ViewportSize, async_playwright, expect
+
+from solstice_forge.inbox import open_inbox
+from solstice_forge.service import serve
+from solstice_forge.settings import ForgeSettings
+from tests.browser.test_pages import CONTRASTS
+from tests.inboxes import delivery
+from tests.servers.chromium import FLAGS, chromium
+
+PHONE: ViewportSize = {"width": 375, "height": 700}
+DESK: ViewportSize = {"width": 1200, "height": 800}
+expect.set_options(timeout=20_000)  # a machine that is shared may be slow
+ALARM = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>" + "w" * 300
+
+
+@pytest.fixture
+async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """A running service whose inbox holds a push, a copy of it, a ping, and what a stranger wrote."""
+    for name in ForgeSettings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+    settings = ForgeSettings.model_validate(
+        {
+            "forge_port": 0,
+            "forge_inbox_url": f"sqlite:///{tmp_path / 'inbox.db'}",
+            "amqp_url": f"sqlite:///{tmp_path / 'broker.db'}",
+            "solstice_tokens": tmp_path / "tokens.json",
+            "forgejo_webhook_secret": "maple-lantern-42",
+            "public_url": "https://ci.example",
+        }
+    )
+    async with open_inbox(settings.forge_inbox_url) as inbox:
+        await inbox.keep(delivery("d-1", body=b'{"ref":"refs/heads/main"}'))
+        await inbox.keep(delivery("d-1"))
+        await inbox.keep(delivery("ping", asks=False, repository=None))
+        await inbox.keep(delivery("odd", repository=ALARM, body=ALARM.encode()))
+    stop: asyncio.Event = asyncio.Event()
+    where: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(
+            serve(settings, stop=stop, listening=lambda host, port: where.set_result(f"http://{host}:{port}"))
+        )
+        yield await where
+        stop.set()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield browser
+        await browser.close()
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+async def test_person_finds_out_why_a_push_was_not_built(url: str, browser: Browser, *, script: bool) -> None:
+    async with await browser.new_context(viewport=DESK, base_url=url, java_script_enabled=script) as profile:
+        page = await profile.new_page()
+        asked: list[str] = []
+        wrong: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
+        await page.goto("/deliveries")
+        await expect(page.locator(".delivery")).to_have_count(4)
+        await page.get_by_label("Repository").fill("harbour/lighthouse")
+        await page.get_by_label("Decision").select_option("duplicate")
+        await page.get_by_role("button", name="Filter").click()
+        await expect(page.locator(".delivery")).to_have_count(1)
+        await page.get_by_role("link", name="harbour/lighthouse").click()
+        await expect(page.locator("main")).to_contain_text("The forge sent this delivery before")
+        await page.get_by_role("link", name="delivery 1").click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("harbour/lighthouse")
+        await expect(page.get_by_role("link", name="Show the run")).to_have_attribute(
+            "href", "https://ci.example/requests/request%20of%20forgejo%20d-1"
+        )
+        await page.get_by_text("Body").click()
+        await expect(page.locator("details[open] pre")).to_contain_text("refs/heads/main")
+        assert [each for each in asked if not each.startswith(url)] == []
+        assert wrong == []
+
+
+async def test_everything_is_reached_by_keyboard(url: str, browser: Browser) -> None:
+    async with await browser.new_context(viewport=DESK, base_url=url) as profile:
+        page = await profile.new_page()
+        await page.goto("/deliveries")
+        reached: set[str] = set()
+        for _ in range(20):
+            await page.keyboard.press("Tab")
+            reached.add(
+                await page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+            )
+        assert {"Skip to content", "repository", "source", "decision", "Filter", "delivery-1"} <= reached
+        unnamed = await page.evaluate(
+            "[...document.querySelectorAll('input:not([type=hidden]), select')].filter(e => !e.labels.length).length"
+        )
+        assert unnamed == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(
+    url: str, browser: Browser, scheme: str
+) -> None:
+    async with await browser.new_context(viewport=PHONE, base_url=url, color_scheme=scheme) as profile:  # type: ignore[arg-type]  # one of two
+        page = await profile.new_page()
+        for path in ("/deliveries", "/deliveries/5", "/deliveries/1", "/deliveries/99"):
+            await page.goto(path)
+            for summary in await page.locator("summary").all():
+                await summary.click()
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= PHONE["width"], path
+            assert await page.evaluate("window.hacked") is None
+            assert (path, await page.evaluate(CONTRASTS)) == (path, [])
+        ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == ("rgb(247, 246, 243)" if scheme == "light" else "rgb(20, 23, 28)")

@@ -1,0 +1,200 @@
+"""Three orchestrators on one database and one broker, how they are hurt, and what is seen of them from outside."""
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from solstice_common.broker import Message, open_broker
+from solstice_common.messages import JobStatusV1
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, full_topology, jobs_route
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
+from tests.builders import job_request
+from tests.chaos.marks import Marks
+from tests.repositories import Repository
+from tests.servers.orchestrator import OrchestratorProcess, Place
+from tests.traffic import WAIT_SECONDS, drain
+
+PATIENCE_SECONDS: Final = 120.0
+
+Key = tuple[str, int]
+"""Of an attempt: the job's id and the number."""
+
+
+async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for the fact."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await fact():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
+        await asyncio.sleep(0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """Where the orchestrators of a test stand; leaving ends them."""
+
+    place: Place
+    marks: Marks
+    store: JobStore
+    settings: Mapping[str, str]
+    """Of every orchestrator."""
+    skew_hours: Mapping[str, float]
+    """How far the clocks of machines are ahead, by name."""
+    stack: ExitStack
+    branches: Iterator[int] = field(default_factory=itertools.count)
+    everyone: list[OrchestratorProcess] = field(default_factory=list)
+    """Those that were ever started."""
+
+    async def start(self, name: str) -> OrchestratorProcess:
+        """One more, of that name."""
+        starting: AbstractContextManager[OrchestratorProcess] = self.marks.orchestrator(
+            name, skew_seconds=self.skew_hours.get(name, 0.0) * 3600, **self.settings
+        )
+        started = await asyncio.to_thread(self.stack.enter_context, starting)
+        self.everyone.append(started)
+        return started
+
+    async def ask(self, repository: Repository, commit: str, count: int) -> None:
+        """Ask for the commit so many times, as pushes to as many branches of which nobody has heard."""
+        settings = BrokerSettings(amqp_url=self.settings["AMQP_URL"])
+        route = jobs_route(settings)
+        async with open_broker(settings.amqp_url, name="test") as broker:
+            await broker.ready(WAIT_SECONDS)
+            await broker.declare(full_topology(settings))
+            outcomes = await broker.publish(
+                [
+                    Message(
+                        exchange=route.exchange,
+                        routing_key=route.routing_key,
+                        body=job_request(
+                            repo_url=repository.url,
+                            commit_sha=commit,
+                            ref=f"refs/heads/change-{next(self.branches)}",
+                        ).encode(),
+                        type="jobrequest.v1",
+                    )
+                    for _ in range(count)
+                ]
+            )
+        assert all(outcome.confirmed for outcome in outcomes)
+
+    async def held(self, worker: OrchestratorProcess) -> set[Key]:
+        """The attempts that the store says it runs."""
+        running = await self.store.jobs(state=JobState.RUNNING, limit=1000)
+        return {(job.job_id, job.attempt) for job in running if job.worker_id == worker.worker_id}
+
+    async def done(self) -> int:
+        """How many attempts have come to their end, for themselves."""
+        return sum(mark.word == "done" for mark in self.marks.all())
+
+    async def are_over(self, keys: set[Key]) -> bool:
+        """Whether the store knows all these attempts as ended."""
+        for job_id, number in keys:
+            ended = {
+                each.number for each in await self.store.attempts(job_id) if each.finished_at is not None
+            }
+            if number not in ended:
+                return False
+        return True
+
+    async def runs(self) -> Sequence[RunView]:
+        """All there are."""
+        page = await self.store.runs(limit=500)
+        found = [*page.runs]
+        while page.next is not None:
+            page = await self.store.runs(limit=500, after=page.next)
+            found += page.runs
+        return found
+
+    async def jobs(self) -> Sequence[JobView]:
+        """All there are."""
+        return [
+            job for run in await self.runs() for job in await self.store.jobs(run_id=run.run_id, limit=1000)
+        ]
+
+    async def attempts(self, jobs: Sequence[JobView]) -> Mapping[str, Sequence[AttemptView]]:
+        """Every try, by job."""
+        return {job.job_id: await self.store.attempts(job.job_id) for job in jobs}
+
+    async def have_ended(self, count: int) -> bool:
+        """Whether there are so many runs, and all have come to their end."""
+        runs = await self.runs()
+        return len(runs) >= count and all(run.state.final for run in runs)
+
+    async def told(self, queue: str = STATUSES.queue) -> Sequence[JobStatusV1]:
+        """Every status that waits in the queue, in order, taken from it."""
+        async with open_broker(self.settings["AMQP_URL"], name="test") as broker:
+            await broker.ready(WAIT_SECONDS)
+            depth = await broker.depth(queue)
+            taken = await drain(broker, queue, depth.ready) if depth is not None and depth.ready else []
+        return [JobStatusV1.decode(message.body) for message in taken]
+
+    async def depths(self) -> Mapping[str, int]:
+        """How many messages wait for orchestrators, and in the dead-letter queues."""
+        route = jobs_route(BrokerSettings(amqp_url=self.settings["AMQP_URL"]))
+        async with open_broker(self.settings["AMQP_URL"], name="test") as broker:
+            await broker.ready(WAIT_SECONDS)
+            found = {name: await broker.depth(name) for name in (route.queue, route.dlq, STATUSES.dlq)}
+        return {name: 0 if depth is None else depth.ready for name, depth in found.items()}
+
+    def let_go(self) -> Mapping[Key, float]:
+        """When each attempt that was lost was over for its orchestrator: noticed, and its processes killed."""
+        return {
+            (event["job_id"], event["attempt"]): at(event)
+            for process in self.everyone
+            for event in process.events
+            if event.get("event") in {"attempt.lost", "attempt.handed_back"}
+        }
+
+
+def noticed(process: OrchestratorProcess) -> set[Key]:
+    """The attempts of whose loss it has heard, in whatever way."""
+    return {
+        (event["job_id"], event["attempt"])
+        for event in process.events
+        if event.get("event") in {"lease.lost", "attempt.lost"}
+    }
+
+
+def at(event: Mapping[str, Any]) -> float:
+    """When it was logged, in seconds since the epoch."""
+    return datetime.fromisoformat(event["timestamp"]).timestamp()
+
+
+@asynccontextmanager
+async def open_ground(
+    directory: Path,
+    *,
+    database_url: str,
+    amqp_url: str,
+    skew_hours: Mapping[str, float] = MappingProxyType({}),
+    **settings: str,
+) -> AsyncIterator[Ground]:
+    """A ground on which nobody stands yet."""
+    place = Place(directory=directory)
+    with ExitStack() as stack:
+        async with open_store(database_url) as store:
+            ground = Ground(
+                place=place,
+                marks=Marks(place=place),
+                store=store,
+                settings={"DATABASE_URL": database_url, "AMQP_URL": amqp_url, **settings},
+                skew_hours=skew_hours,
+                stack=stack,
+            )
+            yield ground
+            # Shown when the test has failed.
+            for process in ground.everyone:
+                for event in process.events:
+                    if event.get("level", "") not in {"info", "debug"}:
+                        sys.stdout.write(f"{process.worker_id}: {event}\n")

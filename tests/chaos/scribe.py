@@ -1,0 +1,67 @@
+"""An orchestrator whose jobs of one label are played by the test: thousands of them, each leaving marks of its attempt.
+
+Run by `tests.chaos.marks.Marks.orchestrator` in place of `orchestrator run`; everything but the executor is the real
+thing, and jobs of other labels are real processes.
+"""
+
+import asyncio
+import functools
+import os
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from solstice_orchestrator import cli, daemon
+from solstice_orchestrator.executors import make_executor
+from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+
+DESK = "desk"
+"""The label of jobs that are played."""
+SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scribe:
+    """Writes down that an attempt begins and that it is done; in between it works, or waits at a shut gate."""
+
+    processes: Executor
+    record: Path
+    gate: Path
+    isolates: bool = False
+
+    async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+        if execution.spec.runs_on != DESK:
+            return await self.processes.run(execution, log, stop)
+        self._say("begun", execution)
+        await log(b"at the desk\n")
+        await asyncio.sleep(random.uniform(0.1, 0.6))
+        while self.gate.exists():
+            self._say("waits", execution)
+            await asyncio.sleep(0.1)
+        self._say("done", execution)
+        return SUCCEEDED
+
+    def _say(self, word: str, execution: Execution) -> None:
+        line = f"{word} {execution.job_id} {execution.attempt} {datetime.now(UTC).timestamp():.6f}\n".encode()
+        file = os.open(self.record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            # One write to a file opened for appending: lines of several processes do not mix.
+            os.write(file, line)
+        finally:
+            os.close(file)
+
+
+def main() -> None:
+    """`orchestrator`, with a scribe."""
+
+    @functools.wraps(make_executor)
+    def with_scribe(*arguments: object, **named: object) -> Scribe:
+        processes = make_executor(*arguments, **named)  # type: ignore[arg-type]  # passed on as they came
+        directory = Path(os.environ["SCRIBE_DIRECTORY"])
+        return Scribe(processes=processes, record=directory / "record", gate=directory / "shut")
+
+    # By name: the daemon does not export what it imports.
+    vars(daemon)["make_executor"] = with_scribe
+    cli.main()

@@ -1,0 +1,15 @@
+"""While the broker is stopped, webhooks come in at 200 a second: each is accepted, and each is published once it is back."""
+
+from tests.bench import outage
+from tests.bench.load import ACCEPTED
+from tests.servers.rabbitmq import Vhost
+
+
+async def test_webhooks_that_come_while_the_broker_is_stopped_are_all_taken_and_all_published(
+    own_rabbitmq_vhost: Vhost,
+) -> None:
+    seen = await outage.measure(own_rabbitmq_vhost.server, outage_seconds=3)
+    assert seen.statuses == {ACCEPTED: seen.sent}
+    assert seen.published == seen.sent
+    # What the broker had when it was stopped and could not confirm any more was published again.
+    assert seen.copies <= outage.UNCONFIRMED

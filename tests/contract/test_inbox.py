@@ -1,0 +1,464 @@
+"""What every inbox promises; written against the protocol, run on every implementation."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from msgspec.structs import replace
+
+from solstice_forge.inbox import KeptInbox, open_inbox
+from solstice_forge.inbox.log import Sought
+from solstice_forge.inbox.protocol import Decision, Inbox, NewDelivery
+from tests.inboxes import NOON, REQUEST, delivery
+
+OpenInbox = Callable[[], AbstractAsyncContextManager[KeptInbox]]
+
+
+@pytest.fixture
+def another(store_url: str) -> OpenInbox:
+    """Open the test's inbox once more, as another process would."""
+    return lambda: open_inbox(store_url)
+
+
+@pytest.fixture
+async def inbox(another: OpenInbox) -> AsyncIterator[KeptInbox]:
+    async with another() as opened:
+        yield opened
+
+
+async def test_kept_request_is_pending_also_after_the_end(another: OpenInbox) -> None:
+    async with another() as inbox:
+        kept = await inbox.keep(delivery("d-1"))
+        assert (kept.decision, kept.reason, kept.request_ids) == (
+            Decision.ACCEPTED,
+            "push",
+            ("request of forgejo d-1",),
+        )
+    async with another() as inbox:
+        (pending,) = await inbox.pending(10)
+        assert (pending.request_id, pending.request, pending.attempts) == (
+            "request of forgejo d-1",
+            REQUEST,
+            0,
+        )
+
+
+async def test_pending_is_in_the_order_kept(inbox: KeptInbox) -> None:
+    for number in range(30):
+        await inbox.keep(delivery(f"d-{number}"))
+    first = await inbox.pending(20)
+    assert [one.request_id for one in first] == [f"request of forgejo d-{number}" for number in range(20)]
+    assert await inbox.backlog() == 30
+
+
+async def test_same_delivery_is_a_duplicate_with_the_first_ones_request(inbox: KeptInbox) -> None:
+    first = await inbox.keep(delivery("d-1"))
+    again = await inbox.keep(delivery("d-1", key="another"))
+    assert (again.decision, again.reason) == (Decision.DUPLICATE, "duplicate_delivery")
+    assert again.request_ids == first.request_ids
+    assert await inbox.backlog() == 1
+
+
+async def test_same_content_by_another_hook_is_a_duplicate(inbox: KeptInbox) -> None:
+    first = await inbox.keep(delivery("d-1", key="k"))
+    second = await inbox.keep(delivery("d-2", key="k", source="forgejo-org"))
+    assert (second.decision, second.reason) == (Decision.DUPLICATE, "duplicate_content")
+    assert second.request_ids == first.request_ids
+    assert await inbox.backlog() == 1
+
+
+async def test_same_delivery_id_of_another_source_is_another_delivery(inbox: KeptInbox) -> None:
+    await inbox.keep(delivery("d-1"))
+    other = await inbox.keep(delivery("d-1", source="gitea", key="k"))
+    assert other.decision is Decision.ACCEPTED
+
+
+async def test_fifty_copies_at_once_are_one(inbox: KeptInbox) -> None:
+    kept = await asyncio.gather(*(inbox.keep(delivery("d-1")) for _ in range(50)))
+    decisions = [one.decision for one in kept]
+    assert decisions.count(Decision.ACCEPTED) == 1
+    assert decisions.count(Decision.DUPLICATE) == 49
+
+
+async def test_ignored_delivery_is_kept_and_not_pending(inbox: KeptInbox) -> None:
+    kept = await inbox.keep(delivery("d-1", asks=False))
+    assert (kept.decision, kept.reason, kept.request_ids) == (Decision.IGNORED, "ping", ())
+    again = await inbox.keep(delivery("d-1", asks=False))
+    assert (again.decision, again.request_ids) == (Decision.DUPLICATE, ())
+    assert await inbox.backlog() == 0
+
+
+async def test_published_is_pending_no_more_and_the_rest_counts_its_attempts(inbox: KeptInbox) -> None:
+    for name in ("a", "b", "c"):
+        await inbox.keep(delivery(name))
+    a, b, c = await inbox.pending(10)
+    await inbox.published([b.row_id])
+    await inbox.not_published([a.row_id, c.row_id], "unroutable")
+    await inbox.not_published([c.row_id], "unroutable")
+    assert [(one.request_id[-1], one.attempts) for one in await inbox.pending(10)] == [("a", 1), ("c", 2)]
+    assert (await inbox.keep(delivery("b"))).decision is Decision.DUPLICATE
+
+
+async def test_keeping_wakes_every_process_that_listens(another: OpenInbox) -> None:
+    async with (
+        another() as here,
+        another() as there,
+        here.changes() as heard_here,
+        there.changes() as heard_there,
+        asyncio.timeout(10),
+    ):
+        await here.keep(delivery("d-1"))
+        await heard_here.wait()
+        await heard_there.wait()
+        assert await there.backlog() == 1
+
+
+async def test_one_relays_at_a_time(another: OpenInbox) -> None:
+    order: list[str] = []
+
+    async def relay(inbox: Inbox, name: str, entered: asyncio.Event, leave: asyncio.Event) -> None:
+        async with inbox.relaying():
+            order.append(f"{name} in")
+            entered.set()
+            await leave.wait()
+            order.append(f"{name} out")
+
+    entered = {name: asyncio.Event() for name in "ab"}
+    leave = asyncio.Event()
+    async with another() as a, another() as b, asyncio.TaskGroup() as tasks:
+        tasks.create_task(relay(a, "a", entered["a"], leave))
+        await entered["a"].wait()
+        tasks.create_task(relay(b, "b", entered["b"], leave))
+        await b.keep(delivery("d-1"))
+        assert not entered["b"].is_set()
+        leave.set()
+    assert order == ["a in", "a out", "b in", "b out"]
+
+
+async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is_touched(
+    inbox: KeptInbox,
+) -> None:
+    await asyncio.gather(*(inbox.keep(delivery(f"old-{number}")) for number in range(3)))
+    same_content = delivery("other", key="key of old-0")
+    group = [delivery(name) for name in ("new-0", "old-1", "new-1", "old-2", "new-1", "new-2")]
+    answers = await asyncio.gather(*(inbox.keep(each) for each in [*group, same_content]))
+    accepted = {"new-0": 0, "new-1": 2, "new-2": 5}
+    expected = [
+        Decision.ACCEPTED if number in accepted.values() else Decision.DUPLICATE for number in range(7)
+    ]
+    assert [answer.decision for answer in answers] == expected
+    kept = [one.request_id for one in await inbox.pending(100)]
+    assert kept == [f"request of forgejo {name}" for name in ("old-0", "old-1", "old-2", *accepted)]
+
+
+async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(inbox: KeptInbox) -> None:
+    group = [delivery("a"), delivery("a"), delivery("b", key="key of a"), delivery("c"), delivery("c")]
+    await asyncio.gather(*(inbox.keep(each) for each in group))
+    listed = (await inbox.entries(Sought(), limit=10)).entries
+    first = {one.delivery_id: one.row_id for one in listed if one.decision is Decision.ACCEPTED}
+    copies = {
+        (one.delivery_id, one.reason): one.repeats for one in listed if one.decision is Decision.DUPLICATE
+    }
+    assert copies == {
+        ("a", "duplicate_delivery"): first["a"],
+        ("b", "duplicate_content"): first["a"],
+        ("c", "duplicate_delivery"): first["c"],
+    }
+
+
+async def test_two_processes_that_are_told_the_same_keep_it_once(another: OpenInbox) -> None:
+    async with another() as here, another() as there, asyncio.timeout(60):
+        for turn in range(20):
+            told = [delivery(f"d-{turn}-{number}") for number in range(10)]
+            kept = await asyncio.gather(
+                *(here.keep(each) for each in told), *(there.keep(each) for each in reversed(told))
+            )
+            assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 10, Decision.DUPLICATE: 10}
+        pending = [one.request_id for one in await here.pending(1000)]
+    assert len(pending) == len(set(pending)) == 200
+
+
+async def test_two_hooks_at_two_processes_are_one_request(another: OpenInbox) -> None:
+    async with another() as here, another() as there, asyncio.timeout(60):
+        for turn in range(20):
+            kept = await asyncio.gather(
+                *(here.keep(delivery(f"repo-{turn}-{n}", key=f"{turn} {n}")) for n in range(5)),
+                *(there.keep(delivery(f"org-{turn}-{n}", key=f"{turn} {n}")) for n in reversed(range(5))),
+            )
+            assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 5, Decision.DUPLICATE: 5}
+        assert await here.backlog() == 100
+
+
+# -- what only the forge can tell -----------------------------------------------------------------------------------
+
+
+def lacking(name: str, *, key: str | None = None) -> NewDelivery:
+    return replace(delivery(name, key=key), request=None, lookup=b'{"event":1}')
+
+
+async def test_what_lacks_something_is_pending_once_the_forge_told(inbox: KeptInbox) -> None:
+    kept = await inbox.keep(lacking("d-1"))
+    assert inbox.lookup_kept.is_set()
+    assert await inbox.pending(10) == []
+    assert await inbox.next_lookup_at() == NOON
+    (lookup,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=10)
+    assert (lookup.source_name, lookup.delivery_id, lookup.content_key, lookup.event, lookup.attempts) == (
+        "forgejo",
+        "d-1",
+        "key of d-1",
+        b'{"event":1}',
+        1,
+    )
+    await inbox.looked_up(lookup.row_id, b'{"a":2}')
+    await inbox.looked_up(lookup.row_id, b'{"a":3}')
+    (pending,) = await inbox.pending(10)
+    assert ((pending.request_id,), pending.request) == (kept.request_ids, b'{"a":2}')
+    assert await inbox.next_lookup_at() is None
+    assert (await inbox.keep(lacking("d-2", key="key of d-1"))).request_ids == kept.request_ids
+
+
+async def test_what_is_looked_up_is_taken_by_one_at_a_time(another: OpenInbox) -> None:
+    async with another() as here, another() as there:
+        for number in range(10):
+            await here.keep(lacking(f"d-{number}"))
+        taken = await asyncio.gather(
+            here.take_lookups(NOON, until=NOON + 60, limit=6),
+            there.take_lookups(NOON, until=NOON + 60, limit=6),
+        )
+        row_ids = [one.row_id for group in taken for one in group]
+        rest = await here.take_lookups(NOON, until=NOON + 60, limit=10)
+        row_ids += [one.row_id for one in rest]
+        assert len(row_ids) == len(set(row_ids)) == 10
+        assert len(await there.take_lookups(NOON + 60, until=NOON + 120, limit=20)) == 10
+
+
+async def test_what_the_forge_does_not_tell_is_asked_later_and_declined_in_the_end(inbox: KeptInbox) -> None:
+    await inbox.keep(lacking("d-1"))
+    (first,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=1)
+    await inbox.look_up_later(first.row_id, NOON + 5, "503")
+    (entry,) = (await inbox.entries(Sought(), limit=1)).entries
+    assert (entry.decision, entry.published, entry.last_failure) == (Decision.ACCEPTED, None, "503")
+    (second,) = await inbox.take_lookups(NOON + 5, until=NOON + 60, limit=1)
+    assert second.attempts == 2
+    await inbox.declined(second.row_id, "not_allowed", "mira may not")
+    (entry,) = (await inbox.entries(Sought(), limit=1)).entries
+    assert (entry.decision, entry.reason, entry.detail, entry.request_ids) == (
+        Decision.IGNORED,
+        "not_allowed",
+        "mira may not",
+        (),
+    )
+    assert await inbox.next_lookup_at() is None
+    assert await inbox.pending(10) == []
+
+
+# -- the decision log ------------------------------------------------------------------------------------------------
+
+
+async def test_every_delivery_is_listed_with_its_verdict_newest_first(inbox: KeptInbox) -> None:
+    await inbox.keep(delivery("first"))
+    await inbox.keep(delivery("ping", asks=False, repository=None))
+    await inbox.keep(delivery("first"))
+    copy, ping, first = (await inbox.entries(Sought(), limit=10)).entries
+    assert (first.decision, first.reason, first.request_ids, first.repeats) == (
+        Decision.ACCEPTED,
+        "push",
+        ("request of forgejo first",),
+        None,
+    )
+    assert (first.source_name, first.event_name, first.repo_full_name, first.received_at) == (
+        "forgejo",
+        "push",
+        "harbour/lighthouse",
+        NOON,
+    )
+    assert (ping.decision, ping.reason, ping.request_ids, ping.repo_full_name, ping.published) == (
+        Decision.IGNORED,
+        "ping",
+        (),
+        None,
+        None,
+    )
+    assert (copy.decision, copy.reason, copy.request_ids, copy.repeats, copy.published) == (
+        Decision.DUPLICATE,
+        "duplicate_delivery",
+        first.request_ids,
+        first.row_id,
+        None,
+    )
+    assert first.row_id < ping.row_id < copy.row_id
+
+
+async def test_log_says_what_became_of_the_request(inbox: KeptInbox) -> None:
+    for name in ("sent", "stuck", "new"):
+        await inbox.keep(delivery(name))
+    sent, stuck, _ = await inbox.pending(10)
+    await inbox.published([sent.row_id])
+    await inbox.not_published([stuck.row_id], "unroutable")
+    new, not_sent, done = (await inbox.entries(Sought(), limit=10)).entries
+    assert (done.published, done.attempts, done.last_failure) == (True, 1, None)
+    assert (not_sent.published, not_sent.attempts, not_sent.last_failure) == (False, 1, "unroutable")
+    assert (new.published, new.attempts, new.last_failure) == (False, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("sought", "names"),
+    [
+        pytest.param(Sought(source="gitea"), ["other"], id="source"),
+        pytest.param(Sought(repository="reef/club"), ["copy", "late"], id="repository"),
+        pytest.param(Sought(decision=Decision.ACCEPTED), ["late", "other", "early"], id="accepted"),
+        pytest.param(Sought(decision=Decision.IGNORED), ["ping"], id="ignored"),
+        pytest.param(Sought(decision=Decision.DUPLICATE), ["copy"], id="duplicate"),
+        pytest.param(Sought(reason="duplicate_content"), ["copy"], id="reason"),
+        pytest.param(Sought(since=NOON + 10), ["copy", "late"], id="since"),
+        pytest.param(Sought(source="gitea", since=NOON + 10), [], id="nothing-fits-both"),
+        pytest.param(Sought(repository="reef/%"), [], id="no-pattern"),
+    ],
+)
+async def test_log_is_filtered(inbox: KeptInbox, sought: Sought, names: list[str]) -> None:
+    await inbox.keep(delivery("early"))
+    await inbox.keep(delivery("ping", asks=False))
+    await inbox.keep(delivery("other", source="gitea"))
+    await inbox.keep(delivery("late", repository="reef/club", received_at=NOON + 10))
+    await inbox.keep(delivery("copy", repository="reef/club", received_at=NOON + 20, key="key of late"))
+    listed = await inbox.entries(sought, limit=10)
+    assert [one.delivery_id for one in listed.entries] == names
+    assert listed.next is None
+
+
+async def test_pages_of_the_log_join_without_gap_or_overlap(
+    inbox: KeptInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solstice_forge.inbox.paging.RANGE", 3)
+    monkeypatch.setattr("solstice_forge.inbox.paging.RANGES", 2)
+    for number in range(25):
+        await inbox.keep(delivery(f"d-{number}", repository="rare/one" if number % 9 == 0 else "many/more"))
+    for repository, numbers in ((None, range(25)), ("rare/one", range(0, 25, 9)), ("none/such", range(0))):
+        names: list[str] = []
+        before: int | None = None
+        for _ in range(40):
+            page = await inbox.entries(Sought(repository=repository), limit=4, before=before)
+            assert len(page.entries) <= 4
+            names += [one.delivery_id for one in page.entries]
+            before = page.next
+            if before is None:
+                break
+        assert before is None
+        assert names == [f"d-{number}" for number in reversed(numbers)]
+
+
+async def test_search_by_time_ends_at_what_is_too_old(
+    inbox: KeptInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solstice_forge.inbox.paging.RANGE", 2)
+    for number in range(10):
+        await inbox.keep(delivery(f"d-{number}", received_at=NOON + 7200 * number))
+    listed = await inbox.entries(Sought(since=NOON + 7200 * 7), limit=100)
+    assert [one.delivery_id for one in listed.entries] == ["d-9", "d-8", "d-7"]
+    assert listed.next is None
+
+
+async def test_one_delivery_is_shown_with_all_that_is_kept_of_it(inbox: KeptInbox) -> None:
+    body = b'{"commits": [' + b", ".join(b'{"id": "%040x"}' % number for number in range(200)) + b"]}"
+    await inbox.keep(delivery("d-1", body=body))
+    await inbox.keep(delivery("d-1", body=body))
+    first, second = await inbox.numbers_of("d-1")
+    shown, copy = await inbox.recorded(first), await inbox.recorded(second)
+    assert shown is not None
+    assert copy is not None
+    assert (shown.body, shown.headers, shown.request) == (body, {"x-forgejo-event": "push"}, REQUEST)
+    assert (copy.body, dict(copy.headers), copy.request) == (b"", {}, None)
+    assert copy.entry.repeats == shown.entry.row_id
+    assert await inbox.copies_of(first, limit=5) == [copy.entry]
+    assert await inbox.recorded(second + 1) is None
+    assert await inbox.numbers_of("nothing") == []
+
+
+async def test_replays_are_found_from_what_they_replay(inbox: KeptInbox) -> None:
+    await inbox.keep(delivery("d-1"))
+    (row_id,) = await inbox.numbers_of("d-1")
+    for name in (f"replay:{row_id}:b", f"replay:{row_id}:a", f"replay:{row_id}0:c"):
+        await inbox.keep(delivery(name))
+    replays = await inbox.replays_of(row_id, limit=10)
+    assert [one.delivery_id for one in replays] == [f"replay:{row_id}:b", f"replay:{row_id}:a"]
+    assert await inbox.replays_of(4711, limit=10) == []
+
+
+# -- forgetting ------------------------------------------------------------------------------------------------------
+
+
+async def filled(inbox: KeptInbox) -> None:
+    """Ten deliveries an hour apart, the last three not with the broker yet; a ping and a copy of the first."""
+    for number in range(10):
+        await inbox.keep(delivery(f"d-{number}", received_at=NOON + 3600 * number, body=b'{"a":"b"}'))
+    await inbox.published([one.row_id for one in await inbox.pending(7)])
+    await inbox.keep(delivery("ping", asks=False, received_at=NOON + 36000))
+    await inbox.keep(delivery("d-0", received_at=NOON + 36000))
+
+
+async def test_old_bodies_go_and_what_was_decided_stays(inbox: KeptInbox) -> None:
+    await filled(inbox)
+    steps = [await inbox.strip(NOON + 3600 * 5, 2) for _ in range(3)]
+    assert [(one.rows, one.more) for one in steps] == [(2, True), (2, True), (1, False)]
+    assert (await inbox.strip(NOON + 3600 * 5, 2)).rows == 0
+    listed = (await inbox.entries(Sought(decision=Decision.ACCEPTED), limit=20)).entries
+    shown = [await inbox.recorded(one.row_id) for one in reversed(listed)]
+    assert [bool(one and one.body) for one in shown] == [False] * 5 + [True] * 5
+    assert [bool(one and one.headers) for one in shown] == [False] * 5 + [True] * 5
+    assert all(one and one.request == REQUEST for one in shown)
+    assert (await inbox.keep(delivery("d-1"))).decision is Decision.DUPLICATE
+    assert (await inbox.strip(NOON + 36000 * 9, 100)).rows == 6
+
+
+async def test_old_deliveries_are_forgotten_but_for_those_not_with_the_broker(inbox: KeptInbox) -> None:
+    await filled(inbox)
+    everything = NOON + 36000 * 9
+    assert await inbox.forgettable(NOON + 3600 * 5) == 5
+    assert (await inbox.forget(NOON + 3600 * 5, 100)).rows == 5
+    assert (await inbox.keep(delivery("d-4", received_at=NOON))).decision is Decision.ACCEPTED
+    assert (await inbox.keep(delivery("d-5"))).decision is Decision.DUPLICATE
+    rows = 0
+    for _ in range(50):
+        step = await inbox.forget(everything, 3)
+        rows += step.rows
+        if not step.more:
+            break
+    assert not step.more
+    # The last three of the first ten, and the one that was kept anew.
+    assert await inbox.backlog() == 4
+    left = (await inbox.entries(Sought(), limit=20)).entries
+    assert sorted(one.delivery_id for one in left) == ["d-4", "d-7", "d-8", "d-9"]
+    assert await inbox.forgettable(everything) == 0
+
+
+async def test_what_waits_for_the_forge_is_not_forgotten(inbox: KeptInbox) -> None:
+    await inbox.keep(lacking("d-1"))
+    assert (await inbox.forget(NOON + 1, 10)).rows == 0
+    (lookup,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=1)
+    await inbox.declined(lookup.row_id, "not_allowed", "")
+    assert (await inbox.forget(NOON + 1, 10)).rows == 1
+
+
+async def test_deliveries_are_kept_while_others_are_forgotten(another: OpenInbox) -> None:
+    async with another() as sweeper, another() as keeper, asyncio.timeout(120):
+        await asyncio.gather(
+            *(keeper.keep(delivery(f"old-{n}", asks=False, received_at=NOON - 9e6)) for n in range(200))
+        )
+
+        async def sweep(inbox: KeptInbox) -> int:
+            rows, more = 0, True
+            while more:
+                step = await inbox.forget(NOON - 8e6, 10)
+                rows, more = rows + step.rows, step.more
+            return rows
+
+        sweeping = [asyncio.create_task(sweep(inbox)) for inbox in (sweeper, keeper)]
+        kept = await asyncio.gather(*(keeper.keep(delivery(f"new-{n}")) for n in range(100)))
+        removed = await asyncio.gather(*sweeping)
+        assert sum(removed) <= 200
+        await sweep(sweeper)
+        assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 100}
+        listed = await sweeper.entries(Sought(), limit=500)
+        assert len(listed.entries) == 100

@@ -1,0 +1,316 @@
+"""What every job store keeps of limits, retries and conditions; written against the protocol, run on every implementation."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from solstice_orchestrator.jobs import (
+    MAX_ATTEMPTS,
+    Condition,
+    JobSpec,
+    JobState,
+    Outcome,
+    Reason,
+    RunSpec,
+    RunState,
+)
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import Claim, OutboxKind
+from tests.builders import job
+from tests.stores import (
+    CANCELLED,
+    FAILED,
+    RELEASED,
+    SUCCEEDED,
+    WORKER,
+    WORLD_WRONG,
+    Clock,
+    admitted,
+    claimed,
+    planned,
+    planning_task,
+    running,
+    state_of,
+    told,
+)
+
+LEASE = 60.0
+TIMED_OUT = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
+SILENT = Outcome(state=JobState.TIMED_OUT, reason=Reason.NO_OUTPUT, detail="the job wrote nothing for 60 s")
+
+
+@pytest.fixture
+async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
+    async with open_store(store_url, clock=clock, lease_seconds=LEASE) as opened:
+        yield opened
+
+
+async def limited(store: JobStore, run: RunSpec, *specs: JobSpec) -> str:
+    """The id of a new run of which the workflow says this."""
+    run_id = await admitted(store)
+    assert await store.planned(await planning_task(store), specs, run)
+    return run_id
+
+
+async def states(store: JobStore, run_id: str) -> list[tuple[JobState, Reason]]:
+    return [(view.state, view.reason) for view in await store.jobs(run_id=run_id, limit=100)]
+
+
+async def run_state(store: JobStore, run_id: str) -> RunState:
+    run = await store.run(run_id)
+    assert run is not None
+    return run.state
+
+
+class TestRetries:
+    @pytest.mark.parametrize("end", [FAILED, TIMED_OUT, SILENT], ids=lambda end: end.reason.value)
+    async def test_a_job_that_fails_by_itself_is_tried_as_often_as_its_author_said(
+        self, store: JobStore, end: Outcome
+    ) -> None:
+        claim = await running(store, job("true", retries=2), job("true", name="next", needs=("test",)))
+        for _ in range(2):
+            assert await store.finish(claim.key, end)
+            assert await state_of(store, claim.key.job_id) == (JobState.WAITING, Reason.RETRYING)
+            (claim,) = await claimed(store)
+        assert await store.finish(claim.key, end)
+        view = await store.job(claim.key.job_id)
+        assert view is not None
+        assert (view.retries, view.retried) == (2, 2)
+        assert await state_of(store, claim.key.job_id) == (end.state, end.reason)
+        assert (await states(store, claim.run_id))[1] == (JobState.SKIPPED, Reason.NEEDS_FAILED)
+        attempts = await store.attempts(claim.key.job_id)
+        assert [(attempt.state, attempt.reason) for attempt in attempts] == [(end.state, end.reason)] * 3
+
+    async def test_a_try_that_succeeds_is_the_last(self, store: JobStore) -> None:
+        claim = await running(store, job("true", retries=5))
+        await store.finish(claim.key, FAILED)
+        (again,) = await claimed(store)
+        await store.finish(again.key, SUCCEEDED)
+        assert await run_state(store, claim.run_id) is RunState.SUCCEEDED
+        assert await claimed(store) == ()
+
+    async def test_statuses_count_the_tries(self, store: JobStore) -> None:
+        claim = await running(store, job("true", retries=2))
+        for _ in range(2):
+            await store.finish(claim.key, FAILED)
+            (claim,) = await claimed(store)
+        said = [status.description for status in await told(store) if status.reason == "retrying"]
+        assert said == [
+            "Retrying 1 of 2: step 'step 1' ended with exit code 3",
+            "Retrying 2 of 2: step 'step 1' ended with exit code 3",
+        ]
+
+    async def test_the_authors_budget_and_ours_are_not_spent_by_each_other(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        claim = await running(store, job("true", retries=2))
+        ends = [FAILED, *[WORLD_WRONG] * (MAX_ATTEMPTS - 1), FAILED]
+        for end in ends:
+            await store.finish(claim.key, end)
+            assert not (await state_of(store, claim.key.job_id))[0].final
+            clock.forward(1000)
+            (claim,) = await claimed(store)
+        await store.finish(claim.key, WORLD_WRONG)
+        assert await state_of(store, claim.key.job_id) == (JobState.ERRORED, Reason.CHECKOUT_FAILED)
+        (letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
+        history = letter.headers["x-solstice-history"].splitlines()
+        assert len(history) == len(ends) + 1
+        for line, end in zip(history, [*ends, WORLD_WRONG], strict=True):
+            assert f": {end.reason.value} (" in line
+
+    @pytest.mark.parametrize("end", [SUCCEEDED, CANCELLED, RELEASED], ids=lambda end: end.reason.value)
+    async def test_what_is_no_failure_spends_nothing(self, store: JobStore, end: Outcome) -> None:
+        claim = await running(store, job("true", retries=1))
+        await store.finish(claim.key, end)
+        assert (await state_of(store, claim.key.job_id))[1] is end.reason
+
+    async def test_a_job_that_somebody_cancelled_is_not_tried_again(self, store: JobStore) -> None:
+        claim = await running(store, job("true", retries=5))
+        await store.cancel_job(claim.key.job_id)
+        await store.finish(claim.key, FAILED)
+        assert await state_of(store, claim.key.job_id) == (JobState.FAILED, Reason.STEP_FAILED)
+
+    async def test_saying_the_end_twice_spends_one_try(self, store: JobStore) -> None:
+        claim = await running(store, job("true", retries=2))
+        assert await store.finish(claim.key, FAILED)
+        assert await store.finish(claim.key, FAILED)
+        (again,) = await claimed(store)
+        assert again.key.number == 2
+        assert await store.finish(claim.key, FAILED)
+        assert await state_of(store, claim.key.job_id) == (JobState.RUNNING, Reason.CLAIMED)
+
+
+class TestConditions:
+    @pytest.mark.parametrize("end", [SUCCEEDED, FAILED, TIMED_OUT], ids=lambda end: end.state.value)
+    async def test_always_runs_after_whatever_end(self, store: JobStore, end: Outcome) -> None:
+        claim = await running(
+            store,
+            job("true", name="test"),
+            job("true", name="ship", needs=("test",)),
+            job("true", name="report", needs=("test", "ship"), condition=Condition.ALWAYS),
+        )
+        await store.finish(claim.key, end)
+        while claims := await claimed(store):
+            for each in claims:
+                await store.finish(each.key, SUCCEEDED)
+        assert (await states(store, claim.run_id))[2] == (JobState.SUCCEEDED, Reason.COMPLETED)
+        assert await run_state(store, claim.run_id) is RunState(end.state.value)
+
+    async def test_it_runs_after_a_job_that_somebody_cancelled(self, store: JobStore) -> None:
+        run_id = await planned(
+            store,
+            job("true", name="test"),
+            job("true", name="report", needs=("test",), condition=Condition.ALWAYS),
+        )
+        (test, _) = await store.jobs(run_id=run_id, limit=9)
+        await store.cancel_job(test.job_id)
+        assert (await states(store, run_id))[1] == (JobState.WAITING, Reason.NEEDS_MET)
+
+    async def test_it_does_not_run_when_the_whole_run_was_cancelled(self, store: JobStore) -> None:
+        claim = await running(
+            store,
+            job("true", name="test"),
+            job("true", name="report", needs=("test",), condition=Condition.ALWAYS),
+        )
+        await store.cancel_run(claim.run_id)
+        await store.finish(claim.key, CANCELLED)
+        assert await states(store, claim.run_id) == [(JobState.CANCELLED, Reason.CANCEL_REQUESTED)] * 2
+
+
+class TestRunTimeout:
+    async def out_of_time(self, store: JobStore, clock: Clock) -> Claim:
+        """The running job of a run that is out of time, beside others that do not run; the holder is alive."""
+        run_id = await limited(
+            store,
+            RunSpec(timeout_seconds=100),
+            job("true", name="runs"),
+            job("true", name="waits", runs_on="elsewhere"),
+            job("true", name="blocked", needs=("runs",)),
+            job("true", name="always", needs=("blocked",), condition=Condition.ALWAYS),
+        )
+        (claim,) = await claimed(store)
+        assert claim.run_id == run_id
+        clock.forward(50)
+        await store.renew(WORKER, [claim.key])
+        assert await store.rescue() == []
+        assert JobState.TIMED_OUT not in {state for state, _ in await states(store, run_id)}
+        clock.forward(50)
+        await store.renew(WORKER, [claim.key])
+        assert await store.rescue() == []
+        return claim
+
+    async def test_what_does_not_run_is_ended_at_once_and_who_runs_is_told(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        claim = await self.out_of_time(store, clock)
+        assert await states(store, claim.run_id) == [
+            (JobState.RUNNING, Reason.CLAIMED),
+            *[(JobState.TIMED_OUT, Reason.RUN_TIMEOUT)] * 3,
+        ]
+        renewal = await store.renew(WORKER, [claim.key])
+        assert set(renewal.cancelled) == {claim.key}
+        assert await store.finish(claim.key, CANCELLED)
+        assert await store.finish(claim.key, CANCELLED)
+        assert (await states(store, claim.run_id))[0] == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT)
+        assert await run_state(store, claim.run_id) is RunState.TIMED_OUT
+        (attempt,) = await store.attempts(claim.key.job_id)
+        assert attempt.reason is Reason.RUN_TIMEOUT
+
+    @pytest.mark.parametrize("end", [RELEASED, WORLD_WRONG], ids=lambda end: end.reason.value)
+    async def test_what_is_handed_back_afterwards_does_not_run_again(
+        self, store: JobStore, clock: Clock, end: Outcome
+    ) -> None:
+        claim = await self.out_of_time(store, clock)
+        await store.finish(claim.key, end)
+        assert await state_of(store, claim.key.job_id) == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT)
+
+    async def test_a_worker_that_is_gone_is_not_waited_for(self, store: JobStore, clock: Clock) -> None:
+        claim = await self.out_of_time(store, clock)
+        clock.forward(LEASE)
+        assert await store.rescue() == [claim.key]
+        assert await state_of(store, claim.key.job_id) == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT)
+        assert (await store.renew(WORKER, [claim.key])).lost == {claim.key}
+
+    async def test_a_job_that_succeeded_before_it_heard_keeps_its_end(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        claim = await self.out_of_time(store, clock)
+        assert await store.finish(claim.key, SUCCEEDED)
+        assert await state_of(store, claim.key.job_id) == (JobState.SUCCEEDED, Reason.COMPLETED)
+        assert await run_state(store, claim.run_id) is RunState.TIMED_OUT
+
+    async def test_a_job_in_backoff_is_ended_too(self, store: JobStore, clock: Clock) -> None:
+        run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
+        (claim,) = await claimed(store)
+        clock.forward(99)
+        await store.finish(claim.key, WORLD_WRONG)
+        clock.forward(1)
+        await store.rescue()
+        assert await states(store, run_id) == [(JobState.TIMED_OUT, Reason.RUN_TIMEOUT)]
+
+    async def test_somebody_who_cancelled_before_is_named(self, store: JobStore, clock: Clock) -> None:
+        run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
+        (claim,) = await claimed(store)
+        await store.cancel_run(run_id)
+        clock.forward(100)
+        await store.renew(WORKER, [claim.key])
+        await store.rescue()
+        await store.finish(claim.key, CANCELLED)
+        assert await states(store, run_id) == [(JobState.CANCELLED, Reason.CANCEL_REQUESTED)]
+
+    async def test_a_run_that_ended_in_time_is_left_alone(self, store: JobStore, clock: Clock) -> None:
+        run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
+        (claim,) = await claimed(store)
+        await store.finish(claim.key, SUCCEEDED)
+        before = len(await told(store))
+        clock.forward(1000)
+        await store.rescue()
+        assert await run_state(store, run_id) is RunState.SUCCEEDED
+        assert len(await told(store)) == before
+
+    async def test_without_a_limit_a_run_may_wait_for_ever(self, store: JobStore, clock: Clock) -> None:
+        run_id = await planned(store)
+        clock.forward(1e7)
+        await store.rescue()
+        assert await states(store, run_id) == [(JobState.WAITING, Reason.PLANNED)]
+
+
+class TestCancelledWorkers:
+    @pytest.mark.parametrize("whole", [True, False], ids=["run", "job"])
+    async def test_a_cancelled_job_of_a_dead_worker_ends_as_cancelled_and_its_late_holder_is_told(
+        self, store: JobStore, clock: Clock, whole: bool
+    ) -> None:
+        claim = await running(store, job("true", retries=3))
+        if whole:
+            await store.cancel_run(claim.run_id)
+        else:
+            await store.cancel_job(claim.key.job_id)
+        assert set((await store.renew(WORKER, [claim.key])).cancelled) == {claim.key}
+        clock.forward(2 * LEASE)
+        assert await store.rescue() == [claim.key]
+        assert await state_of(store, claim.key.job_id) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
+        assert (await store.renew(WORKER, [claim.key])).lost == {claim.key}
+        assert await claimed(store, worker="worker-b") == ()
+
+
+class TestLateReleases:
+    async def test_what_is_handed_back_in_time_does_not_count(self, store: JobStore, clock: Clock) -> None:
+        claim = await running(store)
+        for number in range(1, 3 * MAX_ATTEMPTS):
+            assert claim.key.number == number
+            clock.forward(LEASE - 1)
+            await store.finish(claim.key, RELEASED)
+            (claim,) = await claimed(store)
+
+    async def test_what_is_handed_back_after_its_lease_counts_as_if_it_had_been_rescued(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        claim = await running(store)
+        for _ in range(MAX_ATTEMPTS):
+            clock.forward(LEASE)
+            await store.finish(claim.key, RELEASED)
+            clock.forward(1000)
+            for again in await claimed(store):
+                claim = again
+        assert await state_of(store, claim.key.job_id) == (JobState.ERRORED, Reason.LEASE_EXPIRED)
+        assert claim.key.number == MAX_ATTEMPTS

@@ -1,0 +1,112 @@
+"""Commits are told how long the line before their jobs is; on every job store."""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from solstice_common.broker.protocol import Message, Published, PublishStatus
+from solstice_common.messages import JobStatusV1
+from solstice_orchestrator.line_reports import AT_ONCE, LineReports
+from solstice_orchestrator.store import JobStore, open_store
+from tests.builders import job, job_request
+from tests.stores import WORKER, Clock, card, claimed, planned, told
+
+REQUEST = {"source_name": "acme"}
+
+
+class Listener:
+    """Of a broker only what is published."""
+
+    def __init__(self) -> None:
+        self.heard: list[JobStatusV1] = []
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        self.heard += [JobStatusV1.decode(message.body) for message in messages]
+        return [Published(PublishStatus.CONFIRMED) for _ in messages]
+
+
+@pytest.fixture
+async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
+    async with open_store(store_url, clock=clock, public_url="https://ci.example") as opened:
+        await opened.register(card(WORKER))
+        yield opened
+
+
+def reports(store: JobStore, listener: Listener, worker: str = WORKER) -> LineReports:
+    return LineReports(
+        store=store,
+        broker=listener,  # type: ignore[arg-type]  # of a broker only `publish`
+        worker_id=worker,
+        public_url="https://ci.example",
+        rng=random.Random(1),
+    )
+
+
+async def test_a_waiting_job_is_told_of_again_when_its_line_has_changed(
+    store: JobStore, clock: Clock
+) -> None:
+    listener = Listener()
+    ours = reports(store, listener)
+    for _ in range(6):
+        await planned(store, request=job_request(**REQUEST))
+    clock.forward(30)
+    await store.register(card(WORKER))
+    assert await ours.round(waited_seconds=10.0) == 6
+    assert {status.description for status in listener.heard} >= {"waiting: 5 ahead on linux"}
+    assert await ours.round(waited_seconds=10.0) == 0
+    await claimed(store, free={"linux": 4})
+    listener.heard.clear()
+    await ours.round(waited_seconds=10.0)
+    assert {str(status.description).partition(",")[0] for status in listener.heard} == {
+        "waiting: next on linux",
+        "waiting: 1 ahead on linux",
+    }
+
+
+async def test_the_report_stands_between_its_state_and_the_next_one(store: JobStore, clock: Clock) -> None:
+    listener = Listener()
+    for _ in range(2):
+        await planned(store, request=job_request(**REQUEST))
+    clock.forward(30)
+    await store.register(card(WORKER))
+    await reports(store, listener).round(waited_seconds=10.0)
+    await claimed(store, free={"linux": 4})
+    in_order = {(each.run_id, each.context): each for each in await told(store) if each.state == "waiting"}
+    running = {(each.run_id, each.context): each for each in await told(store) if each.state == "running"}
+    for report in listener.heard:
+        key = (report.run_id, report.context)
+        assert report.sequence == in_order[key].sequence < running[key].sequence
+        assert report.revision is not None
+        assert report.target_url == in_order[key].target_url
+        assert report.source_name == "acme"
+
+
+async def test_who_has_just_come_or_has_no_forge_is_not_told_of(store: JobStore, clock: Clock) -> None:
+    listener = Listener()
+    await planned(store, request=job_request())
+    clock.forward(30)
+    await planned(store, request=job_request(**REQUEST))
+    await store.register(card(WORKER))
+    assert await reports(store, listener).round(waited_seconds=10.0) == 0
+
+
+async def test_a_round_tells_of_a_few(store: JobStore, clock: Clock) -> None:
+    listener = Listener()
+    specs = [job("true", name=f"job{number}") for number in range(AT_ONCE + 5)]
+    await planned(store, *specs, request=job_request(**REQUEST))
+    clock.forward(30)
+    await store.register(card(WORKER))
+    ours = reports(store, listener)
+    assert await ours.round(waited_seconds=10.0) == AT_ONCE
+    assert await ours.round(waited_seconds=10.0) == 5
+
+
+async def test_one_of_several_orchestrators_tells(store: JobStore, clock: Clock) -> None:
+    await planned(store, request=job_request(**REQUEST))
+    await planned(store, request=job_request(**REQUEST))
+    clock.forward(30)
+    for worker in ("worker-b", WORKER):
+        await store.register(card(worker))
+    assert await reports(store, Listener(), "worker-b").round(waited_seconds=10.0) == 0
+    assert await reports(store, Listener(), WORKER).round(waited_seconds=10.0) == 2

@@ -1,0 +1,232 @@
+"""`solstice why` through a real orchestrator that plays its jobs: every reason that a job can meet, one after the other."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from solstice_common.broker import Message, open_broker
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import full_topology, jobs_route
+from tests.builders import job_request
+from tests.repositories import Repository
+from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.servers.postgresql import PostgreSQLDatabase
+
+WAIT_SECONDS = 60
+HANG = 'step "wait" run="hang"'
+WORKFLOWS = {
+    "needs.kdl": f"""
+        job "first" runs-on="illumos" {{ {HANG}; }}
+        job "second" runs-on="illumos" {{ needs "first"; {HANG}; }}
+    """,
+    "busy.kdl": f'job "patient" runs-on="illumos" {{ {HANG}; }}',
+    "nowhere.kdl": f'job "lost" runs-on="plan9" {{ {HANG}; }}',
+    "group.kdl": f"""
+        concurrency "site"
+        job "deploy" runs-on="linux" {{ {HANG}; }}
+    """,
+    "capped.kdl": f"""
+        job "one" runs-on="linux" {{ {HANG}; }}
+        job "two" runs-on="linux" {{ {HANG}; }}
+    """,
+    "broken.kdl": """
+        job "unlucky" runs-on="linux" { step "fetch" run="error checkout_failed"; }
+    """,
+}
+
+
+class Line:
+    """The orchestrator, its queue, and a repository with all the workflows."""
+
+    def __init__(self, place: Place, process: OrchestratorProcess, repository: Repository) -> None:
+        self.place = place
+        self.process = process
+        self.repository = repository
+        self.commit = repository.commit({f".solstice/{name}": text for name, text in WORKFLOWS.items()})
+
+    def ask(self, workflow: str, **changes: Any) -> str:
+        """The id of the run that a request for this workflow became."""
+        request = job_request(
+            **{
+                "repo_url": self.repository.url,
+                "commit_sha": self.commit,
+                "workflow_path": f".solstice/{workflow}",
+                "ref": None,
+                **changes,
+            }
+        )
+
+        async def publish() -> None:
+            settings = BrokerSettings(amqp_url=self.place.broker_url)
+            route = jobs_route(settings)
+            async with open_broker(self.place.broker_url, name="test") as broker:
+                await broker.ready(30)
+                await broker.declare(full_topology(settings))
+                (outcome,) = await broker.publish(
+                    [
+                        Message(
+                            exchange=route.exchange,
+                            routing_key=route.routing_key,
+                            body=request.encode(),
+                            type="jobrequest.v1",
+                        )
+                    ]
+                )
+                assert outcome.confirmed
+
+        asyncio.run(publish())
+        run: dict[str, Any] = self.until(f"/requests/{request.request_id}", lambda _: True)
+        return str(run["run_id"])
+
+    def job(self, workflow: str, name: str, state: str, **changes: Any) -> str:
+        """The id of this job of a new run, once it is in `state`."""
+        return self.becomes(self.ask(workflow, **changes), name, state)
+
+    def becomes(self, run_id: str, name: str, state: str) -> str:
+        def stands(run: dict[str, Any]) -> bool:
+            return any(job["name"] == name and job["state"] == state for job in run["jobs"])
+
+        run = self.until(f"/runs/{run_id}", stands)
+        return str(next(job["job_id"] for job in run["jobs"] if job["name"] == name))
+
+    def until(self, path: str, holds: Any) -> dict[str, Any]:
+        """What the API answers, as soon as it is as wanted."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            answer = httpx2.get(f"{self.process.url}/api/v1{path}", trust_env=False)
+            if answer.is_success and holds(answer.json()):
+                document: dict[str, Any] = answer.json()
+                return document
+            assert time.monotonic() < deadline, (path, answer.text, self.process.events)
+            time.sleep(0.05)
+
+    def solstice(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "solstice_cli", *arguments],
+            env=self.place.environment(SOLSTICE_URL=self.process.url, NO_COLOR="1", COLUMNS="200"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_SECONDS,
+        )
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+    def why(self, which: str) -> dict[str, Any]:
+        """What `solstice why` answers; what it prints for people says the same."""
+        answer: dict[str, Any] = json.loads(self.solstice("why", which, "--json"))
+        printed = self.solstice("why", which)
+        assert f"reason  {answer['why']['reason']}" in printed
+        assert answer["why"]["detail"] in printed
+        why: dict[str, Any] = answer["why"]
+        return why
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
+    place = Place(directory=tmp_path)
+    settings = {}
+    if request.param == "postgresql":
+        database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+        settings["DATABASE_URL"] = database.url
+    with orchestrator(
+        place,
+        EXECUTOR="scripted",
+        CAPACITY_MAP="linux=4,illumos=1",
+        REPOSITORY_CAPS="acme/capped=1",
+        GIT_PROTOCOLS="file,http",
+        # The longest there is: full jitter begins at nothing, so some wait for long and some do not.
+        RETRY_BASE_SECONDS="300",
+        WORKER_NAME="quay",
+        **settings,
+    ) as process:
+        yield Line(place, process, Repository(tmp_path / "repository"))
+
+
+@pytest.mark.timeout(240)
+def test_every_reason_that_a_job_can_meet(line: Line) -> None:
+    first_run = line.ask("needs.kdl", repo_full_name="acme/app")
+    first = line.becomes(first_run, "first", "running")
+    needs = line.why(line.becomes(first_run, "second", "blocked"))
+    assert needs["reason"] == "needs"
+    assert [holder["job_id"] for holder in needs["holders"]] == [first]
+
+    patient = line.job("busy.kdl", "patient", "waiting", repo_full_name="reef/tide")
+    busy = line.why(patient)
+    assert (busy["reason"], busy["ahead"]) == ("slots_busy", 0)
+    assert [(each["job_id"], each["repository"]) for each in busy["holders"]] == [(first, "acme/app")]
+
+    nowhere = line.why(line.job("nowhere.kdl", "lost", "waiting"))
+    assert nowhere["reason"] == "no_worker_for_label"
+
+    holder = line.ask("group.kdl")
+    line.becomes(holder, "deploy", "running")
+    group = line.why(line.job("group.kdl", "deploy", "blocked"))
+    assert group["reason"] == "concurrency_group"
+    assert [each["run_id"] for each in group["holders"]] == [holder]
+
+    capped_run = line.ask("capped.kdl", repo_full_name="acme/capped")
+    one = line.becomes(capped_run, "one", "running")
+    capped = line.why(line.becomes(capped_run, "two", "waiting"))
+    assert capped["reason"] == "repository_cap"
+    assert [each["job_id"] for each in capped["holders"]] == [one]
+
+    assert unlucky(line)["reason"] == "backoff"
+
+    line.solstice("workers", "pause", "quay")
+    assert line.why(patient)["reason"] == "paused"
+    assert line.why(line.ask("busy.kdl"))["reason"] == "paused"
+
+
+def unlucky(line: Line) -> dict[str, Any]:
+    """What is said of a job in backoff; one that was tried again at once is one of several."""
+    runs = [line.ask("broken.kdl") for _ in range(4)]
+    while True:
+        for run_id in runs:
+            (job,) = line.until(f"/runs/{run_id}", lambda run: run["jobs"])["jobs"]
+            answer = json.loads(line.solstice("why", job["job_id"], "--json"))
+            if answer["state"] == "backoff":
+                assert answer["why"]["until"] is not None
+                why: dict[str, Any] = answer["why"]
+                return why
+
+
+@pytest.mark.timeout(240)
+def test_a_run_whose_workflow_is_not_read_yet(line: Line) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/acme/app.git"
+        assert line.why(line.ask("busy.kdl", repo_url=url))["reason"] == "not_planned_yet"
+
+
+@pytest.mark.timeout(240)
+def test_a_newer_push_ends_the_run_that_is_under_way(line: Line) -> None:
+    push = {"event": "push", "ref": "refs/heads/spring"}
+    older = line.ask("busy.kdl", **push)
+    line.becomes(older, "patient", "running")
+    newer = line.ask("busy.kdl", **push)
+    line.becomes(newer, "patient", "running")
+    ended = line.until(f"/runs/{older}", lambda run: run["state"] == "cancelled")
+    assert ended["detail"] == f"superseded by {newer}"
+    assert [(job["state"], job["reason"]) for job in ended["jobs"]] == [("cancelled", "superseded")]
+
+
+@pytest.mark.timeout(240)
+def test_a_whole_run_is_answered_for_each_job_that_waits(line: Line) -> None:
+    run_id = line.ask("needs.kdl")
+    line.becomes(run_id, "first", "running")
+    other = line.ask("needs.kdl")
+    line.becomes(other, "first", "waiting")
+    printed = line.solstice("why", other)
+    assert "reason  slots_busy" in printed
+    assert "reason  needs" in printed
+    assert "it does not wait" in line.solstice("why", line.becomes(run_id, "first", "running"))

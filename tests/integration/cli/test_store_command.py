@@ -1,0 +1,125 @@
+"""`solstice store` and `solstice purge` as a person or a script calls them."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_orchestrator.store import open_store
+from tests.lived_in import LivedIn, live_in
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.service_process import kept_environment
+from tests.stores import Clock
+
+LONG_AGO = 1_500_000_000.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+async def life(file: Path) -> LivedIn:
+    """In a store that nobody has touched for years."""
+    clock = Clock(now=LONG_AGO)
+    async with open_store(f"sqlite:///{file}", clock=clock) as store:
+        return await live_in(store, clock)
+
+
+def solstice(*words: str, database: str = "", check: int = 0) -> "subprocess.CompletedProcess[str]":
+    """Run it as a process, which must end with the exit code `check`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "solstice_cli", *words],
+        env={**kept_environment(), **({"DATABASE_URL": database} if database else {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def answer(*words: str, database: str = "", check: int = 0) -> Any:
+    return json.loads(solstice(*words, "--json", database=database, check=check).stdout)
+
+
+def test_a_store_is_moved_checked_and_purged(
+    file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
+) -> None:
+    source, target = f"sqlite:///{file}", postgresql_database.url
+    assert answer("store", "check", database=source)["counts"]["runs"] == 6
+    pending = answer("store", "check", database=target, check=1)
+    assert (pending["version"], pending["well"]) == (0, False)
+    assert answer("store", "migrate", database=target)["version"] == pending["known"]
+
+    moved = answer("store", "move", "--from", source, "--to", target)
+    assert moved["rows"]["runs"] == 6
+    assert answer("store", "check", database=target)["well"]
+    again = solstice("store", "move", "--from", source, "--to", target, check=1)
+    assert "is not empty" in again.stderr
+
+    for database in (source, target):
+        old = answer("purge", "--older-than", "30d", "--dry-run", database=database)
+        assert old == {"runs": 3, "older_than_seconds": 30 * 86400, "removed": False}
+        assert answer("purge", "--older-than", "30d", database=database)["runs"] == 3
+        assert answer("purge", "--older-than", "30d", database=database)["runs"] == 0
+        checked = answer("store", "check", database=database)
+        assert checked["well"]
+        assert checked["counts"]["runs"] == 3
+        assert checked["counts"]["request_aliases"] == 0
+
+
+def test_answers_are_sentences_and_hold_no_password(
+    file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
+) -> None:
+    source, target = f"sqlite:///{file}", postgresql_database.url
+    said = [
+        solstice("store", "move", "--from", source, "--to", target),
+        solstice("store", "migrate", database=target),
+        solstice("store", "check", database=target),
+        solstice("purge", "--older-than", "12h", database=target),
+        solstice("store", "move", "--from", source, "--to", target, check=1),
+    ]
+    assert "moved     6 runs" in said[0].stdout
+    assert "has schema version" in said[1].stdout
+    assert "all is well" in said[2].stdout
+    assert "removed 3 runs that ended more than 12h ago" in said[3].stdout
+    secret = target.partition("@")[0].rpartition(":")[2]
+    for each in said:
+        assert secret not in each.stdout + each.stderr
+
+
+def test_what_is_wrong_is_said_in_a_line_with_the_right_exit_code(
+    file: Path, life: LivedIn, tmp_path: Path
+) -> None:
+    nobody = "postgresql://ada:secret@127.0.0.1:9/jobs"
+    source = f"sqlite:///{file}"
+    cases = [
+        (("store", "check"), "postgres://ada@db.example/jobs", 2, "must start with"),
+        (("store", "check"), nobody, 3, "cannot be used now"),
+        (("store", "check"), f"sqlite:///{tmp_path / 'none.db'}", 3, "no such file"),
+        (("purge", "--older-than", "a month"), source, 2, "write 30d, 12h or 90m"),
+        (("store", "move", "--from", source, "--to", source), "", 2, "does not start with postgresql://"),
+        (("store", "move", "--from", nobody, "--to", nobody), "", 2, "write sqlite:///FILE"),
+        (("store", "move", "--from", source, "--to", nobody), "", 3, "cannot be used now"),
+    ]
+    for words, database, code, message in cases:
+        done = solstice(*words, database=database, check=code)
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert "secret" not in done.stderr
+
+
+def test_a_problem_is_an_exit_code_too(file: Path, life: LivedIn) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("UPDATE jobs SET worker_id = NULL WHERE state = 'running'")
+    done = solstice("store", "check", database=f"sqlite:///{file}", check=1)
+    assert "problem   2 running jobs that nobody holds" in done.stdout

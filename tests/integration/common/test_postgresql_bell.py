@@ -1,0 +1,167 @@
+"""Rings on a real PostgreSQL: whoever listens is woken, also when the connection was lost in between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from solstice_common import postgresql_bell
+from solstice_common.postgresql import Database
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.proxy import fault_proxy
+
+Pair = tuple[Database, Database]
+
+
+@pytest.fixture
+async def pair(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Pair]:
+    """One database as two processes see it."""
+    url = postgresql_database.url
+    async with Database.open(url) as one, Database.open(url) as other:
+        yield one, other
+
+
+async def settled(rung: asyncio.Event) -> None:
+    """Listening has begun, which rings as well."""
+    await rung.wait()
+    rung.clear()
+
+
+async def test_a_ring_wakes_the_listeners_of_every_process(pair: Pair) -> None:
+    one, other = pair
+    async with (
+        one.listen("jobs") as mine, one.listen("jobs") as mine_too, other.listen("jobs") as theirs,
+        asyncio.timeout(30),
+    ):  # fmt: skip
+        for rung in (mine, mine_too, theirs):
+            await settled(rung)
+        for ringer in (one, other):
+            ringer.ring("jobs")
+            await asyncio.gather(mine.wait(), mine_too.wait(), theirs.wait())
+            for rung in (mine, mine_too, theirs):
+                rung.clear()
+
+
+async def test_channels_are_bells_of_their_own(pair: Pair) -> None:
+    one, other = pair
+    async with other.listen("jobs") as jobs, other.listen("logs") as logs, asyncio.timeout(30):
+        await settled(jobs)
+        await settled(logs)
+        one.ring("jobs")
+        await jobs.wait()
+        one.ring("logs")
+        await logs.wait()
+        jobs.clear()
+        logs.clear()
+        one.ring("logs")
+        await logs.wait()
+        assert not jobs.is_set()
+
+
+async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None:
+    one, other = pair
+    async with one.listen("jobs") as mine, other.listen("jobs") as theirs, asyncio.timeout(30):
+        await settled(mine)
+        await settled(theirs)
+        one.ring("jobs")
+        assert mine.is_set()
+        mine.clear()
+        await theirs.wait()
+        # What the other process was told about has come back to us too by the time of its answer.
+        other.ring("answer")
+        async with one.listen("answer") as answer:
+            await answer.wait()
+        assert not mine.is_set()
+
+
+async def test_many_rings_are_few_messages(
+    pair: Pair, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    hear = postgresql_bell.Bell._hear
+
+    def counted(*message: Any) -> None:
+        told.append(message)
+        hear(*message)
+
+    monkeypatch.setattr(postgresql_bell.Bell, "_hear", counted)
+    one, other = pair
+    async with other.listen("jobs") as theirs, asyncio.timeout(30):
+        await settled(theirs)
+        for _ in range(1000):
+            one.ring("jobs")
+        await theirs.wait()
+    assert len(told) == 1
+
+
+async def test_a_lost_connection_rings_and_is_made_again(
+    pair: Pair, postgresql_database: PostgreSQLDatabase
+) -> None:
+    one, other = pair
+    async with other.listen("jobs") as theirs, asyncio.timeout(30):
+        await settled(theirs)
+        assert await asyncio.to_thread(postgresql_database.disconnect) >= 1
+        # Once for the loss, once more for the connection that works again; then rings come through as before.
+        await settled(theirs)
+        while not theirs.is_set():
+            one.ring("jobs")
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
+    own_postgresql_database: PostgreSQLDatabase,
+) -> None:
+    server, url = own_postgresql_database.server, own_postgresql_database.url
+    async with (
+        Database.open(url) as one, Database.open(url) as other, other.listen("jobs") as theirs,
+        asyncio.timeout(60),
+    ):  # fmt: skip
+        await settled(theirs)
+        await asyncio.to_thread(server.stop)
+        one.ring("jobs")
+        # Polling: without a connection the listener is sent to look again and again.
+        await settled(theirs)
+        await settled(theirs)
+        await asyncio.to_thread(server.start)
+        await settled(theirs)
+
+
+async def test_a_silent_connection_is_asked_whether_it_still_is_one(
+    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_bell, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("solstice_common.postgresql.CONNECT_SECONDS", 0.5)
+    url = postgresql_database.url
+    async with (
+        fault_proxy(url) as proxy,
+        Database.open(proxy.url(url)) as behind, Database.open(url) as one,
+        behind.listen("jobs") as rung, asyncio.timeout(60),
+    ):  # fmt: skip
+        await settled(rung)
+        proxy.freeze()
+        await settled(rung)  # it was noticed
+        proxy.pass_through()
+        proxy.drop()
+        connections = proxy.connections
+        while proxy.connections == connections:
+            await settled(rung)
+        while not rung.is_set():
+            one.ring("jobs")
+            await asyncio.sleep(0.01)
+
+
+async def test_leaving_sends_the_rings_still_owed(postgresql_database: PostgreSQLDatabase) -> None:
+    url = postgresql_database.url
+    async with Database.open(url) as other, other.listen("jobs") as theirs, asyncio.timeout(30):
+        await settled(theirs)
+        async with Database.open(url) as one:
+            one.ring("jobs")
+        await theirs.wait()
+
+
+async def test_a_process_that_neither_listens_nor_rings_holds_no_connection_for_it(
+    postgresql_database: PostgreSQLDatabase,
+) -> None:
+    async with Database.open(postgresql_database.url):
+        assert await asyncio.to_thread(postgresql_database.disconnect) == 0

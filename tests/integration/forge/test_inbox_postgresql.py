@@ -1,0 +1,171 @@
+"""What only the inbox on PostgreSQL has: a server that goes away, and replicas that take turns."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import asyncpg
+import pytest
+
+from solstice_common.errors import StoreUnavailable
+from solstice_forge.inbox.log import Sought
+from solstice_forge.inbox.postgresql import PostgreSQLInbox
+from solstice_forge.inbox.postgresql.groups import Groups
+from solstice_forge.inbox.postgresql.turn import LOCK
+from solstice_forge.inbox.protocol import Decision
+from solstice_orchestrator.store import open_store
+from tests.builders import job_request
+from tests.inboxes import delivery
+from tests.servers.postgresql import PostgreSQLDatabase
+
+PATIENCE_SECONDS = 120
+
+HOLDERS = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = ($1::bigint & 4294967295)::oid"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+WAITERS = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def holder(database: PostgreSQLDatabase) -> int:
+    """The server process whose session has the relay's lock."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := database.query(HOLDERS, LOCK)):
+        # It may be lost, and taken again, at any time.
+        assert time.monotonic() < deadline
+    return int(found[0][0])
+
+
+async def until_pending(inbox: PostgreSQLInbox) -> None:
+    """Wait until the inbox says what is pending."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            with suppress(StoreUnavailable):
+                if await inbox.pending(10):
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
+    postgresql_database: PostgreSQLDatabase,
+) -> None:
+    url = postgresql_database.url
+    # Another process, which waits in line for the lock.
+    other = await asyncpg.connect(url)
+    try:
+        async with PostgreSQLInbox.open(url) as inbox, inbox.relaying():
+            await inbox.keep(delivery("d-1"))
+            assert len(await inbox.pending(10)) == 1
+            waiting = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", LOCK))
+            ours = holder(postgresql_database)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not postgresql_database.query(WAITERS):  # noqa: ASYNC110  the server rings no bell
+                    await asyncio.sleep(0.02)
+                postgresql_database.query("SELECT pg_terminate_backend($1)", ours)
+                await waiting
+                while await inbox.pending(10):  # noqa: ASYNC110  a lost connection rings no bell
+                    await asyncio.sleep(0.02)
+            await other.execute("SELECT pg_advisory_unlock($1)", LOCK)
+            await until_pending(inbox)
+    finally:
+        await other.close()
+
+
+async def test_turn_of_a_silent_process_ends(
+    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a frozen process looks like to the server: a session that does not say a word.
+    monkeypatch.setattr("solstice_forge.inbox.postgresql.turn.IDLE_SECONDS", 1)
+    monkeypatch.setattr("solstice_forge.inbox.postgresql.turn.SPEAK_SECONDS", 3600.0)
+    async with PostgreSQLInbox.open(postgresql_database.url) as inbox, inbox.relaying():
+        await inbox.keep(delivery("d-1"))
+        silent = holder(postgresql_database)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (silent,) in [tuple(row) for row in postgresql_database.query(HOLDERS, LOCK)]:  # noqa: ASYNC110  the server rings no bell
+                await asyncio.sleep(0.1)
+        await until_pending(inbox)
+
+
+async def test_server_that_was_away_is_used_again(own_postgresql_database: PostgreSQLDatabase) -> None:
+    server = own_postgresql_database.server
+    async with PostgreSQLInbox.open(own_postgresql_database.url) as inbox, inbox.relaying():
+        assert (await inbox.keep(delivery("before"))).decision is Decision.ACCEPTED
+        server.stop()
+        with pytest.raises(StoreUnavailable):
+            await inbox.keep(delivery("meanwhile"))
+        server.start()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(StoreUnavailable):
+                    await inbox.keep(delivery("after"))
+                    break
+                await asyncio.sleep(0.1)
+        await until_pending(inbox)
+        names = [one.delivery_id for one in (await inbox.entries(Sought(), limit=10)).entries]
+        assert set(names) == {"before", "after"}
+
+
+async def test_two_schemas_share_a_database(postgresql_database: PostgreSQLDatabase) -> None:
+    url = postgresql_database.url
+    for _ in range(2):
+        async with open_store(url) as store, PostgreSQLInbox.open(url) as inbox:
+            await store.admit([job_request()])
+            await inbox.keep(delivery("d-1"))
+
+
+async def test_delivery_is_not_kept_waiting_by_a_lock(
+    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solstice_forge.inbox.postgresql.inbox.KEEP_SECONDS", 0.5)
+    async with (
+        PostgreSQLInbox.open(postgresql_database.url) as inbox,
+        PostgreSQLInbox.open(postgresql_database.url) as other,
+    ):
+        locked, leave = asyncio.Event(), asyncio.Event()
+
+        async def lock() -> None:
+            async def work(connection: object) -> None:
+                await connection.execute("LOCK TABLE inbox_deliveries")  # type: ignore[attr-defined]  # as asyncpg's
+                locked.set()
+                await leave.wait()
+
+            await other._database.transaction(work)
+
+        locking = asyncio.create_task(lock())
+        await locked.wait()
+        with pytest.raises(StoreUnavailable, match="no answer within"):
+            await inbox.keep(delivery("d-1"))
+        leave.set()
+        await locking
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(StoreUnavailable):
+                    await inbox.keep(delivery("d-2"))
+                    break
+
+
+async def test_delivery_is_not_lost_with_another_one_of_its_id_that_told_nothing_new(
+    postgresql_database: PostgreSQLDatabase,
+) -> None:
+    async with PostgreSQLInbox.open(postgresql_database.url) as inbox:
+        group = [delivery("one"), delivery("two", key="key of one"), delivery("two")]
+        kept = await asyncio.gather(*(inbox.keep(each) for each in group))
+        assert [one.decision for one in kept] == [Decision.ACCEPTED, Decision.DUPLICATE, Decision.ACCEPTED]
+        assert await inbox.backlog() == 2
+
+
+async def test_item_at_fault_takes_no_other_along() -> None:
+    async def write(items: Sequence[int]) -> Sequence[int]:
+        if 3 in items:
+            raise ValueError("three")
+        return [item * 2 for item in items]
+
+    groups: Groups[int, int]
+    async with Groups.open("somewhere", write, 60.0) as groups:
+        answers = await asyncio.gather(*(groups(item) for item in range(6)), return_exceptions=True)
+    assert [answer for answer in answers if not isinstance(answer, ValueError)] == [0, 2, 4, 8, 10]

@@ -1,0 +1,118 @@
+"""What every forge can be asked about a delivery, answered by the fakes of their APIs."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from solstice_common.messages import Source as Origin
+from solstice_forge.remote import github
+from solstice_forge.remote.http import DIALECTS, Remote
+from solstice_forge.remote.protocol import Access, Call, Done, Head, Later, Never, Person
+from tests.servers.forge_api import TOKEN, Change, ForgeApi, Reply, forge_api
+
+FORGES = (Origin.GITHUB, Origin.FORGEJO, Origin.GITEA, Origin.GITLAB)
+REPOSITORY = "river/app"
+SHA = "a1" * 20
+ADA = Person(login="ada", id=7)
+
+
+@asynccontextmanager
+async def asked(origin: Origin) -> AsyncIterator[tuple[ForgeApi, Remote]]:
+    async with forge_api(origin) as forge:
+        access = Access(name="acme", origin=origin, url=forge.url, token=TOKEN)
+        async with Remote.open(access) as remote:
+            yield forge, remote
+
+
+def grant(forge: ForgeApi, right: str) -> None:
+    forge.rights[REPOSITORY, 7 if forge.origin is Origin.GITLAB else "ada"] = right
+
+
+@pytest.mark.parametrize("origin", FORGES)
+@pytest.mark.parametrize(
+    "ref", ["refs/heads/main", "refs/heads/feature/a b+c", "refs/tags/v1", "refs/tags/v/1#2"]
+)
+async def test_ref_leads_to_its_commit(origin: Origin, ref: str) -> None:
+    async with asked(origin) as (forge, remote):
+        forge.refs[REPOSITORY, ref] = SHA
+        assert await remote.ask(remote.dialect.find_commit(REPOSITORY, ref)) == Done(SHA)
+
+
+@pytest.mark.parametrize("origin", FORGES)
+async def test_ref_that_is_not_there_never_will_be(origin: Origin) -> None:
+    async with asked(origin) as (_forge, remote):
+        ended = await remote.ask(remote.dialect.find_commit(REPOSITORY, "refs/tags/v9"))
+        assert isinstance(ended, Never)
+        assert ended.status in {404, 422}
+
+
+@pytest.mark.parametrize("origin", FORGES)
+async def test_head_of_a_change_request(origin: Origin) -> None:
+    async with asked(origin) as (forge, remote):
+        forge.changes[REPOSITORY, 3] = Change(sha=SHA)
+        expected = Head(commit_sha=SHA, is_fork=False, is_open=True, base_ref="main", head_ref="spring")
+        assert await remote.ask(remote.dialect.find_head(REPOSITORY, 3)) == Done(expected)
+
+
+@pytest.mark.parametrize("origin", FORGES)
+async def test_head_of_a_fork_that_is_closed(origin: Origin) -> None:
+    async with asked(origin) as (forge, remote):
+        forge.changes[REPOSITORY, 3] = Change(sha=SHA, fork="dora/app", is_open=False)
+        ended = await remote.ask(remote.dialect.find_head(REPOSITORY, 3))
+        assert isinstance(ended, Done)
+        assert (ended.value.is_fork, ended.value.is_open) == (True, False)
+        # GitLab names the fork by its number alone.
+        known = None if origin is Origin.GITLAB else f"{forge.url}/dora/app.git"
+        assert ended.value.head_repo_url == known
+
+
+@pytest.mark.parametrize("origin", [Origin.FORGEJO, Origin.GITEA])
+async def test_change_request_without_a_fork_is_not_known_to_be_of_the_repository(origin: Origin) -> None:
+    async with asked(origin) as (forge, remote):
+        forge.changes[REPOSITORY, 3] = Change(sha=SHA, head_ref="refs/pull/3/head")
+        ended = await remote.ask(remote.dialect.find_head(REPOSITORY, 3))
+        assert isinstance(ended, Done)
+        assert ended.value.is_fork is None
+
+
+def right_of(remote: Remote, person: Person = ADA) -> Call[bool]:
+    call = remote.dialect.may_write(REPOSITORY, person)
+    assert call is not None
+    return call
+
+
+@pytest.mark.parametrize("origin", FORGES)
+@pytest.mark.parametrize(
+    ("right", "enough"), [("admin", True), ("write", True), ("read", False), (None, False)]
+)
+async def test_right_to_write(origin: Origin, right: str | None, enough: bool) -> None:
+    async with asked(origin) as (forge, remote):
+        if right is not None:
+            grant(forge, right)
+        assert await remote.ask(right_of(remote)) == Done(enough)
+
+
+@pytest.mark.parametrize("origin", FORGES)
+def test_nobody_is_not_asked_about(origin: Origin) -> None:
+    assert DIALECTS[origin].may_write(REPOSITORY, Person(login=None, id=None)) is None
+
+
+@pytest.mark.parametrize("origin", FORGES)
+@pytest.mark.parametrize(
+    "document", [{"sha": "short"}, {}, [], None, {"head": 1, "base": {}}, {"commit": {"id": 5, "sha": []}}]
+)
+async def test_answer_that_is_none_is_asked_for_again(origin: Origin, document: object) -> None:
+    async with asked(origin) as (forge, remote):
+        dialect = remote.dialect
+        forge.next(Reply(document=document), Reply(document=document))
+        assert isinstance(await remote.ask(dialect.find_commit(REPOSITORY, "refs/heads/main")), Later)
+        assert isinstance(await remote.ask(dialect.find_head(REPOSITORY, 3)), Later)
+
+
+@pytest.mark.parametrize(("branch", "held"), [("main", True), ("other/one", False), ("gone", False)])
+async def test_commit_is_of_a_branch_that_holds_it(branch: str, held: bool) -> None:
+    async with asked(Origin.GITHUB) as (forge, remote):
+        forge.refs[REPOSITORY, "refs/heads/main"] = SHA
+        forge.refs[REPOSITORY, "refs/heads/other/one"] = "b2" * 20
+        assert await remote.ask(github.is_on_branch(REPOSITORY, SHA, branch)) == Done(held)

@@ -1,0 +1,77 @@
+"""`forge-integration statuses`: dead letters are shown, and sent once more."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from solstice_common.broker import Message, open_broker
+from solstice_common.topology import STATUSES, QueueType
+from tests.servers.service_process import kept_environment
+from tests.statuses import SHA, job_status
+from tests.traffic import connected, drain, ready_becomes
+
+TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
+
+
+def statuses(broker_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from solstice_forge.cli import main; main()", "statuses", *arguments],
+        env={**kept_environment(), "AMQP_URL": broker_url, "COLUMNS": "250"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+async def bury(broker_url: str, *letters: tuple[str, dict[str, Any]]) -> None:
+    async with connected(broker_url, topology=TOPOLOGY) as broker:
+        await broker.publish(
+            [
+                Message(
+                    exchange=STATUSES.dlx,
+                    routing_key=STATUSES.routing_key,
+                    body=job_status("failed", **changes).encode(),
+                    type="jobstatus.v1",
+                    correlation_id="request",
+                    headers={
+                        "x-solstice-reason": reason,
+                        "x-solstice-detail": "404 Not Found",
+                        "x-solstice-attempt": 1,
+                        "traceparent": "kept",
+                    },
+                )
+                for reason, changes in letters
+            ]
+        )
+
+
+async def test_dead_letters_are_shown_and_stay(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    assert "no dead letters" in statuses(url, "dead").stdout
+    await bury(url, ("not_found", {}), ("forbidden", {"context": "solstice/lint"}))
+    shown = statuses(url, "dead")
+    assert shown.returncode == 0, shown.stderr
+    assert "404 Not Found" in shown.stdout
+    first, second = json.loads(statuses(url, "dead", "--json").stdout)
+    assert (first["reason"], first["repository"], first["commit_sha"]) == ("not_found", "river/app", SHA)
+    assert (second["reason"], second["context"], second["state"]) == ("forbidden", "solstice/lint", "failed")
+    async with open_broker(url, name="test") as broker:
+        await ready_becomes(broker, STATUSES.dlq, 2)
+
+
+async def test_dead_letters_are_sent_once_more_as_they_came(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    await bury(url, ("not_found", {}), ("forbidden", {"context": "solstice/lint"}))
+    one = statuses(url, "replay", "--reason", "forbidden")
+    assert (one.returncode, one.stdout) == (0, "sent 1 again\n"), one.stderr
+    async with open_broker(url, name="test") as broker:
+        await ready_becomes(broker, STATUSES.dlq, 1)
+        (sent,) = await drain(broker, STATUSES.queue, 1)
+        assert sent.body == job_status("failed", context="solstice/lint").encode()
+        assert dict(sent.headers) == {"traceparent": "kept"}
+        assert statuses(url, "replay").stdout == "sent 1 again\n"
+        await ready_becomes(broker, STATUSES.dlq, 0)
+        await ready_becomes(broker, STATUSES.queue, 1)

@@ -1,0 +1,418 @@
+"""What is kept reaches the forge: in order, only the newest, through every trouble of the forge and of ours."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from solstice_common.broker import open_broker
+from solstice_common.messages import Source as Origin
+from solstice_common.topology import STATUSES, QueueType
+from solstice_forge.metrics import Metrics
+from solstice_forge.remote.http import Patience, Remote
+from solstice_forge.remote.protocol import Access, App
+from solstice_forge.statuses.ending import RetryRules
+from solstice_forge.statuses.protocol import Phase
+from solstice_forge.statuses.sqlite import SqliteStatuses
+from solstice_forge.statuses.teller import Teller
+from tests.servers.forge_api import ForgeApi, Reply, Request, Reset, Slow, Truncated, Window, forge_api
+from tests.statuses import SHA, job_status, run_id, wanted_status
+from tests.traffic import becomes, drain
+
+RULES = RetryRules(first_retry=0.02, last_retry=0.1, give_up=3600.0, horizon=1.0)
+PATIENCE = Patience(connect=5.0, read=5.0, whole=10.0)
+KEY = ("river/app", SHA, "solstice/build")
+
+
+def access_to(forge: ForgeApi, **changes: Any) -> Access:
+    given = Access(name=forge.origin.value, origin=forge.origin, url=forge.url, token=forge.token)
+    return replace(given, **changes)
+
+
+@asynccontextmanager
+async def telling(
+    store: SqliteStatuses,
+    forge: ForgeApi,
+    *,
+    rules: RetryRules = RULES,
+    patience: Patience = PATIENCE,
+    **access: Any,
+) -> AsyncIterator[Teller]:
+    """A process that tells this forge what the store holds, until left."""
+    async with (
+        open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker,
+        Remote.open(access_to(forge, **access), patience=patience) as remote,
+        asyncio.TaskGroup() as tasks,
+    ):
+        teller = Teller(
+            store=store,
+            remotes={forge.origin.value: remote},
+            broker=broker,
+            topology=STATUSES.topology(QueueType.QUORUM),
+            metrics=Metrics(),
+            rng=random.Random(1),
+            rules=rules,
+        )
+        task = tasks.create_task(teller.run())
+        yield teller
+        teller.finish()
+        await task
+
+
+def forge_broker(store: SqliteStatuses) -> Path:
+    return store._database.path.with_name("broker.db")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStatuses]:
+    async with SqliteStatuses.open(tmp_path / "statuses.db") as opened:
+        yield opened
+
+
+async def nothing_is_pending(store: SqliteStatuses) -> None:
+    async with asyncio.timeout(60):
+        while await store.pending():  # noqa: ASYNC110  another task empties it
+            await asyncio.sleep(0.02)
+
+
+def states(forge: ForgeApi) -> list[str]:
+    return [each["state"] for each in forge.history.get(KEY, [])]
+
+
+@pytest.mark.parametrize(
+    ("origin", "shown"),
+    [
+        (Origin.GITHUB, ["pending", "pending", "failure"]),
+        (Origin.FORGEJO, ["pending", "pending", "failure"]),
+        (Origin.GITEA, ["pending", "pending", "failure"]),
+        (Origin.GITLAB, ["pending", "running", "failed"]),
+    ],
+)
+async def test_every_forge_shows_a_job_from_its_line_to_its_end(
+    store: SqliteStatuses, origin: Origin, shown: list[str]
+) -> None:
+    async with forge_api(origin) as forge, telling(store, forge):
+        for sequence, state in enumerate(("waiting", "running", "failed"), start=1):
+            await store.keep([wanted_status(state, sequence=sequence, source=origin.value)], 0.0)
+            await nothing_is_pending(store)
+        assert states(forge) == shown
+        assert forge.shown[KEY]["description"] == "It is failed"
+
+
+@pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB])
+@pytest.mark.parametrize(
+    "troubles",
+    [
+        [Reply(status=500)] * 5,
+        [Reply(status=502), Reply(status=503), Reply(status=504)],
+        [Reset(), Reset(carried_out=True)],
+        [Truncated(), Truncated(fits=True)],
+        [Reply(status=429, headers={"retry-after": "1"})],
+        [Reply(status=401), Reply(status=408), Reply(status=409)],
+    ],
+    ids=["500s", "a troubled proxy", "resets", "half answers", "a limit", "answers that pass"],
+)
+async def test_a_status_arrives_once_the_trouble_is_over(
+    store: SqliteStatuses, origin: Origin, troubles: list[Any]
+) -> None:
+    async with forge_api(origin) as forge, telling(store, forge):
+        forge.next(*troubles)
+        await store.keep([wanted_status("succeeded", source=origin.value)], 0.0)
+        await nothing_is_pending(store)
+        assert forge.shown[KEY]["state"] == "success"
+
+
+async def test_only_the_newest_of_what_waited_is_told(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge:
+        for sequence, state in enumerate(("waiting", "running", "backoff", "running", "succeeded"), start=1):
+            await store.keep([wanted_status(state, sequence=sequence)], 0.0)
+        async with telling(store, forge):
+            await nothing_is_pending(store)
+        assert states(forge) == ["success"]
+
+
+async def test_what_comes_late_or_twice_is_not_told(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+        await store.keep([wanted_status("succeeded", sequence=3)], 0.0)
+        await nothing_is_pending(store)
+        late = [wanted_status("waiting", sequence=1), wanted_status("running", sequence=2)]
+        await store.keep([*late, wanted_status("succeeded", sequence=3)], 0.0)
+        assert await store.pending() == 0
+        await store.keep([wanted_status("cancelled", run=0, sequence=9)], 0.0)
+        assert await store.pending() == 0
+        assert states(forge) == ["success"]
+
+
+async def test_a_run_asked_for_anew_is_pending_again(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+        await store.keep([wanted_status("failed", sequence=3)], 0.0)
+        await nothing_is_pending(store)
+        await store.keep([wanted_status("waiting", run=2, sequence=1)], 0.0)
+        await nothing_is_pending(store)
+        assert states(forge) == ["failure", "pending"]
+
+
+async def test_a_final_state_waits_until_an_unanswered_call_can_no_longer_overtake_it(
+    store: SqliteStatuses,
+) -> None:
+    patience = Patience(connect=5.0, read=0.3, whole=0.3)
+    # The forge carries out `pending` long after we gave up waiting for its answer.
+    async with (
+        forge_api(Origin.FORGEJO) as forge,
+        telling(store, forge, patience=patience, rules=replace(RULES, horizon=3.0)),
+    ):
+        forge.behave(lambda request: Slow(seconds=1.5) if request.body["state"] == "pending" else None)
+        await store.keep([wanted_status("running", sequence=1)], 0.0)
+        await becomes(lambda: forge_heard(forge))
+        await store.keep([wanted_status("succeeded", sequence=2)], 0.0)
+        await nothing_is_pending(store)
+        assert states(forge)[-1] == "success"
+        assert "pending" in states(forge)
+        assert "pending" not in states(forge)[states(forge).index("success") :]
+
+
+def forge_heard(forge: ForgeApi) -> bool:
+    return bool(forge.slow_calls)
+
+
+async def test_a_new_teller_waits_for_the_calls_that_a_dead_one_left(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge:
+        forge.behave(lambda request: Slow(seconds=1.0) if request.body["state"] == "pending" else None)
+        await store.keep([wanted_status("running", sequence=1)], 0.0)
+        dying = asyncio.create_task(tell_until_killed(store, forge))
+        await becomes(lambda: forge_heard(forge))
+        dying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await dying
+        await store.keep([wanted_status("succeeded", sequence=2)], 0.0)
+        async with telling(store, forge, rules=replace(RULES, horizon=2.5)):
+            await nothing_is_pending(store)
+        assert states(forge) == ["pending", "success"]
+
+
+async def tell_until_killed(store: SqliteStatuses, forge: ForgeApi) -> None:
+    async with telling(store, forge):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Reply(status=404, document={"message": "Not Found"}), "not_found"),
+        (Reply(status=403, document={"message": "Resource not accessible"}), "forbidden"),
+        (Reply(status=422, document={"message": "No commit found for SHA"}), "unprocessable"),
+        (Reply(status=410, document={"message": "Gone"}), "refused"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
+    store: SqliteStatuses, answer: Reply, reason: str
+) -> None:
+    async with forge_api(Origin.GITHUB) as forge, telling(store, forge):
+        forge.next(answer)
+        status = wanted_status("succeeded", source="github")
+        await store.keep([status], 0.0)
+        await nothing_is_pending(store)
+        async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
+            (letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+        assert letter.body == status.body
+        assert letter.headers["x-solstice-reason"] == reason
+        assert str(answer.status) in str(letter.headers["x-solstice-detail"])
+        assert answer.document["message"] in str(letter.headers["x-solstice-detail"])
+        (shown,) = await store.shown(status.request_id)
+        assert shown.phase is Phase.DEAD
+
+
+async def waited_for(what: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(60):
+        return await what()
+
+
+async def test_a_dead_letter_that_is_replayed_is_told(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+        forge.next(Reply(status=404))
+        await store.keep([wanted_status("succeeded")], 0.0)
+        await nothing_is_pending(store)
+        assert states(forge) == []
+        await store.keep([wanted_status("succeeded")], 0.0)
+        await nothing_is_pending(store)
+        assert states(forge) == ["success"]
+
+
+async def test_one_commit_that_fails_holds_up_nobody_else(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+        forge.behave(lambda request: Reply(status=500) if SHA in request.path else None)
+        other = "c" * 40
+        await store.keep([wanted_status("failed"), wanted_status("succeeded", commit_sha=other)], 0.0)
+        await becomes(lambda: ("river/app", other, "solstice/build") in forge.shown)
+        assert await store.pending() == 1
+        forge.behave(lambda request: None)
+        await nothing_is_pending(store)
+        assert states(forge) == ["failure"]
+
+
+async def test_after_hours_of_failures_a_status_becomes_a_dead_letter(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge, rules=replace(RULES, give_up=0.3)):
+        forge.behave(lambda _request: Reply(status=500))
+        await store.keep([wanted_status("failed")], 0.0)
+        await nothing_is_pending(store)
+        async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
+            (letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+        assert letter.headers["x-solstice-reason"] == "forge_unavailable"
+        assert int(str(letter.headers["x-solstice-attempt"])) > 1
+
+
+async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.GITHUB) as forge:
+        app = App(id=forge.app_id, private_key=forge.app_pem)
+        async with telling(store, forge, token=None, app=app):
+            for sequence, state in enumerate(("waiting", "running", "timed_out"), start=1):
+                await store.keep([wanted_status(state, sequence=sequence, source="github")], 0.0)
+                await nothing_is_pending(store)
+        (check,) = forge.checks.values()
+        assert check["status"] == "completed"
+        assert check["conclusion"] == "timed_out"
+        assert check["external_id"] == run_id(1)
+        (asked,) = forge.tokens.values()
+        assert asked == {"repositories": ["app"], "permissions": {"checks": "write"}}
+
+
+async def test_a_new_run_has_a_check_run_of_its_own(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.GITHUB) as forge:
+        app = App(id=forge.app_id, private_key=forge.app_pem)
+        async with telling(store, forge, token=None, app=app):
+            for run in (1, 2):
+                await store.keep([wanted_status("failed", run=run, source="github")], 0.0)
+                await nothing_is_pending(store)
+        assert [check["external_id"] for check in forge.checks.values()] == [run_id(1), run_id(2)]
+
+
+async def test_an_app_without_the_right_to_checks_sets_statuses(store: SqliteStatuses) -> None:
+    def granted(request: Request) -> Reply | None:
+        if request.path.endswith("/access_tokens") and "checks" in request.body["permissions"]:
+            return Reply(status=422, document={"message": "The permissions requested are not granted"})
+        return None
+
+    async with forge_api(Origin.GITHUB) as forge:
+        forge.behave(granted)
+        app = App(id=forge.app_id, private_key=forge.app_pem)
+        async with telling(store, forge, token=None, app=app):
+            await store.keep([wanted_status("succeeded", source="github")], 0.0)
+            await nothing_is_pending(store)
+        assert forge.checks == {}
+        assert forge.shown[KEY]["state"] == "success"
+
+
+async def test_a_token_of_an_app_is_used_until_it_is_about_to_run_out(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.GITHUB) as forge:
+        app = App(id=forge.app_id, private_key=forge.app_pem)
+        async with telling(store, forge, token=None, app=app):
+            for sequence in (1, 2):
+                await store.keep([wanted_status("running", sequence=sequence, source="github")], 0.0)
+                await nothing_is_pending(store)
+            assert len(forge.tokens) == 1
+        forge.token_seconds = 60.0
+        async with telling(store, forge, token=None, app=app):
+            for sequence in (3, 4):
+                await store.keep([wanted_status("running", sequence=sequence, source="github")], 0.0)
+                await nothing_is_pending(store)
+            assert len(forge.tokens) == 3
+
+
+async def test_a_revoked_token_of_an_app_is_replaced(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.GITHUB) as forge:
+        app = App(id=forge.app_id, private_key=forge.app_pem)
+        async with telling(store, forge, token=None, app=app):
+            await store.keep([wanted_status("running", sequence=1, source="github")], 0.0)
+            await nothing_is_pending(store)
+            forge.behave(
+                lambda request: (
+                    Reply(status=401) if request.token in forge.tokens and len(forge.tokens) == 1 else None
+                )
+            )
+            await store.keep([wanted_status("succeeded", sequence=2, source="github")], 0.0)
+            await nothing_is_pending(store)
+        assert len(forge.tokens) == 2
+        assert forge.shown[KEY]["conclusion"] == "success"
+
+
+async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.GITHUB) as forge, telling(store, forge):
+        status = job_status(
+            "failed", source="github", description="A lantern \U0001f3ee fell " + "far " * 100
+        )
+        await store.keep([wanted_status("failed", source="github", description=status.description)], 0.0)
+        await nothing_is_pending(store)
+        assert len(forge.shown[KEY]["description"]) <= 140
+        assert (await store.shown(status.request_id))[0].phase is Phase.TOLD
+
+
+async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+        broken = msgspec.structs.replace(wanted_status("failed", commit_sha="b" * 40), body=b"no status")
+        await store.keep([broken, wanted_status("failed")], 0.0)
+        await nothing_is_pending(store)
+        assert states(forge) == ["failure"]
+        async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
+            (letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+        assert letter.headers["x-solstice-reason"] == "internal_error"
+
+
+@pytest.mark.parametrize(
+    ("origin", "window"),
+    [
+        (Origin.GITHUB, Window(calls=20, seconds=2)),
+        (Origin.GITLAB, Window(calls=20, seconds=2, status=429, prefix="ratelimit")),
+        (Origin.FORGEJO, Window(calls=20, seconds=2, status=429)),
+    ],
+)
+async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Origin, window: Window) -> None:
+    async with forge_api(origin) as forge, telling(store, forge):
+        forge.window = window
+        contexts = [wanted_status("failed", source=origin.value, context=f"solstice/{n}") for n in range(30)]
+        await store.keep(contexts, 0.0)
+        await nothing_is_pending(store)
+        assert len(forge.shown) == 30
+        assert forge.broken == 0
+        assert len(forge.calls) >= 30
+
+
+async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStatuses) -> None:
+    async with forge_api(Origin.GITHUB) as forge, telling(store, forge):
+        await store.keep([wanted_status("running", sequence=1, source="github")], 0.0)
+        await nothing_is_pending(store)
+        forge.next(
+            Reply(status=403, document={"message": "secondary rate limit"}, headers={"retry-after": "2"})
+        )
+        contexts = [wanted_status("failed", source="github", context=f"solstice/{n}") for n in range(3)]
+        await store.keep(contexts[:1], 0.0)
+        await becomes(lambda: len(forge.calls) == 2)
+        await store.keep(contexts, 0.0)
+        await nothing_is_pending(store)
+        limited, *after = forge.calls[1:]
+        assert len(after) >= 3
+        assert all(request.at - limited[0].at >= 2.0 for request, _ in after)
+
+
+async def test_while_one_tells_another_only_stands_by(tmp_path: Path) -> None:
+    async with (
+        forge_api(Origin.FORGEJO) as forge,
+        SqliteStatuses.open(tmp_path / "statuses.db") as one,
+        SqliteStatuses.open(tmp_path / "statuses.db") as other,
+        telling(one, forge) as active,
+    ):
+        await becomes(lambda: active.telling)
+        standby = asyncio.create_task(tell_until_killed(other, forge))
+        await one.keep([wanted_status("failed")], 0.0)
+        await nothing_is_pending(one)
+        standby.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await standby
+        assert states(forge) == ["failure"]

@@ -1,0 +1,136 @@
+"""Claims on PostgreSQL wait for nobody, whatever others hold or do at the same moment."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import asyncpg
+import pytest
+
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import Claim
+from tests.builders import job
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import SUCCEEDED, WORKER, claimed, planned
+
+PATIENCE = "20s"
+"""Of a claim that waits for a lock; those held in these tests are held for longer."""
+
+
+@pytest.fixture
+def url(postgresql_database: PostgreSQLDatabase) -> str:
+    """Of a database in which whoever waits for a lock fails."""
+    postgresql_database.query(
+        f"ALTER DATABASE \"{postgresql_database.name}\" SET lock_timeout = '{PATIENCE}'"
+    )
+    return postgresql_database.url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[JobStore]:
+    async with open_store(url) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def held(url: str, statement: str, *arguments: object) -> AsyncIterator[None]:
+    """Somebody else is in the middle of a transaction, and keeps the locks of this statement."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            assert await connection.fetch(statement, *arguments)
+            yield
+    finally:
+        await connection.close()
+
+
+async def waiting_jobs(store: JobStore, *runs: int) -> list[str]:
+    """The ids of the jobs of new runs with so many jobs each."""
+    ids = []
+    for count in runs:
+        run_id = await planned(store, *[job("true", name=str(number)) for number in range(count)])
+        ids += [view.job_id for view in await store.jobs(run_id=run_id, limit=count)]
+    return ids
+
+
+def ids_of(claims: Sequence[Claim]) -> list[str]:
+    return [claim.key.job_id for claim in claims]
+
+
+async def test_a_locked_job_is_invisible_to_others_and_there_again_afterwards(
+    store: JobStore, url: str
+) -> None:
+    first, second, third = await waiting_jobs(store, 1, 1, 1)
+    async with held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", second):
+        assert ids_of(await claimed(store)) == [first, third]
+        assert ids_of(await claimed(store)) == []
+    assert ids_of(await claimed(store)) == [second]
+
+
+async def test_a_finished_job_is_gone(store: JobStore) -> None:
+    await waiting_jobs(store, 1)
+    (claim,) = await claimed(store)
+    assert await store.finish(claim.key, SUCCEEDED)
+    assert ids_of(await claimed(store)) == []
+
+
+async def test_jobs_of_a_run_that_somebody_changes_are_passed_over_until_it_is_changed(
+    store: JobStore, url: str
+) -> None:
+    ids = await waiting_jobs(store, 2, 1)
+    (view,) = [view for view in await store.jobs(limit=9) if view.job_id == ids[0]]
+    async with held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", view.run_id):
+        # Two slots: the first two jobs in line cannot be had, and the third one is as good.
+        assert ids_of(await claimed(store, free={"linux": 2})) == ids[2:]
+    assert ids_of(await claimed(store)) == ids[:2]
+
+
+async def test_jobs_of_a_run_that_runs_start_even_while_somebody_changes_it(
+    store: JobStore, url: str
+) -> None:
+    ids = await waiting_jobs(store, 3)
+    (claim,) = await claimed(store, limit=1)
+    async with held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", claim.run_id):
+        assert ids_of(await claimed(store)) == ids[1:]
+
+
+async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_or_waiting(
+    store: JobStore, url: str, postgresql_database: PostgreSQLDatabase
+) -> None:
+    runs = [1, 7, 1, 3, 12, 1, 1, 20, 2, 5] * 3
+    ids = await waiting_jobs(store, *runs)
+    views = {view.job_id: view for view in await store.jobs(limit=1000)}
+    taken: list[Claim] = []
+
+    async def work(worker: str, own: JobStore) -> None:
+        while claims := await own.claim(worker, {"linux": 4}, 4):
+            taken.extend(claims)
+            await own.renew(worker, [claim.key for claim in claims])
+            ends = await asyncio.gather(*[own.finish(claim.key, SUCCEEDED) for claim in claims])
+            assert all(ends)
+
+    async def work_while_there_is_any(worker: str, own: JobStore) -> None:
+        # What another one is changing at the moment of a claim is not there for it, and a moment later it is.
+        async with own.changes() as changed:
+            while len(taken) < len(ids) - 2:
+                changed.clear()
+                await work(worker, own)
+                if len(taken) < len(ids) - 2:
+                    await changed.wait()
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(
+            held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[ids[0]].run_id)
+        )
+        await stack.enter_async_context(held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", ids[8]))
+        stores = [await stack.enter_async_context(open_store(url)) for _ in range(5)]
+        async with asyncio.timeout(120), asyncio.TaskGroup() as workers:
+            for number, own in enumerate(stores):
+                workers.create_task(work_while_there_is_any(f"worker-{number}", own), name=f"worker-{number}")
+    assert len(taken) == len(set(ids_of(taken)))
+    assert sorted(ids_of(taken)) == sorted({*ids} - {ids[0], ids[8]})
+    assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == [ids[0], ids[8]]
+    (row,) = postgresql_database.query(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    )
+    assert row["deadlocks"] == 0

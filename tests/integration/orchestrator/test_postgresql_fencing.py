@@ -1,0 +1,92 @@
+"""A holder whose attempt is ended by somebody else at this very moment, and clocks that do not agree, on PostgreSQL."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import Claim, LogChunk
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import SUCCEEDED, WORKER, running
+
+LEASE = 60.0
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+OTHER_HOLDER = "UPDATE jobs SET attempt = attempt + 1, worker_id = 'another' WHERE job_id = $1"
+Write = Callable[[JobStore, Claim], Awaitable[object]]
+
+
+@pytest.fixture
+async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
+        yield opened
+
+
+async def append(store: JobStore, claim: Claim) -> object:
+    return await store.append_log(claim.key, [LogChunk(sequence=1, at=1.0, data=b"late")])
+
+
+async def finish(store: JobStore, claim: Claim) -> object:
+    return await store.finish(claim.key, SUCCEEDED)
+
+
+async def renew(store: JobStore, claim: Claim) -> object:
+    return claim.key not in (await store.renew(WORKER, [claim.key])).lost
+
+
+@pytest.mark.parametrize("late", [append, finish, renew], ids=lambda write: write.__name__)
+async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
+    store: JobStore, postgresql_database: PostgreSQLDatabase, late: Write
+) -> None:
+    claim = await running(store)
+    rescuer = await asyncpg.connect(postgresql_database.url)
+    try:
+        rescuing = rescuer.transaction()
+        await rescuing.start()
+        await rescuer.execute(OTHER_HOLDER, claim.key.job_id)
+        writing = asyncio.ensure_future(late(store, claim))
+        async with asyncio.timeout(30):
+            while not (writing.done() or await somebody_waits(postgresql_database)):  # noqa: ASYNC110  locks of other sessions ring no bell
+                await asyncio.sleep(0.01)
+        await rescuing.commit()
+    finally:
+        await rescuer.close()
+    assert await writing is False
+    job = await store.job(claim.key.job_id)
+    assert job is not None
+    assert (job.state, job.attempt, job.worker_id) == (JobState.RUNNING, 2, "another")
+    page = await store.log(claim.key.job_id, attempt=1)
+    assert page is not None
+    assert list(page.chunks) == []
+
+
+async def somebody_waits(database: PostgreSQLDatabase) -> bool:
+    """Whether a session waits for a lock.
+
+    Asked on a connection of its own: within a transaction, such as the rescuer's, statistics stand still.
+    """
+    return bool(await asyncio.to_thread(database.query, WAITING))
+
+
+async def age(database: PostgreSQLDatabase, seconds: float) -> None:
+    """Let everything be so much longer ago, for the database's clock runs by itself."""
+    await asyncio.to_thread(
+        database.query,
+        "UPDATE jobs SET lease_until = lease_until - $1 WHERE lease_until IS NOT NULL",
+        seconds,
+    )
+    await asyncio.to_thread(database.query, "UPDATE workers SET seen_at = seen_at - $1", seconds)
+
+
+async def test_leases_end_by_the_databases_clock(
+    store: JobStore, postgresql_database: PostgreSQLDatabase
+) -> None:
+    claim = await running(store)
+    await age(postgresql_database, LEASE - 10)
+    assert await store.rescue() == []
+    await age(postgresql_database, 10)
+    assert await store.rescue() == [claim.key]
+    (attempt,) = await store.attempts(claim.key.job_id)
+    assert attempt.reason is Reason.AGENT_LOST

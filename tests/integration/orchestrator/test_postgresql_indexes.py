@@ -1,0 +1,80 @@
+"""However much is finished, what is done all the time on PostgreSQL looks only at the work in hand."""
+
+import time
+
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import LogChunk
+from tests.builders import job, job_request
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running
+
+GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages")
+
+
+async def live(store: JobStore) -> None:
+    """A bit of everything that runs all the time, and of what people ask."""
+    await store.admit([job_request(idempotency_key="x"), job_request(idempotency_key="x")])
+    claim = await running(store, job("true", name="a"), job("true", name="b", needs=("a",)))
+    await store.append_log(claim.key, [LogChunk(sequence=1, at=0.0, data=b"x")])
+    await store.renew(WORKER, [claim.key])
+    await store.finish(claim.key, WORLD_WRONG)
+    await store.rescue()
+    (again,) = await claimed(store)
+    await store.finish(again.key, RELEASED)
+    (again,) = await claimed(store)
+    await store.finish(again.key, FAILED)
+    await store.finish(again.key, FAILED)
+    await store.renew(WORKER, [again.key])
+    await planned(store)
+    (other,) = await claimed(store)
+    await store.finish(other.key, SUCCEEDED)
+    rows = await store.outbox(100)
+    await store.published([row.row_id for row in rows])
+    await store.counts()
+    await store.cancel_run(claim.run_id)
+    await store.rerun(claim.run_id)
+    await store.log(claim.key.job_id)
+    await store.attempts(claim.key.job_id)
+    await store.run_of_request(claim.request.request_id)
+    await store.jobs(run_id=claim.run_id, limit=9)
+    for state in (JobState.ERRORED, JobState.WAITING, JobState.RUNNING, JobState.BACKOFF):
+        await store.jobs(state=state, limit=9)
+    for run_state in (None, RunState.ERRORED, RunState.RUNNING, RunState.PLANNING):
+        await store.runs(limit=9, state=run_state)
+        await store.runs(limit=9, state=run_state, repository="lantern/harbour")
+    await store.waiting(claim.key.job_id)
+
+
+def walks(database: PostgreSQLDatabase) -> dict[str, int]:
+    """How often each of the growing tables was walked through, by sessions that have ended."""
+    deadline = time.monotonic() + 60
+    while database.query(
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
+    ):
+        assert time.monotonic() < deadline
+    rows = database.query(
+        "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname = ANY($1)", list(GROWING)
+    )
+    return {row["relname"]: row["seq_scan"] for row in rows}
+
+
+async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(
+    postgresql_database: PostgreSQLDatabase,
+) -> None:
+    url = postgresql_database.url
+    async with open_store(url):
+        pass
+    # Making the indexes walked through the tables.
+    before = walks(postgresql_database)
+    assert before.keys() == set(GROWING)
+    async with (
+        open_store(url, retry_base_seconds=0.0) as store,
+        open_store(url, retry_base_seconds=0.0, caps=Caps(default=5)) as capped,
+    ):
+        # Planners shun walks through tables in these sessions: one that is made all the same wants for an index.
+        await live(store)
+        await live(capped)
+    assert walks(postgresql_database) == before

@@ -1,0 +1,148 @@
+"""Whether a store is well is said of both kinds, from the outside, and nothing is changed."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
+from solstice_common.migrations import migrations_of
+from solstice_orchestrator.store import open_store
+from solstice_orchestrator.store.checking import check
+from tests.lived_in import live_in
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import Clock
+
+Change = Callable[[str], None]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    return database.url
+
+
+@pytest.fixture
+def change(url: str, request: pytest.FixtureRequest) -> Change:
+    """Do something to the database behind everybody's back."""
+    if not url.startswith("sqlite"):
+        return request.getfixturevalue("postgresql_database").query  # type: ignore[no-any-return]  # a fixture's
+
+    def sqlite(statement: str) -> None:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute("PRAGMA foreign_keys = OFF")
+            connection.execute(statement)
+
+    return sqlite
+
+
+async def lived_in(url: str) -> None:
+    clock = Clock()
+    async with open_store(url, clock=clock) as store:
+        await live_in(store, clock)
+
+
+async def test_a_store_that_was_lived_in_is_well(url: str) -> None:
+    await lived_in(url)
+    found = await check(url)
+    assert found.well
+    assert found.version == found.known == max(each.version for each in migrations_of(schema(url)))
+    assert found.counts["runs"] == 6
+    assert found.counts["request_aliases"] == 1
+    assert all(found.counts[table] for table in ("jobs", "attempts", "log_chunks", "outbox", "workers"))
+
+
+def schema(url: str) -> str:
+    return f"solstice_orchestrator.store.schema.{url.partition(':')[0]}"
+
+
+async def test_no_password_is_shown(postgresql_database: PostgreSQLDatabase) -> None:
+    found = await check(postgresql_database.url)
+    assert found.database.endswith(postgresql_database.name)
+    assert ":" not in found.database.partition("@")[0].removeprefix("postgresql:")
+
+
+async def test_a_new_database_waits_for_its_migrations(
+    postgresql_database: PostgreSQLDatabase, tmp_path: Path
+) -> None:
+    file = tmp_path / "empty.db"
+    file.touch()
+    for url in (postgresql_database.url, f"sqlite:///{file}"):
+        found = await check(url)
+        assert (found.version, found.well, found.counts) == (0, False, {})
+        assert list(found.pending) == [each.version for each in migrations_of(schema(url))]
+    assert file.stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("DELETE FROM requests", "6 runs without their request"),
+        ("DELETE FROM attempts WHERE number = 9", None),
+        ("INSERT INTO request_aliases VALUES ('x', 'gone')", "1 other request ids without a run"),
+        ("UPDATE jobs SET worker_id = NULL WHERE state = 'running'", "2 running jobs that nobody holds"),
+        ("UPDATE jobs SET finished_at = NULL WHERE state = 'failed'", "1 finished runs with unfinished jobs"),
+        (
+            "UPDATE jobs SET finished_at = 1.0 WHERE runs_on = 'illumos'",
+            "1 planned runs whose jobs have all ended, but which have not",
+        ),
+    ],
+    ids=["request", "nothing", "alias", "holder", "unfinished-job", "unfinished-run"],
+)
+async def test_what_does_not_fit_together_is_counted(
+    url: str, change: Change, damage: str, problem: str | None
+) -> None:
+    await lived_in(url)
+    change(damage)
+    found = await check(url)
+    assert [said for said in found.problems if not said.startswith("rows of")] == (
+        [problem] if problem else []
+    )
+    assert found.well == (problem is None)
+
+
+async def test_rows_that_lost_what_they_belong_to_are_found(url: str, change: Change) -> None:
+    await lived_in(url)
+    change("DELETE FROM jobs WHERE name = 'build'")
+    problems = " ".join((await check(url)).problems)
+    assert "attempts without a job" in problems
+    assert "logs without a job" in problems
+
+
+async def test_a_newer_schema_is_refused(url: str, change: Change) -> None:
+    await lived_in(url)
+    change("UPDATE schema_migrations SET version = 9999 WHERE version = 2")
+    with pytest.raises(SchemaTooNew):
+        await check(url)
+
+
+async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="no such file"):
+        await check(f"sqlite:///{tmp_path / 'none.db'}")
+    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
+    with pytest.raises(ConfigurationError):
+        await check("mysql://db.example/solstice")
+
+
+async def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    await lived_in(f"sqlite:///{file}")
+    with closing(sqlite3.connect(file)) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_state'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    content = bytearray(await asyncio.to_thread(file.read_bytes))
+    # An index is filled from the end of its page: this is the id of some run.
+    content[page * size - 20 : page * size - 10] = b"0123456789"
+    await asyncio.to_thread(file.write_bytes, content)
+    found = await check(f"sqlite:///{file}")
+    assert not found.well
+    assert found.problems
+    assert all(problem.startswith("the file is damaged: ") for problem in found.problems)
+    assert found.counts == {}

@@ -1,0 +1,68 @@
+"""A PostgreSQL store that an older version filled is brought up to date with all that is in it, by whoever comes first."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from solstice_common.migrations import Migration, migrations_of
+from solstice_common.postgresql import connected
+from solstice_common.postgresql_schema import migrate
+from solstice_orchestrator.store import moving, open_store
+from solstice_orchestrator.store.checking import check
+from tests.integration.orchestrator.test_store_moving import everything
+from tests.lived_in import LivedIn, live_in
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import SUCCEEDED, Clock, claimed
+
+STEPS = migrations_of("solstice_orchestrator.store.schema.postgresql")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+async def life(file: Path, clock: Clock) -> LivedIn:
+    async with open_store(f"sqlite:///{file}", clock=clock) as store:
+        return await live_in(store, clock)
+
+
+async def fill(url: str, file: Path, steps: tuple[Migration, ...]) -> None:
+    """The store as a version that knew no more than these steps would have left it."""
+    async with connected(url) as connection:
+        await migrate(connection, url, steps)
+        with moving._held(file) as held:
+            for table in await moving._tables(connection):
+                await moving._copy(held, connection, table, lambda *_: None)
+            await moving._go_on_counting(connection)
+
+
+@pytest.mark.parametrize("steps", range(1, len(STEPS)), ids=lambda steps: f"from-{STEPS[steps - 1].version}")
+async def test_everything_is_there_after_the_upgrade_and_work_goes_on(
+    postgresql_database: PostgreSQLDatabase, file: Path, life: LivedIn, clock: Clock, steps: int
+) -> None:
+    url = postgresql_database.url
+    await fill(url, file, STEPS[:steps])
+    before = await check(url)
+    assert list(before.pending) == [step.version for step in STEPS[steps:]]
+    async with AsyncExitStack() as stack:
+        # Orchestrators that are started together all want to bring it up to date.
+        stores = await asyncio.gather(
+            *(stack.enter_async_context(open_store(url, clock=clock)) for _ in range(4))
+        )
+        source = await stack.enter_async_context(open_store(f"sqlite:///{file}", clock=clock))
+        assert await everything(stores[0]) == await everything(source)
+        (claim,) = await claimed(stores[1], free={"illumos": 1})
+        assert claim.run_id == life.waiting
+        assert await stores[2].finish(claim.key, SUCCEEDED)
+    after = await check(url)
+    assert after.well
+    assert after.counts["runs"] == len(life.runs)

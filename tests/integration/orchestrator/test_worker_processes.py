@@ -1,0 +1,125 @@
+"""Workers as real processes: what they do when they are ordered something, and what a restart changes about it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.workers import Drain, Pause, Presence, Resume, WorkerState
+from tests.repositories import Repository
+from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.yard import Yard, ask_for, ended, job_runs, jobs_become
+
+SPOILED = 'job "spoiled" { step "fetch" run="error checkout_failed"; }'
+GOOD = 'job "good" { step "say" run="say well"; }'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(directory=tmp_path)
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    return Yard(tmp_path)
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[JobStore]:
+    async with open_store(place.database_url, lease_seconds=3) as opened:
+        yield opened
+
+
+async def has_ended(process: OrchestratorProcess) -> int:
+    return await asyncio.to_thread(process.ended)
+
+
+async def test_a_drained_worker_finishes_its_job_however_long_and_ends_well(
+    place: Place, yard: Yard, store: JobStore
+) -> None:
+    with orchestrator(place, DRAIN_SECONDS="0", WORKER_NAME="quay") as process:
+        await ask_for(place, yard)
+        await job_runs(store)
+        await store.steer_worker(process.worker_id, Drain())
+        assert await asyncio.to_thread(process.logged, "orchestrator.drain_ordered")
+        await ask_for(place, yard)
+        async with httpx2.AsyncClient(base_url=process.url) as client:
+            (worker,) = (await client.get("/api/v1/workers")).json()["workers"]
+        assert (worker["name"], worker["state"], len(worker["jobs"])) == ("quay", "draining", 1)
+        yard.open_gate()
+        assert await has_ended(process) == 0
+        assert process.logged("orchestrator.drained")["handed_back"] == 0
+    assert [view.state for view in await store.jobs(limit=9)] == [JobState.SUCCEEDED]
+    (after,) = await store.workers()
+    assert after.presence is Presence.ENDED
+    with orchestrator(place, WORKER_NAME="quay") as heir:
+        views = await jobs_become(store, lambda views: len(views) == 2 and ended(views))
+        assert {view.state for view in views} == {JobState.SUCCEEDED}
+        (now,) = await store.workers()
+        assert (now.worker_id, now.state) == (heir.worker_id, WorkerState.ACTIVE)
+
+
+async def test_sigterm_cuts_a_drain_short(place: Place, yard: Yard, store: JobStore) -> None:
+    with orchestrator(place, DRAIN_SECONDS="0") as process:
+        await ask_for(place, yard)
+        await job_runs(store)
+        await store.steer_worker(process.worker_id, Drain())
+        await asyncio.to_thread(process.logged, "orchestrator.drain_ordered")
+        process.terminate()
+        assert await has_ended(process) == 0
+        assert process.logged("orchestrator.drained")["handed_back"] == 1
+
+
+async def test_a_paused_worker_takes_nothing_also_after_a_restart_until_it_is_resumed(
+    place: Place, yard: Yard, store: JobStore
+) -> None:
+    yard.open_gate()
+    with orchestrator(place, WORKER_NAME="quay") as process:
+        await store.steer_worker(process.worker_id, Pause())
+        await asyncio.to_thread(process.logged, "worker.state_changed")
+        process.kill()
+    with (
+        orchestrator(place, WORKER_NAME="quay") as paused,
+        orchestrator(place, WORKER_NAME="pier", CAPACITY_MAP="illumos=1") as planner,
+    ):
+        assert paused.logged("orchestrator.started")["state"] == "paused"
+        await ask_for(place, yard)
+        await jobs_become(store, lambda views: [view.state for view in views] == [JobState.WAITING])
+        assert planner.logged("run.planned")
+        await store.steer_worker(paused.worker_id, Resume())
+        (after,) = await jobs_become(store, ended)
+        assert (after.state, after.worker_id) == (JobState.SUCCEEDED, paused.worker_id)
+
+
+async def test_a_worker_without_what_jobs_need_is_left_alone_also_after_a_restart(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    spoiled = Repository(tmp_path / "spoiled")
+    commit = spoiled.commit({".solstice/workflow.kdl": SPOILED})
+    settings = {"EXECUTOR": "scripted", "WORKER_NAME": "quay"}
+    with orchestrator(place, **settings) as process:
+        await ask_for(place, Commit(spoiled, commit))
+        (after,) = await jobs_become(store, ended)
+        assert (after.state, after.attempt) == (JobState.ERRORED, 3)
+        heard = await asyncio.to_thread(process.logged, "worker.state_changed")
+        assert (heard["was"], heard["state"]) == ("active", "quarantined")
+        process.kill()
+    good = Repository(tmp_path / "good")
+    commit = good.commit({".solstice/workflow.kdl": GOOD})
+    with orchestrator(place, **settings) as heir:
+        assert heir.logged("orchestrator.started")["state"] == "quarantined"
+        await store.steer_worker(heir.worker_id, Resume())
+        await ask_for(place, Commit(good, commit))
+        views = await jobs_become(store, lambda views: len(views) == 2 and ended(views))
+        assert {view.state for view in views} == {JobState.ERRORED, JobState.SUCCEEDED}
+
+
+class Commit(Yard):
+    """A commit that is asked for, without a gate."""
+
+    def __init__(self, repository: Repository, commit: str) -> None:
+        self.repository, self.commit = repository, commit

@@ -1,0 +1,54 @@
+"""Every command on the page about the API does what the page says, against both services as processes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from solstice_common.token_file import read
+from solstice_common.tokens import Scope
+from tests.pages import blocks
+from tests.servers.apt import apt_install
+from tests.servers.forge_integration import forge_integration
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.service_process import kept_environment
+
+PAGE = "docs/api.md"
+
+
+def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        apt_install("curl")
+    place = Place(directory=tmp_path)
+    with forge_integration(place) as forge, orchestrator(place) as runs:
+        script = "\necho\n".join(blocks(PAGE, "sh"))
+        for written, real in {"http://127.0.0.1:8080": forge.url, "http://127.0.0.1:8081": runs.url}.items():
+            assert written in script
+            script = script.replace(written, real)
+        environment = {
+            **kept_environment(),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "SOLSTICE_TOKENS": str(tmp_path / "tokens.json"),
+            "SOLSTICE_URL": runs.url,
+            "NO_PROXY": "127.0.0.1",
+        }
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (token,) = read(tmp_path / "tokens.json")
+    assert (token.name, token.scopes) == ("release", frozenset({Scope.ENQUEUE, Scope.READ}))
+    for told in (
+        '"request_id"',
+        '"repository":"tide-club/almanac"',
+        '"number":1',
+        '"runs"',
+        '"openapi": "3.1.0"',
+    ):
+        assert told in done.stdout

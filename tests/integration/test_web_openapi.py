@@ -1,0 +1,204 @@
+"""The orchestrator's OpenAPI document: it names what is there, and real answers are what it says, to whom it says."""
+
+import typing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.core.result import Err
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.routing import Mount
+from typer.testing import CliRunner
+
+from solstice_common.access import Access
+from solstice_common.token_file import TokenFile
+from solstice_common.tokens import Scope
+from solstice_orchestrator.cli import app
+from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.openapi import EVENTS, OPERATIONS, PREFIX, document, render
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator_web import Stage, spec, stage
+from tests.servers.postgresql import PostgreSQLServer
+from tests.servers.tokens import bearer, make_token
+
+CHECKED_IN: Final = Path(__file__).parents[2] / "schemas" / "openapi" / "orchestrator.json"
+CONFORMS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+BRIEFLY: Final = settings(
+    max_examples=8,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+ASKED: Final = tuple(operation for operation in OPERATIONS if operation.gives != EVENTS)
+"""Streams go on for ever, and are tried elsewhere."""
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as served:
+        yield served
+
+
+def test_the_checked_in_document_is_the_rendered_one() -> None:
+    assert CHECKED_IN.read_bytes() == render(), (
+        f"run: orchestrator openapi > schemas/openapi/{CHECKED_IN.name}"
+    )
+    assert CliRunner().invoke(app, ["openapi"]).output.encode() == render()
+
+
+async def test_it_names_every_route_of_the_api_and_no_other(line: Stage, tmp_path: Path) -> None:
+    application = create_app(
+        store=line.store,
+        broker_health=lambda: line.broker,
+        metrics=line.metrics,
+        version="1.2.3",
+        access=Access(file=TokenFile(tmp_path / "tokens.json")),
+    )
+    (mounted,) = (
+        typing.cast("Mount", route) for route in application.routes if getattr(route, "path", "") == PREFIX
+    )
+    routes: Any = mounted.routes
+    there = {
+        (method.lower(), PREFIX + route.path)
+        for route in routes
+        for method in route.methods
+        if method != "HEAD"
+    }
+    shown = {(method, path) for path, methods in document()["paths"].items() for method in methods}
+    assert shown == there
+
+
+async def test_it_is_served(line: Stage) -> None:
+    async with httpx2.AsyncClient(base_url=line.url, trust_env=False) as http:
+        answer = await http.get("/openapi.json")
+    assert (answer.status_code, answer.content) == (200, render())
+
+
+async def test_real_answers_are_what_it_says(line: Stage) -> None:
+    run, jobs = await line.plan(spec("build"), spec("test", needs=["build"]))
+    key = await line.claim(jobs["build"])
+    await line.prints(key, "one\n", "two\n")
+    names = {
+        "{run_id}": run.run_id,
+        "{job_id}": jobs["build"],
+        "{request_id}": run.request_id,
+        "{order}": "pause",
+    }
+    shown = document()
+    async with httpx2.AsyncClient(base_url=line.url, timeout=60, trust_env=False) as http:
+        for operation in ASKED:
+            path = operation.path
+            for name, real in names.items():
+                path = path.replace(name, real)
+            if "{worker_id}" in path or operation.serves.__name__ == "approve_run":
+                continue
+            method = "post" if operation.changes else "get"
+            answer = await http.request(method, PREFIX + path)
+            assert answer.status_code == operation.status, path
+            given = shown["paths"][PREFIX + operation.path][method]["responses"][str(operation.status)][
+                "content"
+            ]
+            ((media_type, content),) = given.items()
+            assert answer.headers["content-type"].partition(";")[0] == media_type
+            if media_type == "application/json":
+                schema = {"components": shown["components"], **content["schema"]}
+                Draft202012Validator(schema).validate(answer.json())
+                assert answer.json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    url: str
+    callers: dict[str, dict[str, str]]
+    session: requests.Session
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    place = Place(directory=tmp_path_factory.mktemp("with-tokens"))
+    tokens = place.directory / "tokens.json"
+    callers: dict[str, dict[str, str]] = {"nobody": {}}
+    callers |= {scope: bearer(make_token(tokens, scope, scope)) for scope in Scope}
+    with ExitStack() as stack:
+        database = {}
+        if request.param == "postgresql":
+            server: PostgreSQLServer = request.getfixturevalue("postgresql")
+            database = {"DATABASE_URL": stack.enter_context(server.database()).url}
+        running = stack.enter_context(orchestrator(place, **database))
+        session = stack.enter_context(requests.Session())
+        session.trust_env = False
+        yield Service(url=running.url, callers=callers, session=session)
+
+
+def _without_security() -> dict[str, Any]:
+    shown = document()
+    for methods in shown["paths"].values():
+        for operation in methods.values():
+            del operation["security"]
+    return shown
+
+
+load_all_checks()
+GENERATED: Final[dict[tuple[str, str], Any]] = {
+    (operation.path, operation.method): operation
+    for found in schemathesis.openapi.from_dict(_without_security()).get_all_operations()
+    if not isinstance(found, Err)
+    for operation in [found.ok()]
+}
+
+
+@pytest.mark.parametrize("name", ["%00", "%ff", "%ed%a0%80", "x" * 5000, "'"])
+def test_odd_names_are_not_found(service: Service, name: str) -> None:
+    for path in ("runs", "jobs", "requests", "workers"):
+        answer = service.session.get(
+            f"{service.url}/api/v1/{path}/{name}", headers=service.callers[Scope.READ], timeout=60
+        )
+        assert answer.status_code == 404
+
+
+def test_odd_questions_find_nothing(service: Service) -> None:
+    for query, status in {"repository=%00": 400, "repository=%ff": 200, "after=%00": 400}.items():
+        answer = service.session.get(
+            f"{service.url}/api/v1/runs?{query}", headers=service.callers[Scope.READ], timeout=60
+        )
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", [operation.path for operation in ASKED])
+def test_it_holds_for_whom_it_says(service: Service, path: str) -> None:
+    (operation,) = (each for each in ASKED if each.path == path)
+    right = Scope.OPERATE if operation.changes else Scope.READ
+    method = "post" if operation.changes else "get"
+
+    @BRIEFLY
+    @given(GENERATED[PREFIX + path, method].as_strategy(schemathesis.GenerationMode.POSITIVE))
+    def holds(case: schemathesis.Case[Any]) -> None:
+        for caller, headers in service.callers.items():
+            answer = case.call(base_url=service.url, session=service.session, headers=headers)
+            if caller == right:
+                assert answer.status_code not in {401, 403}
+            else:
+                assert answer.status_code == (401 if caller == "nobody" else 403)
+            case.validate_response(answer, checks=CONFORMS)
+
+    holds()

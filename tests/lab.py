@@ -1,0 +1,126 @@
+"""A place to run jobs as real processes in, and to see what is left of them."""
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_orchestrator.executors.process import ProcessExecutor
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.jobs import Outcome, StepSpec
+from solstice_orchestrator.supervisor import descendants, process_ids
+from solstice_orchestrator.workspaces import Workspaces, open_workspaces
+from tests.builders import execution, job, job_request
+from tests.repositories import Repository
+
+PROC = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc and prctl(2): Linux")
+
+DISKS = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("mount"), reason="only root may mount a small disk"
+)
+
+
+@contextmanager
+def mounted_disk(path: Path, *, mib: int) -> Iterator[Path]:
+    """A new directory that has room for so much."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def naps() -> str:
+    """A number of seconds to sleep that no other process on this machine sleeps."""
+    return f"{random.randint(100_000, 999_999)}.{random.randint(100_000, 999_999)}"
+
+
+def sleeping(nap: str) -> set[int]:
+    """The processes that sleep so long."""
+    found = set()
+    for pid in process_ids():
+        try:
+            if nap.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+def children() -> set[int]:
+    """Our direct children: servers of other tests among them, so only a difference says anything."""
+    found = set()
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            stat_line = Path(f"/proc/{pid}/stat").read_text()
+            if stat_line.rpartition(")")[2].split()[1] == str(os.getpid()):
+                found.add(pid)
+    return found
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  other processes ring no bell here
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Lab:
+    """An executor in its workspaces, and what jobs wrote."""
+
+    executor: ProcessExecutor
+    workspaces: Workspaces
+    repository: Repository
+    sha: str
+    output: list[bytes] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.output).decode(errors="replace")
+
+    async def run(self, *runs: str | StepSpec, stop: asyncio.Event | None = None, **changes: Any) -> Outcome:
+        async def log(data: bytes) -> None:
+            self.output.append(data)
+
+        request = job_request(repo_url=self.repository.url, commit_sha=self.sha)
+        before = children()
+        try:
+            return await self.executor.run(
+                execution(job(*runs, **changes), request), log, stop or asyncio.Event()
+            )
+        finally:
+            assert self.left() == []
+            assert children() <= before
+
+    def left(self) -> list[str]:
+        """The workspaces that are still there."""
+        return [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"]
+
+
+@asynccontextmanager
+async def open_lab(directory: Path, repository: Repository) -> AsyncIterator[Lab]:
+    """A lab whose workspaces are below `directory`, with a commit that has one file."""
+    sha = repository.commit({"hello.txt": "hello from the commit\n"})
+    async with open_workspaces(directory) as workspaces:
+        executor = ProcessExecutor(
+            workspaces=workspaces,
+            git=GitPolicy(protocols=("file",)),
+            grace_seconds=0.3,
+            max_log_bytes=200_000,
+        )
+        yield Lab(executor=executor, workspaces=workspaces, repository=repository, sha=sha)
+
+
+def with_limits(lab: Lab, **changes: Any) -> None:
+    """Give the lab another executor, with these of its fields changed."""
+    lab.executor = replace(lab.executor, **changes)

@@ -1,0 +1,82 @@
+"""A job store in which something of everything has happened."""
+
+from dataclasses import dataclass
+
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.protocol import Duplicate, JobStore, LogChunk
+from tests.builders import job, job_request
+from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, admitted, claimed, planned
+
+LOG = (b"building\n", b"\x00\xff not text\n", "größer\n".encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivedIn:
+    """What there is in it."""
+
+    finished: str
+    """A run of two jobs, both with a log, the second of which failed."""
+    errored: str
+    """A run whose job the world spoiled until its budget was spent."""
+    running: str
+    """A run with a job that runs, one that waits for it, and one whose cancellation was asked for."""
+    waiting: str
+    planning: str
+    cancelled: str
+
+    @property
+    def runs(self) -> list[str]:
+        return [self.finished, self.errored, self.running, self.waiting, self.planning, self.cancelled]
+
+
+async def live_in(store: JobStore, clock: Clock) -> LivedIn:
+    """Let all this happen; the clock goes forward by some hours, and little that is young is left to be told."""
+    finished = await planned(
+        store,
+        job("true", name="build"),
+        job("true", name="test", needs=("build",)),
+        request=job_request(idempotency_key="pushed once"),
+    )
+    (again,) = await store.admit([job_request(idempotency_key="pushed once")])
+    assert again == Duplicate(run_id=finished)
+    for outcome in (SUCCEEDED, FAILED):
+        clock.forward(7.0)
+        (claim,) = await claimed(store)
+        chunks = [LogChunk(sequence=1 + at, at=clock() + at, data=data) for at, data in enumerate(LOG)]
+        assert await store.append_log(claim.key, chunks)
+        clock.forward(30.25)
+        assert await store.finish(claim.key, outcome)
+
+    errored = await planned(store, job("true", name="lint"))
+    for _ in range(3):
+        clock.forward(3600.0)
+        await store.rescue()
+        # Not by the worker of all the rest, which would be left alone after that.
+        (claim,) = await claimed(store, worker="unlucky")
+        detail = "no route to host: forge.example"
+        gone = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail=detail)
+        assert await store.finish(claim.key, gone)
+
+    cancelled = await planned(store, job("true", runs_on="nowhere"))
+    assert await store.cancel_run(cancelled) is not None
+
+    running = await planned(
+        store,
+        job("sleep 600", name="build"),
+        job("sleep 600", name="lint"),
+        job("true", name="test", needs=("build",)),
+    )
+    build, lint = await claimed(store, limit=2)
+    await store.renew(WORKER, [build.key, lint.key])
+    assert await store.cancel_job(lint.key.job_id) is not None
+
+    waiting = await planned(store, job("true", runs_on="illumos"), request=job_request(priority="high"))
+    planning = await admitted(store)
+    return LivedIn(
+        finished=finished,
+        errored=errored,
+        running=running,
+        waiting=waiting,
+        planning=planning,
+        cancelled=cancelled,
+    )

@@ -1,0 +1,161 @@
+"""A private PostgreSQL cluster: own port, own temporary directory, ended with the test run that started it.
+
+Source: postgresql.org/docs/current/app-initdb.html, .../server-shutdown.html, .../non-durability.html.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tests.servers import keeper
+from tests.servers.ports import free_ports
+from tests.servers.postgresql_server import PostgreSQLServer
+
+START_SECONDS: Final = 60.0
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "log_min_messages": "warning",
+    # In the directory that goes away, rather than in /dev/shm, where a killed server would leave it.
+    "dynamic_shared_memory_type": "mmap",
+    "autovacuum_naptime": "10s",
+}
+UNSYNCED: Final[Mapping[str, str]] = {"fsync": "off", "full_page_writes": "off"}
+"""Survives the death of the server, not of the machine; what was committed is written (synchronous_commit is on)."""
+
+
+class PostgreSQLCluster(PostgreSQLServer):
+    """A cluster of the programs in `programs` that only we use; open it with `with`.
+
+    `synced` makes every commit wait for the disk, as in production; `settings` are further lines of its
+    configuration.
+    """
+
+    def __init__(
+        self, programs: Path, *, synced: bool = False, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._programs = programs
+        self.directory = Path(tempfile.mkdtemp(prefix="solstice-postgresql-"))
+        self._data = self.directory / "data"
+        self._settings = {**SETTINGS, **({} if synced else UNSYNCED), **(settings or {})}
+        (self._port,) = free_ports(1)
+        self._password = secrets.token_hex(16)
+        self._keeper: subprocess.Popen[bytes] | None = None
+        super().__init__(f"postgresql://tester:{self._password}@127.0.0.1:{self._port}/postgres")
+
+    def start(self) -> None:
+        """Make the cluster when there is none yet, start it unless it runs, and return when it answers."""
+        if self._keeper is not None:
+            return
+        if not self._data.exists():
+            self._make()
+        with (self.directory / "output").open("ab") as output:
+            self._keeper = subprocess.Popen(
+                [sys.executable, keeper.__file__, str(self.directory), *self._server()],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=_environment(),
+                cwd="/",
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self.answers():
+            if self._keeper.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"PostgreSQL did not start:\n{self._last_words()}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for every client to leave.
+        self._end(b"interrupt\n")
+
+    def kill(self) -> None:
+        self._end(b"kill\n")
+
+    def close(self) -> None:
+        """Stop it and remove everything it wrote."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _make(self) -> None:
+        secret = self.directory / "password"
+        secret.write_text(self._password)
+        user = _user()
+        if user is not None:
+            for path in (self.directory, secret):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        made = subprocess.run(
+            _as_user(
+                str(self._programs / "initdb"),
+                f"--pgdata={self._data}",
+                "--username=tester",
+                f"--pwfile={secret}",
+                # One key derivation for each connection less; the wire is this machine's own.
+                "--auth=password",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+                "--no-instructions",
+            ),
+            env=_environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode:
+            raise RuntimeError(f"initdb failed ({made.returncode}):\n{made.stdout}{made.stderr}")
+
+    def _server(self) -> Sequence[str]:
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        return _as_user(
+            str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *settings
+        )
+
+    def _end(self, last_word: bytes) -> None:
+        if self._keeper is None or self._keeper.stdin is None:
+            return
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.write(last_word)
+            self._keeper.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        self._keeper.wait()
+        self._keeper = None
+
+    def _last_words(self) -> str:
+        output = self.directory / "output"
+        return output.read_text(errors="replace")[-4000:] if output.exists() else ""
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
+
+
+def _user() -> pwd.struct_passwd | None:
+    """Who runs the server: ourselves, but never root, whom PostgreSQL refuses."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise RuntimeError("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+
+
+def _as_user(*command: str) -> Sequence[str]:
+    user = _user()
+    if user is None:
+        return command
+    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    return ["setpriv", *identity, *command]

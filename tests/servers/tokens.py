@@ -1,0 +1,26 @@
+"""Tokens in a file of the test's own."""
+
+import secrets
+import time
+from pathlib import Path
+
+from solstice_common.token_file import change
+from solstice_common.tokens import Scope, mint
+
+
+def make_token(path: Path, name: str, *scopes: Scope, lifetime_seconds: float | None = None) -> str:
+    """A token in the file at `path`, as `solstice token create` makes it; returns its text."""
+    token, text = mint(
+        name,
+        scopes,
+        now=time.time(),
+        lifetime_seconds=lifetime_seconds,
+        random_bytes=secrets.token_bytes(32),
+    )
+    change(path, lambda tokens: [*tokens, token])
+    return text
+
+
+def bearer(text: str) -> dict[str, str]:
+    """The header that shows it."""
+    return {"Authorization": f"Bearer {text}"}

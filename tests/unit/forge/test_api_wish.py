@@ -1,0 +1,165 @@
+"""A wish of the API becomes a delivery: the same under the same key, and told apart when it is not."""
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from solstice_common.access import LOCAL
+from solstice_common.messages import JobRequestV1
+from solstice_forge.api.documents import JobWish
+from solstice_forge.api.wish import delivery_of, is_another, read_key, read_wish
+from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+from solstice_forge.triage import Refused
+
+SHA = "5ca1ab1e" * 5
+WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}
+
+
+def wish(**more: object) -> JobWish:
+    read = read_wish(orjson.dumps(WISH | more))
+    assert isinstance(read, JobWish)
+    return read
+
+
+def delivery(
+    *, caller: str = "release", key: str | None = "one", new_id: str = "fresh", **more: object
+) -> NewDelivery:
+    return delivery_of(
+        wish(**more), caller=caller, key=key, new_id=new_id, headers={"cookie": "secret"}, now=1.8e9
+    )
+
+
+def test_the_message_says_who_asked_and_what_for() -> None:
+    made = delivery(
+        ref="refs/heads/main", runs_on="linux", priority="high", repo_full_name="tide-club/almanac"
+    )
+    assert made.request is not None
+    message = JobRequestV1.decode(made.request)
+    assert message.encode() == made.request
+    assert (message.source, message.source_name, message.sender, message.trusted) == (
+        "manual",
+        "api",
+        "release",
+        True,
+    )
+    assert (message.commit_sha, message.ref, message.runs_on) == (SHA, "refs/heads/main", "linux")
+    assert (message.priority, message.repo_full_name) == ("high", "tide-club/almanac")
+    assert (message.request_id, message.delivery_id) == (made.request_id, made.delivery_id)
+    assert made.headers == {}
+
+
+def test_nobody_is_named_who_has_no_token() -> None:
+    made = delivery(caller=LOCAL)
+    assert made.request is not None
+    assert JobRequestV1.decode(made.request).sender is None
+
+
+def test_same_key_and_body_is_the_same_delivery() -> None:
+    assert delivery(new_id="a") == delivery(new_id="b", ref=None)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"caller": "review"}, id="of another caller"),
+        pytest.param({"key": "two"}, id="under another key"),
+        pytest.param({"key": None}, id="without a key"),
+    ],
+)
+def test_other_wishes_are_other_deliveries(other: dict[str, str]) -> None:
+    assert delivery().delivery_id != delivery(**other).delivery_id
+
+
+def test_another_body_under_the_same_key_is_noticed() -> None:
+    first, second = delivery(), delivery(runs_on="linux")
+    assert first.delivery_id == second.delivery_id
+    assert first.request_id is not None
+    kept = Kept(
+        delivery_id=first.delivery_id,
+        decision=Decision.DUPLICATE,
+        reason="duplicate_delivery",
+        request_ids=(first.request_id,),
+    )
+    assert is_another(second, kept)
+    assert not is_another(first, kept)
+
+
+@pytest.mark.parametrize(
+    ("sent", "key"),
+    [
+        ([], None),
+        (['"8e03978e-40d5-43dd-bc93-6894a57f9324"'], "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        (["8e03978e-40d5-43dd-bc93-6894a57f9324"], "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        (['"a \\"b\\" \\\\c"'], 'a "b" \\c'),
+        (["x" * 255], "x" * 255),
+    ],
+    ids=["none", "as the draft says", "without quotes", "with escapes", "longest"],
+)
+def test_keys_that_are_understood(sent: list[str], key: str | None) -> None:
+    assert read_key(sent) == key
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [[""], ['""'], ['"'], ['"a'], ['a"b" c'], ["a b"], ["é"], ["x" * 256], ['"a\\b"'], ["a", "a"], ["a\n"]],
+    ids=repr,
+)
+def test_keys_that_are_refused(sent: list[str]) -> None:
+    refused = read_key(sent)
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.reason) == (400, "bad_idempotency_key")
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "body: "),
+        (b"[]", "body: "),
+        (b"\xff", "body: "),
+        (b"{}", "repo_url: Field required; commit_sha: Field required"),
+        (orjson.dumps(WISH | {"commit_sha": "main"}), "commit_sha: "),
+        (orjson.dumps(WISH | {"repo_url": "ext::sh -c id"}), "repo_url: "),
+        (orjson.dumps(WISH | {"repo_url": "https://me:secret@forge.example/a"}), "must not hold credentials"),
+        (orjson.dumps(WISH | {"repo_url": "."}), "repo_url: "),
+        (orjson.dumps(WISH | {"workflow_path": "../w.kdl"}), "workflow_path: "),
+        (orjson.dumps(WISH | {"priority": "urgent"}), "priority: "),
+        (orjson.dumps(WISH | {"trusted": True}), "trusted: Extra inputs are not permitted"),
+        (orjson.dumps(WISH | {"ref": "a\nb"}), "ref: "),
+    ],
+    ids=[
+        "empty",
+        "list",
+        "no UTF-8",
+        "nothing",
+        "branch",
+        "helper",
+        "password",
+        "folder",
+        "path",
+        "priority",
+        "field",
+        "control",
+    ],
+)
+def test_bodies_that_are_refused(body: bytes, sentence: str) -> None:
+    refused = read_wish(body)
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.reason) == (400, "malformed")
+    assert sentence in refused.detail
+    assert "secret@" not in refused.detail
+
+
+FIELDS = st.dictionaries(
+    st.sampled_from([*WISH, "ref", "runs_on", "x"]), st.text(max_size=20) | st.none(), max_size=4
+)
+
+
+@given(st.binary(max_size=100) | FIELDS.map(lambda fields: orjson.dumps(WISH | fields)))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_any_body_is_a_wish_or_refused(body: bytes) -> None:
+    read = read_wish(body)
+    if isinstance(read, JobWish):
+        made = delivery_of(read, caller="x", key=None, new_id="i", headers={}, now=0.0)
+        assert made.request is not None
+        JobRequestV1.decode(made.request)

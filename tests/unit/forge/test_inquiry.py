@@ -1,0 +1,230 @@
+"""What is asked of a forge about a delivery, and what the answers make of it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from solstice_forge.events import (
+    Command,
+    Dispatch,
+    Ignored,
+    IgnoreReason,
+    Incomplete,
+    Release,
+    Rerun,
+    Word,
+    decode_lacking,
+    encode_lacking,
+    lacks,
+)
+from solstice_forge.inquiry import (
+    APPROVAL_SECONDS,
+    GIVE_UP_SECONDS,
+    Question,
+    next_question,
+    refused,
+    too_late,
+    without_access,
+)
+from solstice_forge.remote import forgejo, github, gitlab
+from solstice_forge.remote.protocol import Head, Later, Never
+
+SHA = "a" * 40
+COMMAND = Command(
+    word=Word.RETEST,
+    repo_full_name="tide-club/almanac",
+    repo_url="https://forge.example/tide-club/almanac.git",
+    number=3,
+    ref="refs/pull/3/head",
+    action="created",
+    commit_sha=None,
+    is_fork=None,
+    asked="11",
+    sender="cleo",
+    sender_id=5,
+)
+RELEASE = Release(
+    repo_full_name=COMMAND.repo_full_name,
+    repo_url=COMMAND.repo_url,
+    ref="refs/tags/v1",
+    commit_sha=None,
+    action="published",
+    asked="7",
+    sender="cleo",
+)
+DISPATCH = Dispatch(
+    repo_full_name=COMMAND.repo_full_name,
+    repo_url=COMMAND.repo_url,
+    ref="refs/heads/main",
+    commit_sha=None,
+    action=None,
+    workflow_path=None,
+    sender="cleo",
+)
+RERUN = Rerun(
+    repo_full_name=COMMAND.repo_full_name,
+    repo_url=COMMAND.repo_url,
+    commit_sha=SHA,
+    branch="main",
+    number=None,
+    check=None,
+    action="rerequested",
+    sender="cleo",
+)
+APPROVAL = replace(COMMAND, word=Word.OK_TO_TEST)
+
+
+@dataclass
+class Told:
+    """What a forge would say; `asked` collects the paths of the questions."""
+
+    may_write: bool = True
+    head: Head = Head(commit_sha=SHA, is_fork=True, is_open=True, base_ref="main", head_ref="spring")  # noqa: RUF009  it is frozen
+    asked: list[str] = field(default_factory=list)
+
+    def completes(self, event: Incomplete, dialect: Any = github) -> Incomplete | Ignored:
+        """The event after all questions were answered."""
+        state: Incomplete | Ignored = event
+        while not isinstance(state, Ignored):
+            question = next_question(state, dialect)
+            if not isinstance(question, Question):
+                return question
+            path = question.call.path
+            self.asked.append(path.rpartition("tide-club/almanac/")[2] or path)
+            state = question.answered(
+                self.may_write
+                if "permission" in path or "members" in path
+                else self.head
+                if "/pulls/" in path
+                else SHA
+            )
+        return state
+
+
+@pytest.mark.parametrize("event", [RELEASE, DISPATCH], ids=["release", "dispatch"])
+def test_commit_of_a_ref_is_all_that_is_asked_for(event: Release | Dispatch) -> None:
+    forge = Told()
+    assert forge.completes(event) == replace(event, commit_sha=SHA)
+    assert forge.asked == [f"commits/{event.ref.removeprefix('refs/')}"]
+
+
+def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
+    forge = Told()
+    complete = forge.completes(COMMAND)
+    assert isinstance(complete, Command)
+    assert (complete.commit_sha, complete.is_fork, complete.base_ref) == (SHA, True, "main")
+    assert lacks(complete) == ()
+    assert forge.asked == ["collaborators/cleo/permission", "pulls/3"]
+
+
+@pytest.mark.parametrize("word", list(Word))
+@pytest.mark.parametrize("by_author", [True, False], ids=["author", "stranger"])
+@pytest.mark.parametrize("may_write", [True, False], ids=["writes", "reads"])
+def test_who_may_give_a_command(word: Word, by_author: bool, may_write: bool) -> None:
+    forge = Told(may_write=may_write)
+    outcome = forge.completes(replace(COMMAND, word=word, by_author=by_author))
+    if may_write or (by_author and word is Word.RETEST):
+        assert isinstance(outcome, Command)
+    else:
+        assert isinstance(outcome, Ignored)
+        assert outcome.reason is IgnoreReason.NOT_ALLOWED
+        assert forge.asked == ["collaborators/cleo/permission"]
+
+
+def test_nobody_may_give_a_command() -> None:
+    for dialect, nobody in (
+        (github, replace(COMMAND, sender=None)),
+        (gitlab, replace(COMMAND, sender_id=None)),
+    ):
+        outcome = Told().completes(nobody, dialect)
+        assert isinstance(outcome, Ignored)
+        assert outcome.reason is IgnoreReason.NOT_ALLOWED
+
+
+def test_commit_that_the_delivery_told_is_the_one_that_was_meant() -> None:
+    known = replace(APPROVAL, commit_sha="b" * 40, is_fork=True)
+    forge = Told()
+    assert forge.completes(known) == replace(known, permitted=True)
+    assert len(forge.asked) == 1
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_rerun_is_of_the_repository_when_its_branch_holds_the_commit(is_on: bool) -> None:
+    question = next_question(RERUN, github)
+    assert isinstance(question, Question)
+    assert question.call.path == f"/repos/tide-club/almanac/compare/{SHA}...main"
+    answered = question.answered(is_on)
+    assert answered == replace(RERUN, is_fork=not is_on)
+    assert isinstance(answered, Rerun)
+    assert next_question(answered, github) == answered
+
+
+def test_rerun_without_a_branch_is_a_forks_and_nobody_is_asked() -> None:
+    assert next_question(replace(RERUN, branch=None), github) == replace(RERUN, branch=None, is_fork=True)
+
+
+def test_closed_change_request_is_not_built() -> None:
+    outcome = Told(head=Head(commit_sha=SHA, is_fork=False, is_open=False)).completes(COMMAND)
+    assert isinstance(outcome, Ignored)
+    assert outcome.reason is IgnoreReason.CHANGE_CLOSED
+
+
+@pytest.mark.parametrize(("told", "is_fork"), [(True, True), (False, False), (None, True)])
+def test_what_is_not_known_to_be_of_the_repository_is_a_forks(told: bool | None, is_fork: bool) -> None:
+    outcome = Told(head=Head(commit_sha=SHA, is_fork=told, is_open=True)).completes(COMMAND, forgejo)
+    assert isinstance(outcome, Command)
+    assert outcome.is_fork is is_fork
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (404, IgnoreReason.NOT_AT_FORGE),
+        (422, IgnoreReason.NOT_AT_FORGE),
+        (403, IgnoreReason.FORGE_REFUSED),
+        (0, IgnoreReason.FORGE_REFUSED),
+    ],
+)
+def test_refusal_has_the_forges_words(status: int, reason: IgnoreReason) -> None:
+    outcome = refused(RELEASE, Never(status=status, detail="no such thing"))
+    assert outcome.reason is reason
+    assert "no such thing" in outcome.detail
+    assert outcome.repo_full_name == RELEASE.repo_full_name
+
+
+def test_without_access_the_reason_names_the_source_and_what_lacks() -> None:
+    outcome = without_access(COMMAND, "acme")
+    assert outcome.reason is IgnoreReason.NO_ACCESS
+    assert "acme" in outcome.detail
+    assert "author_permission" in outcome.detail
+
+
+@given(st.floats(min_value=0, max_value=GIVE_UP_SECONDS * 2))
+def test_approval_of_a_commit_that_nobody_named_is_soon_too_late(age: float) -> None:
+    later = Later(at=0.0, why="502 Bad Gateway")
+    assert (too_late(RELEASE, age, later) is None) is (age <= GIVE_UP_SECONDS)
+    assert (too_late(replace(APPROVAL, commit_sha=SHA), age, later) is None) is (age <= GIVE_UP_SECONDS)
+    ended = too_late(APPROVAL, age, later)
+    assert (ended is None) is (age <= APPROVAL_SECONDS)
+    if ended is not None:
+        assert ended.reason is IgnoreReason.TOO_LATE
+        assert later.why in ended.detail
+
+
+@pytest.mark.parametrize(
+    "event",
+    [COMMAND, APPROVAL, RELEASE, DISPATCH, RERUN],
+    ids=["retest", "ok", "release", "dispatch", "rerun"],
+)
+def test_what_was_kept_is_read_again(event: Incomplete) -> None:
+    assert decode_lacking(encode_lacking(event)) == event
+
+
+@given(st.binary(max_size=200))
+def test_what_another_version_kept_is_a_value_error(kept: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_lacking(kept)

@@ -1,0 +1,335 @@
+"""How each forge is called, what it is told, and what its answers mean."""
+
+import random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from solstice_common.delivery import Refuse
+from solstice_common.errors import ConfigurationError
+from solstice_forge.remote import forgejo, gitea, github, gitlab
+from solstice_forge.remote.answers import DETAIL_CHARACTERS, judged, words_of
+from solstice_forge.remote.github_app import signing_key
+from solstice_forge.remote.limits import Answer
+from solstice_forge.remote.protocol import Access, App, CommitStatus, Done, Later, Never
+from solstice_forge.remote.words import link, shortened
+from solstice_forge.statuses.ending import PATIENT, Again, Dead, Told, ending
+from solstice_forge.statuses.wanted import NO_CREDENTIALS, NO_SOURCE, Wanted, commit_status, wanted
+from tests.statuses import SHA, job_status
+
+NOW = 1_790_000_000.0
+UNHURRIED = settings(deadline=None)
+STATES = [
+    "planning", "waiting", "blocked", "backoff", "approval", "running",
+    "succeeded", "failed", "errored", "cancelled", "timed_out", "skipped", "a state of tomorrow",
+]  # fmt: skip
+FORGES = pytest.mark.parametrize(
+    "forge", [github, forgejo, gitea, gitlab], ids=lambda forge: str(forge.__name__.rpartition(".")[2])
+)
+
+
+def status(**changes: Any) -> CommitStatus:
+    fields: dict[str, Any] = {
+        "repository": "river/app",
+        "commit_sha": SHA,
+        "context": "solstice/build",
+        "state": "running",
+        "description": "Runs",
+        "occurred_at": "2026-03-01T12:00:00.000Z",
+        **changes,
+    }
+    return CommitStatus(**fields)
+
+
+@pytest.mark.parametrize(
+    ("forge", "words"),
+    [
+        (github, "pending pending pending pending pending pending success failure error error failure success pending"),
+        (forgejo, "pending pending pending pending pending pending success failure error failure failure success pending"),
+        (gitea, "pending pending pending pending pending pending success failure error failure failure success pending"),
+        (gitlab, "pending pending pending pending pending running success failed failed canceled failed success pending"),
+    ],
+    ids=["github", "forgejo", "gitea", "gitlab"],
+)  # fmt: skip
+def test_our_states_have_a_word_of_every_forge(forge: ModuleType, words: str) -> None:
+    told = [forge.set_status(status(state=state)).body["state"] for state in STATES]
+    assert told == words.split()
+
+
+@pytest.mark.parametrize(
+    ("state", "fields"),
+    [
+        ("waiting", {"status": "queued"}),
+        ("approval", {"status": "queued"}),
+        ("running", {"status": "in_progress", "started_at": "2026-03-01T12:00:00.000Z"}),
+        ("succeeded", {"status": "completed", "conclusion": "success"}),
+        ("failed", {"status": "completed", "conclusion": "failure"}),
+        ("errored", {"status": "completed", "conclusion": "failure"}),
+        ("cancelled", {"status": "completed", "conclusion": "cancelled"}),
+        ("timed_out", {"status": "completed", "conclusion": "timed_out"}),
+        ("skipped", {"status": "completed", "conclusion": "skipped"}),
+    ],
+)
+def test_our_states_are_states_of_check_runs(state: str, fields: dict[str, str]) -> None:
+    new = github.set_check(status(state=state), None)
+    assert (new.method, new.path) == ("POST", "/repos/river/app/check-runs")
+    assert new.body is not None
+    assert {name: new.body.get(name) for name in fields} == fields
+    assert new.body["head_sha"] == SHA
+    old = github.set_check(status(state=state), 7)
+    assert (old.method, old.path) == ("PATCH", "/repos/river/app/check-runs/7")
+    assert old.body is not None
+    assert "head_sha" not in old.body
+
+
+@pytest.mark.parametrize(
+    ("forge", "repository", "path"),
+    [
+        (github, "river/app", f"/repos/river/app/statuses/{SHA}"),
+        (gitea, "river/app", f"/repos/river/app/statuses/{SHA}"),
+        (forgejo, "ri ver/a?p", f"/repos/ri%20ver/a%3Fp/statuses/{SHA}"),
+        (gitlab, "river/mouth/app", f"/projects/river%2Fmouth%2Fapp/statuses/{SHA}"),
+    ],
+)
+def test_a_status_goes_to_its_commit(forge: ModuleType, repository: str, path: str) -> None:
+    assert forge.set_status(status(repository=repository)).path == path
+
+
+@pytest.mark.parametrize(
+    ("forge", "url", "api"),
+    [
+        (github, "https://github.com", "https://api.github.com"),
+        (github, "https://github.com/", "https://api.github.com"),
+        (github, "https://git.acme.example", "https://git.acme.example/api/v3"),
+        (github, "https://acme.ghe.com", "https://api.acme.ghe.com"),
+        (gitlab, "https://gitlab.com", "https://gitlab.com/api/v4"),
+        (gitea, "https://acme.example/git/", "https://acme.example/git/api/v1"),
+        (forgejo, "https://forge.example", "https://forge.example/api/v1"),
+    ],
+)
+def test_every_forge_has_its_api_where_it_keeps_it(forge: ModuleType, url: str, api: str) -> None:
+    assert forge.api_url(url) == api
+
+
+@FORGES
+@UNHURRIED
+@given(text=st.text(max_size=2000), context=st.text(min_size=1, max_size=300))
+def test_no_text_of_ours_is_longer_than_a_forge_takes(forge: ModuleType, text: str, context: str) -> None:
+    body = forge.set_status(status(description=text, context=context, target_url="https://x/" + text)).body
+    most = 140 if forge is github else 255
+    assert len(body["description"]) <= most
+    assert len(body.get("context", body.get("name"))) <= 255
+    assert all(each.isprintable() for each in body["description"])
+    if forge is github:
+        assert all(ord(each) <= 0xFFFF for each in body["description"] + body["context"])
+    if forge is gitlab:
+        assert len(body.get("target_url", "")) <= 255
+
+
+@UNHURRIED
+@given(text=st.text(max_size=200), characters=st.integers(2, 60), most=st.integers(4, 80))
+def test_a_cut_text_fits_and_is_whole_when_it_fitted(text: str, characters: int, most: int) -> None:
+    cut = shortened(text, characters, bytes_limit=most)
+    assert len(cut) <= characters
+    assert len(cut.encode()) <= most
+    whole = shortened(text, 1000)
+    if len(whole) <= characters and len(whole.encode()) <= most:
+        assert cut == whole
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://ci.example/jobs/1", "https://ci.example/jobs/1"),
+        ("https://ci.example/" + "x" * 300, None),
+        ("javascript:alert(1)", None),
+        (None, None),
+    ],
+    ids=["short", "too long", "no web address", "none"],
+)
+def test_a_link_is_whole_or_absent(url: str | None, told: str | None) -> None:
+    assert link(url, 255) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "already"),
+    [
+        ("Cannot transition status via :enqueue from :pending", True),
+        ('Cannot transition status via :run from :running (Reason(s): Status cannot transition via "run")', True),
+        ("Cannot transition status via :success from :success", True),
+        ("Cannot transition status via :enqueue from :success", False),
+        ("state does not have a valid value", False),
+    ],
+)  # fmt: skip
+def test_gitlab_showing_it_already_is_as_good_as_told(words: str, already: bool) -> None:
+    call = gitlab.set_status(status())
+    assert call.already(400, words) is already
+    assert not call.already(404, words)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "perhaps_done"),
+    [
+        (201, None, False), (200, None, False), (202, None, False),
+        (400, Never, False), (403, Never, False), (404, Never, False), (405, Never, False), (410, Never, False),
+        (422, Never, False), (301, Never, False), (307, Never, False),
+        (401, Later, False), (408, Later, True), (409, Later, False), (425, Later, False), (429, Later, False),
+        (500, Later, False), (501, Later, False), (502, Later, True), (503, Later, False), (504, Later, True),
+        (520, Later, False),
+    ],
+)  # fmt: skip
+def test_what_an_answer_means(code: int, kind: type | None, perhaps_done: bool) -> None:
+    told = judged(Answer(status=code, headers={}), NOW)
+    assert told is None if kind is None else isinstance(told, kind)
+    assert getattr(told, "perhaps_done", False) is perhaps_done
+
+
+@UNHURRIED
+@given(
+    body=st.binary(max_size=3000),
+    secret=st.text("abcdefghijklmnopqrstuvwxyz0123456789_", min_size=16, max_size=40),
+)
+def test_the_words_of_a_refusal_never_hold_our_token(body: bytes, secret: str) -> None:
+    told = words_of(secret.encode("utf-8", "replace") + body + secret.encode("utf-8", "replace"), (secret,))
+    assert secret not in told
+    assert len(told) <= DETAIL_CHARACTERS
+    assert told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"message":"Not Found","documentation_url":"https://docs.example"}', "Not Found"),
+        (b'{"message":"Validation Failed","errors":[{"code":"custom"}]}', 'Validation Failed: [{"code":"custom"}]'),
+        (b'{"message":{"base":["is wrong"]}}', '{"base":["is wrong"]}'),
+        (b'{"error":"invalid_token","error_description":"Token was revoked."}', "invalid_token: Token was revoked."),
+        (b"<html>\n502 Bad\tGateway</html>", "<html> 502 Bad Gateway</html>"),
+        (b"", ""),
+    ],
+    ids=["GitHub", "GitHub's errors", "GitLab's object", "GitLab's error", "a proxy", "nothing"],
+)  # fmt: skip
+def test_the_words_of_each_forge_are_found(body: bytes, told: str) -> None:
+    assert words_of(body) == told
+
+
+def test_credentials_are_in_no_text_of_a_value() -> None:
+    access = Access(
+        name="acme",
+        origin=job_status(source="github").source,
+        url="https://github.com",
+        token="ghp_invented",
+        app=App(id=1, private_key="-----BEGIN invented"),
+    )
+    assert "invented" not in repr(access) + str(access)
+
+
+@pytest.mark.parametrize(
+    "pem", ["", "no key", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----"]
+)
+def test_a_key_that_is_none_is_a_setting_to_mend(pem: str) -> None:
+    with pytest.raises(ConfigurationError, match="private key") as told:
+        signing_key(pem)
+    assert "AAAA" not in str(told.value)
+
+
+TELLABLE = {"forgejo": True, "gitea": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"source_name": None}, NO_SOURCE),
+        ({"source_name": "gitea"}, NO_CREDENTIALS),
+        ({"source_name": "gone"}, "unknown_source"),
+        ({"repo_full_name": None, "repo_url": "https://forge.example/app.git"}, "no_repository"),
+    ],
+    ids=["by hand", "no token", "no such source", "no repository"],
+)
+def test_whom_nobody_can_tell(changes: dict[str, Any], expected: Any) -> None:
+    found = wanted(job_status(**changes).encode(), TELLABLE)
+    assert (found.reason if isinstance(found, Refuse) else found) == expected
+
+
+def test_a_message_that_is_none_is_refused() -> None:
+    assert isinstance(wanted(b"{}", TELLABLE), Refuse)
+
+
+@pytest.mark.parametrize(
+    ("changes", "repository"),
+    [
+        ({}, "river/app"),
+        ({"repo_full_name": None}, "river/app"),
+        ({"repo_full_name": None, "repo_url": "ssh://git@forge.example/river/mouth/app.git"}, "river/mouth/app"),
+    ],
+)  # fmt: skip
+def test_the_repository_is_named_or_found_in_its_url(changes: dict[str, Any], repository: str) -> None:
+    found = wanted(job_status(**changes).encode(), TELLABLE)
+    assert isinstance(found, Wanted)
+    assert found.repository == repository
+
+
+def test_a_state_without_a_description_speaks_for_itself() -> None:
+    told = commit_status("river/app", job_status("timed_out", description=None).encode())
+    assert told.description == "timed out"
+
+
+@pytest.mark.parametrize(
+    ("result", "failing_for", "expected"),
+    [
+        (Done(None), None, Told()),
+        (Done(7), 5.0, Told(check_id=7)),
+        (Never(status=404, detail="Not Found"), None, Dead(reason="not_found", detail="404 Not Found")),
+        (Never(status=0, detail="no token"), None, Dead(reason="no_credentials", detail="0 no token")),
+        (
+            Never(status=422, detail="This SHA and context has reached the maximum number of statuses."),
+            None,
+            Dead(
+                reason="too_many_statuses",
+                detail="422 This SHA and context has reached the maximum number of statuses.",
+            ),
+        ),
+        (
+            Later(at=NOW + 60, why="429", limited=True),
+            PATIENT.give_up + 1,
+            Again(at=NOW + 60, why="429", failed=False, unsure=False),
+        ),
+        (
+            Later(at=NOW, why="500"),
+            PATIENT.give_up,
+            Dead(reason="forge_unavailable", detail="given up after 4 attempts: 500"),
+        ),
+    ],
+    ids=[
+        "done",
+        "done as a check",
+        "not found",
+        "no token",
+        "too many",
+        "a limit never gives up",
+        "given up",
+    ],
+)
+def test_what_follows_from_the_end_of_a_call(result: Any, failing_for: float | None, expected: Any) -> None:
+    since = None if failing_for is None else NOW - failing_for
+    told = ending(result, failures=3, failing_since=since, now=NOW, rng=random.Random(1), rules=PATIENT)
+    assert told == expected
+
+
+@UNHURRIED
+@given(failures=st.integers(0, 100), seed=st.integers())
+def test_a_failure_is_tried_again_after_a_while_that_has_an_end(failures: int, seed: int) -> None:
+    told = ending(
+        Later(at=NOW + 1, why="500", perhaps_done=True),
+        failures=failures,
+        failing_since=NOW - 10,
+        now=NOW,
+        rng=random.Random(seed),
+        rules=PATIENT,
+    )
+    assert isinstance(told, Again)
+    assert NOW + 1 <= told.at <= NOW + max(1.0, PATIENT.last_retry)
+    assert told.failed
+    assert told.unsure

@@ -1,0 +1,133 @@
+"""A stored delivery, once more: a run of its own, by the rules of now."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from solstice_common.messages import JobRequestV1
+from solstice_common.messages import Source as Origin
+from solstice_forge.events import IgnoreReason
+from solstice_forge.forges.samples import push_body
+from solstice_forge.forges.signing import sign
+from solstice_forge.inbox.answers import new
+from solstice_forge.inbox.log import Entry, Recorded
+from solstice_forge.inbox.protocol import Decision, NewDelivery
+from solstice_forge.keeping import new_delivery
+from solstice_forge.replaying import NotReplayable, replay
+from solstice_forge.rules import Rule
+from solstice_forge.sources import FORGES, Source
+from solstice_forge.telling_why import SENTENCES
+from solstice_forge.triage import Understood, triage
+
+SECRET = "maple-lantern-42"
+NOW = 1_800_000_000.0
+SOURCE = Source(name="harbour", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))
+
+
+def kept(message: str = "a change", source: Source = SOURCE) -> NewDelivery:
+    """A push to main as the inbox keeps it."""
+    body = push_body(
+        Origin.FORGEJO,
+        repo_url="https://forge.example/tide-club/almanac.git",
+        repo_full_name="tide-club/almanac",
+        ref="refs/heads/main",
+        sha="1" * 40,
+    )
+    pushed = {**orjson.loads(body), "head_commit": {"id": "1" * 40, "message": message}}
+    body = orjson.dumps(pushed)
+    headers = sign(Origin.FORGEJO, SECRET, event="push", body=body, delivery_id="d-1", now=0)
+    understood = triage(source, {name.lower(): value for name, value in headers.items()}, body, now=NOW - 60)
+    assert isinstance(understood, Understood), understood
+    return new_delivery(source, {}, understood, NOW - 60)
+
+
+def recorded(delivery: NewDelivery, row_id: int = 7) -> Recorded:
+    answer = new(delivery)
+    return Recorded(
+        entry=Entry(
+            row_id=row_id,
+            source_name=delivery.source_name,
+            delivery_id=delivery.delivery_id,
+            event_name=delivery.event_name,
+            received_at=delivery.received_at,
+            repo_full_name=delivery.repo_full_name,
+            decision=answer.decision,
+            reason=delivery.reason,
+            detail=delivery.detail,
+            request_ids=answer.request_ids,
+            repeats=None,
+            published=None,
+            attempts=0,
+            last_failure=None,
+        ),
+        headers=delivery.headers,
+        body=delivery.body,
+        request=delivery.request,
+    )
+
+
+def again(delivery: NewDelivery, source: Source = SOURCE) -> NewDelivery:
+    replayed = replay(recorded(delivery), source, now=NOW, token="abc", person="mira")
+    assert isinstance(replayed, NewDelivery), replayed
+    return replayed
+
+
+def test_replay_asks_for_the_same_commit_under_keys_of_its_own() -> None:
+    first = kept()
+    second = again(first)
+    assert first.request is not None
+    assert second.request is not None
+    before, after = JobRequestV1.decode(first.request), JobRequestV1.decode(second.request)
+    same = ("commit_sha", "ref", "repo_url", "event", "trusted", "source_name")
+    assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
+    assert after.request_id != before.request_id
+    assert after.idempotency_key == after.delivery_id == second.content_key == "replay:7:abc"
+    assert second.request_id == after.request_id
+    assert (second.reason, second.detail) == ("replay", "replay of delivery 7, asked for by mira")
+    assert after.submitted_at == "2027-01-15T08:00:00.000Z"
+
+
+def test_replay_goes_by_the_rules_of_now() -> None:
+    elsewhere = replace(SOURCE, rules=(Rule(name="elsewhere", repositories=("other/*",)),))
+    ruled_out = kept(source=elsewhere)
+    assert (ruled_out.reason, ruled_out.request) == (IgnoreReason.NO_RULE, None)
+    assert again(ruled_out).request is not None
+    refused = again(kept(), elsewhere)
+    assert (refused.reason, refused.request, refused.content_key) == (IgnoreReason.NO_RULE, None, None)
+    assert refused.detail.startswith("replay of delivery 7, asked for by mira")
+
+
+def test_replay_builds_also_what_asked_to_be_skipped() -> None:
+    skipped = kept(message="words only [skip ci]")
+    assert skipped.reason == IgnoreReason.SKIP_CI
+    assert again(skipped).request is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param({"body": b""}, "solstice rerun", id="body-gone"),
+        pytest.param({"body": b"{"}, "cannot be read", id="body-broken"),
+        pytest.param({"body": b"", "decision": Decision.IGNORED}, "asked for nothing", id="ignored"),
+        pytest.param({"decision": Decision.DUPLICATE, "repeats": 3}, "that it repeats, 3", id="copy"),
+    ],
+)
+def test_what_cannot_be_replayed_says_why(change: dict[str, object], told: str) -> None:
+    from msgspec.structs import replace as changed  # noqa: PLC0415  beside that of dataclasses
+
+    whole = recorded(kept())
+    entry = changed(whole.entry, **{name: value for name, value in change.items() if name != "body"})
+    outcome = replay(
+        changed(whole, entry=entry, body=change.get("body", whole.body)),
+        SOURCE,
+        now=NOW,
+        token="abc",
+        person="mira",
+    )
+    assert isinstance(outcome, NotReplayable)
+    assert told in outcome.detail
+
+
+def test_every_reason_to_ignore_has_its_sentence() -> None:
+    assert set(IgnoreReason) <= set(SENTENCES)

@@ -1,0 +1,154 @@
+"""Rules in the way of a delivery: what triage makes of it, and what the request then says."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from solstice_common.messages import Priority, Source
+from solstice_forge.events import Ignored, IgnoreReason
+from solstice_forge.forges.pushed import changed_paths, head_message
+from solstice_forge.keeping import new_delivery
+from solstice_forge.rules import Forks, Rule, RuleEvent
+from solstice_forge.triage import Understood, triage
+from tests.webhooks.deliveries import Delivery, deliveries
+
+PUSHES = {name: deliveries()[f"{name}/push-branch"] for name in ("github", "forgejo", "gitea", "gitlab")}
+FORK = deliveries()["forgejo/pull-request-opened-fork"]
+
+
+def understood(delivery: Delivery, *rules: Rule, **changes: Any) -> Understood:
+    body = delivery.body
+    if changes:
+        body = json.dumps({**json.loads(body), **changes}).encode()
+    source = dataclasses.replace(delivery.source, rules=rules)
+    triaged = triage(source, delivery.headers, body, now=delivery.now, verify=False)
+    assert isinstance(triaged, Understood)
+    return triaged
+
+
+def reason(triaged: Understood) -> IgnoreReason | None:
+    return triaged.event.reason if isinstance(triaged.event, Ignored) else None
+
+
+def with_message(delivery: Delivery, message: str) -> dict[str, Any]:
+    document = json.loads(delivery.body)
+    changes: dict[str, Any] = {"commits": [{**commit, "message": message} for commit in document["commits"]]}
+    if "head_commit" in document:
+        changes["head_commit"] = {**document["head_commit"], "message": message}
+    return changes
+
+
+@pytest.mark.parametrize("forge", PUSHES)
+def test_rule_reaches_the_request(forge: str) -> None:
+    triaged = understood(PUSHES[forge], Rule(name="r", priority=Priority.HIGH, runs_on="illumos"))
+    assert triaged.wanted is not None
+    request = triaged.wanted.request
+    assert (request.priority, request.runs_on, request.needs_approval) == (Priority.HIGH, "illumos", None)
+
+
+@pytest.mark.parametrize("forge", PUSHES)
+def test_push_that_no_rule_is_for_is_kept_as_ignored(forge: str) -> None:
+    push = PUSHES[forge]
+    triaged = understood(push, Rule(name="tags", events=frozenset({RuleEvent.TAG})))
+    kept = new_delivery(push.source, push.headers, triaged, push.now)
+    assert (kept.reason, kept.request) == ("no_rule", None)
+    assert str(triaged.event.repo_full_name) in kept.detail
+
+
+@pytest.mark.parametrize("forge", PUSHES)
+def test_push_is_built_by_the_paths_it_lists(forge: str) -> None:
+    paths = changed_paths(PUSHES[forge].origin, PUSHES[forge].body)
+    assert paths
+    some = min(paths)
+    assert reason(understood(PUSHES[forge], Rule(name="r", paths=(some,)))) is None
+    other = Rule(name="r", paths=("nothing/**",))
+    assert reason(understood(PUSHES[forge], other)) is IgnoreReason.PATHS_NOT_BUILT
+
+
+UNTOLD = {
+    "new branch": {"before": "0" * 40},
+    "forced": {"forced": True},
+    "no commits": {"commits": []},
+    "null commits": {"commits": None},
+    "more commits than listed": {"total_commits": 16, "total_commits_count": 21},
+    "no files": {"commits": [{"id": "a" * 40, "added": None}]},
+    "unreadable": {"commits": 7},
+}
+
+
+@pytest.mark.parametrize("changes", UNTOLD.values(), ids=UNTOLD)
+def test_push_whose_paths_are_not_all_told_is_built(changes: dict[str, Any]) -> None:
+    push = PUSHES["forgejo"]
+    assert changed_paths(Source.FORGEJO, json.dumps({**json.loads(push.body), **changes}).encode()) is None
+    if changes != UNTOLD["unreadable"]:
+        assert reason(understood(push, Rule(name="r", paths=("nothing/**",)), **changes)) is None
+
+
+def test_forge_that_gives_no_total_tells_nothing() -> None:
+    document = json.loads(PUSHES["gitea"].body)
+    del document["total_commits"]
+    assert changed_paths(Source.GITEA, json.dumps(document).encode()) is None
+
+
+def test_github_lists_2048_commits() -> None:
+    document = json.loads(PUSHES["github"].body)
+    commit = {"id": "a" * 40, "added": [], "modified": ["a"], "removed": []}
+    fewer, most = ({**document, "commits": [commit] * count} for count in (2047, 2048))
+    assert changed_paths(Source.GITHUB, json.dumps(fewer).encode()) == frozenset({"a"})
+    assert changed_paths(Source.GITHUB, json.dumps(most).encode()) is None
+
+
+MESSAGES = {
+    "a boat [skip ci]": True,
+    "a boat\n\n[ci skip] for once": True,
+    "a boat [SKIP CI]": False,
+    "skip ci": False,
+}
+
+
+@pytest.mark.parametrize("rules", [(), (Rule(name="r"),)], ids=["no rules", "a rule"])
+@pytest.mark.parametrize("forge", PUSHES)
+@pytest.mark.parametrize(("message", "skipped"), MESSAGES.items())
+def test_head_commit_asks_to_be_skipped(
+    forge: str, message: str, *, skipped: bool, rules: tuple[Rule, ...]
+) -> None:
+    push = PUSHES[forge]
+    triaged = understood(push, *rules, **with_message(push, message))
+    assert reason(triaged) is (IgnoreReason.SKIP_CI if skipped else None)
+
+
+def test_mark_in_an_older_commit_skips_nothing() -> None:
+    push = PUSHES["gitlab"]
+    (newest,) = json.loads(push.body)["commits"]
+    older = {**newest, "id": "a" * 40, "message": "[skip ci]"}
+    assert reason(understood(push, commits=[older, newest])) is None
+    assert head_message(newest["id"], b"nonsense [skip ci]") is None
+
+
+def test_tag_of_a_skipped_commit_is_built() -> None:
+    push = deliveries()["github/push-annotated-tag"]
+    assert reason(understood(push, **with_message(push, "[skip ci]"))) is None
+
+
+FORKS = {
+    (): "waits",
+    (Rule(name="r"),): "waits",
+    (Rule(name="r", forks=Forks.ALL),): "built",
+    (Rule(name="r", forks=Forks.NONE),): "fork_not_built",
+    (Rule(name="r", forks=Forks.TRUSTED),): "fork_not_built",
+}
+
+
+@pytest.mark.parametrize(("rules", "word"), FORKS.items(), ids=["default", "rule", "all", "none", "trusted"])
+def test_change_request_of_a_fork(rules: tuple[Rule, ...], word: str) -> None:
+    triaged = understood(FORK, *rules)
+    refused = reason(triaged)
+    if triaged.wanted is None:
+        assert refused is not None
+        assert refused.value == word
+        return
+    request = triaged.wanted.request
+    assert request.trusted is False
+    assert request.needs_approval is (True if word == "waits" else None)

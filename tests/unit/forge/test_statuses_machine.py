@@ -1,0 +1,159 @@
+"""Whatever is lost, late or killed: a forge never goes back to an older status, and ends with the newest."""
+
+import random
+import sqlite3
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from solstice_common.migrations import migrations_of, statements
+from solstice_forge.remote.limits import Limits
+from solstice_forge.statuses.ending import Again, Dead, Ending, Told
+from solstice_forge.statuses.protocol import Kept, Telling
+from solstice_forge.statuses.sqlite import _ended, _keep, _take, _take_over
+from tests.statuses import wanted_status
+
+HORIZON = 30.0
+CONTEXT = "solstice/build"
+NO_LIMITS = Limits()
+
+Place = tuple[str, int, int]
+
+
+def place_of(telling: Telling) -> Place:
+    run_id, sequence, revision = telling.place.split(".")
+    return run_id, int(sequence), int(revision)
+
+
+@dataclass
+class Forge:
+    """Shows what was set last, in the order in which calls arrive."""
+
+    history: list[Place] = field(default_factory=list)
+    late: list[tuple[float, Telling]] = field(default_factory=list)
+
+    def show(self, telling: Telling) -> None:
+        self.history.append(place_of(telling))
+
+    def arrive(self, now: float) -> None:
+        """What was on its way, and should be here by now."""
+        self.late.sort(key=lambda each: each[0])
+        while self.late and self.late[0][0] <= now:
+            self.show(self.late.pop(0)[1])
+
+
+class Statuses(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection.row_factory = sqlite3.Row
+        for migration in migrations_of("solstice_forge.statuses.sqlite_schema"):
+            for statement in statements(migration.sql):
+                self.connection.execute(statement)
+        self.now = 1_790_000_000.0
+        self.forge = Forge()
+        self.flying: list[Telling] = []
+        self.newest: Place = ("", 0, 0)
+        self.rng = random.Random(1)
+        self.run, self.sequence = 1, 0
+
+    def teardown(self) -> None:
+        """The world is well again: in the end everything is told."""
+        self.die(arrive_after=0.9)
+        for _ in range(200):
+            self.pass_time(10.0)
+            self.begin()
+            for telling in list(self.flying):
+                self.flying.remove(telling)
+                self.forge.show(telling)
+                self.end(telling, Told())
+        assert not self.forge.late
+        assert [self.newest] == self.forge.history[-1:] or not self.newest[0]
+        self.connection.close()
+
+    @rule(newer_run=st.booleans(), back=st.integers(0, 2), revision=st.integers(0, 1))
+    def hear(self, newer_run: bool, back: int, revision: int) -> None:
+        """Of the newest run, or of one more; `back`: it is a late one, or the same again."""
+        self.run += newer_run
+        self.sequence = 1 if newer_run else self.sequence + 1
+        sequence = max(1, self.sequence - back)
+        status = wanted_status(
+            "running", context=CONTEXT, run=self.run, sequence=sequence, revision=revision or None
+        )
+        (kept,) = _keep(self.connection, [status], self.now)
+        place = (status.run_id, sequence, revision)
+        assert (kept is Kept.WANTED) == (place > self.newest)
+        self.newest = max(self.newest, place)
+        self.begin()
+
+    @rule(seconds=st.floats(0.1, 40.0))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.forge.arrive(self.now)
+        self.begin()
+
+    def begin(self) -> None:
+        while isinstance(found := _take(self.connection, "forgejo", self.now, NO_LIMITS), Telling):
+            self.flying.append(found)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        telling = self._one(data)
+        self.forge.show(telling)
+        self.end(telling, Told())
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]))
+    def fail(self, data: st.DataObject, wait: float) -> None:
+        self.end(self._one(data), Again(at=self.now + wait, why="500", failed=True, unsure=False))
+
+    @precondition(lambda self: self.flying)
+    @rule(
+        data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]), arrive_after=st.none() | st.floats(0.0, 0.99)
+    )
+    def hear_nothing(self, data: st.DataObject, wait: float, arrive_after: float | None) -> None:
+        telling = self._one(data)
+        self._lose(telling, arrive_after)
+        self.end(telling, Again(at=self.now + wait, why="no answer", failed=True, unsure=True))
+
+    @rule(arrive_after=st.none() | st.floats(0.0, 0.99))
+    def die(self, arrive_after: float | None) -> None:
+        """Killed with calls under way; another takes over."""
+        orphans = self.flying
+        self.flying = []
+        for telling in orphans:
+            self._lose(telling, arrive_after)
+        assert _take_over(self.connection, self.now, HORIZON) == len(orphans)
+        for telling in orphans:
+            # Whoever was only frozen learns how its call ended, and changes nothing by it.
+            if self.rng.random() < 0.5:
+                self.end(telling, Told())
+        self.begin()
+
+    @invariant()
+    def never_goes_back(self) -> None:
+        assert self.forge.history == sorted(self.forge.history)
+
+    def end(self, telling: Telling, ending: Ending) -> None:
+        assert not isinstance(ending, Dead)
+        _ended(self.connection, telling, ending, now=self.now, horizon=HORIZON, limits=NO_LIMITS)
+        self.begin()
+
+    def _one(self, data: st.DataObject) -> Telling:
+        telling = data.draw(st.sampled_from(self.flying))
+        self.flying.remove(telling)
+        return telling
+
+    def _lose(self, telling: Telling, arrive_after: float | None) -> None:
+        """It arrives later, within the horizon of its beginning, or never."""
+        if arrive_after is not None:
+            at = max(self.now, telling.since + HORIZON * arrive_after)
+            self.forge.late.append((at, telling))
+            self.forge.arrive(self.now)
+
+
+Statuses.TestCase.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
+TestStatuses = Statuses.TestCase

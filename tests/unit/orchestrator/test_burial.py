@@ -1,0 +1,79 @@
+"""What a dead letter tells of the attempts that led to it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason
+from solstice_orchestrator.store.burial import MAX_HISTORY, epitaph
+from solstice_orchestrator.store.changes import Attempt
+
+
+def attempt(number: int, reason: Reason, detail: str = "") -> Attempt:
+    return Attempt(
+        job_id="0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e",
+        number=number,
+        worker_id="quay:1:aa",
+        state=JobState.ERRORED,
+        reason=reason,
+        started_at=1_800_000_000.0,
+        finished_at=1_800_000_060.0,
+        exit_code=None,
+        step=None,
+        detail=detail,
+    )
+
+
+def test_every_attempt_is_told_in_order_also_those_that_the_job_failed_itself() -> None:
+    headers = epitaph(
+        [
+            ("test", attempt(1, Reason.STEP_FAILED, "step 'a' ended with exit code 1")),
+            ("test", attempt(2, Reason.AGENT_LOST, "held by quay:1:aa")),
+        ],
+        None,
+        "",
+    )
+    assert headers is not None
+    assert (headers["x-solstice-reason"], headers["x-solstice-detail"]) == ("agent_lost", "held by quay:1:aa")
+    when = "2027-01-15T08:00:00.000Z to 2027-01-15T08:01:00.000Z"
+    assert headers["x-solstice-history"].splitlines() == [
+        f"test #1 on quay:1:aa, {when}: step_failed (step 'a' ended with exit code 1)",
+        f"test #2 on quay:1:aa, {when}: agent_lost (held by quay:1:aa)",
+    ]
+
+
+def test_long_details_push_no_attempt_out() -> None:
+    headers = epitaph(
+        [("test", attempt(n, Reason.CHECKOUT_FAILED, "x" * 4000)) for n in range(1, 9)], None, ""
+    )
+    assert headers is not None
+    lines = headers["x-solstice-history"].splitlines()
+    assert [line.split()[1] for line in lines] == [f"#{n}" for n in range(1, 9)]
+
+
+def test_what_the_world_has_not_failed_is_no_dead_letter() -> None:
+    assert epitaph([("test", attempt(1, Reason.STEP_FAILED))], None, "") is None
+    assert epitaph([], Reason.INVALID_WORKFLOW, "no jobs") is None
+
+
+def test_a_run_that_could_not_be_planned_says_why_itself() -> None:
+    headers = epitaph([], Reason.CHECKOUT_FAILED, "no route to host")
+    assert headers is not None
+    assert headers["x-solstice-detail"] == "no route to host"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(INFRASTRUCTURE)), st.text(max_size=600)), min_size=1, max_size=200
+    )
+)
+def test_the_history_fits_and_has_the_first_and_the_last(ends: list[tuple[Reason, str]]) -> None:
+    tries = [("test", attempt(number, *end)) for number, end in enumerate(ends, start=1)]
+    headers = epitaph(tries, None, "")
+    assert headers is not None
+    history = headers["x-solstice-history"]
+    assert len(history) <= MAX_HISTORY
+    told = [line for line in history.split("\n") if line.startswith("test #")]
+    assert told[0].startswith("test #1 ")
+    assert told[-1].startswith(f"test #{len(ends)} ")
+    missing = [line for line in history.split("\n") if line.startswith("... ")]
+    assert len(told) + sum(int(line.split()[1]) for line in missing) == len(ends)

@@ -1,0 +1,43 @@
+"""Who is ended when the disk of the workspaces fills up."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.executors.disk import culprit
+
+A, B, C = Path("/jobs/a"), Path("/jobs/b"), Path("/jobs/c")
+SIZES = st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 1000))
+
+
+@pytest.mark.parametrize(
+    ("free", "sizes", "expected"),
+    [
+        (100, {A: 5000}, None),
+        (99, {A: 5000}, A),
+        (0, {A: 100, B: 300, C: 200}, B),
+        (0, {A: 99}, None),
+        (0, {}, None),
+    ],
+    ids=["room", "not enough", "the largest", "others fill the disk", "nobody runs"],
+)
+def test_who_has_to_go(free: int, sizes: dict[Path, int], expected: Path | None) -> None:
+    assert culprit(free, 100, sizes) == expected
+
+
+@given(st.integers(0, 2000), st.integers(1, 1000), SIZES)
+def test_nobody_goes_for_a_larger_one_or_while_there_is_room(
+    free: int, reserve: int, sizes: dict[Path, int]
+) -> None:
+    guilty = culprit(free, reserve, sizes)
+    if guilty is not None:
+        assert free < reserve <= sizes[guilty] == max(sizes.values())
+    else:
+        assert free >= reserve or all(size < reserve for size in sizes.values())
+
+
+@given(st.integers(0, 2000), SIZES)
+def test_without_a_reserve_nobody_goes(free: int, sizes: dict[Path, int]) -> None:
+    assert culprit(free, 0, sizes) is None

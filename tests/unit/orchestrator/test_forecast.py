@@ -1,0 +1,115 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.forecast import Busy, Forecast, Line, Sample, durations, forecast
+
+NOW = 1000.0
+
+
+def samples(*seconds: float, repository: str = "acme/app") -> list[Sample]:
+    return [Sample(repository=repository, seconds=each) for each in seconds]
+
+
+def busy(*for_seconds: float, repository: str = "acme/app") -> list[Busy]:
+    return [Busy(repository=repository, for_seconds=each) for each in for_seconds]
+
+
+def line(own: int = 0, others: int = 0) -> Line:
+    return Line(repository="acme/app", own=own, others=others)
+
+
+ALIKE = samples(60, 60, 60, 60)
+
+
+@pytest.mark.parametrize(
+    ("slots", "running", "ahead", "recent", "expected"),
+    [
+        pytest.param(0, [], line(), ALIKE, None, id="no slots, no start"),
+        pytest.param(2, busy(5), line(), [], (0, 0), id="a free slot needs no history"),
+        pytest.param(1, busy(5), line(), [], None, id="no history, no forecast"),
+        pytest.param(1, busy(20), line(), ALIKE, (40, 40), id="what is left of the one that runs"),
+        pytest.param(1, busy(20), line(own=2), ALIKE, (160, 160), id="and those ahead"),
+        pytest.param(2, busy(20, 50), line(own=2), ALIKE, (70, 70), id="two slots"),
+        pytest.param(
+            1, busy(0), line(), samples(10, 20, 30, 40, 50), (14, 46), id="the 10th to 90th percentile"
+        ),
+        pytest.param(
+            1, busy(25), line(), samples(10, 20, 30, 40, 50), (7, 23), id="of those that ran as long"
+        ),
+        pytest.param(1, busy(80), line(), ALIKE, (0, 80), id="longer than any that we know"),
+        pytest.param(
+            1,
+            busy(0),
+            line(own=1, others=1),
+            samples(10, 10, 10) + samples(*[50] * 97, repository="reef/tide"),
+            (10 + 10 + 48.8, 10 + 10 + 48.8),
+            id="each by its own repository, where there is enough to go by",
+        ),
+        pytest.param(1, busy(0, 30), line(), ALIKE, (60, 60), id="more run than may: it waits for both"),
+    ],
+)
+def test_when_a_job_may_start(
+    slots: int, running: list[Busy], ahead: Line, recent: list[Sample], expected: tuple[float, float] | None
+) -> None:
+    found = forecast(NOW, slots, running, ahead, recent)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.earliest - NOW, found.latest - NOW) == pytest.approx(expected, abs=1.5)
+
+
+def test_with_few_jobs_of_a_repository_those_of_the_label_are_asked() -> None:
+    few = samples(1, 2) + samples(50, 60, repository="reef/tide")
+    assert durations(few, "acme/app") == [1, 2, 50, 60]
+    assert durations([*few, *samples(3)], "acme/app") == [1, 2, 3]
+
+
+def test_the_longer_the_line_the_narrower_the_range_in_proportion() -> None:
+    recent = samples(*range(10, 110))
+    short, long = (forecast(NOW, 1, busy(0), line(own=ahead), recent) for ahead in (1, 400))
+    assert short is not None
+    assert long is not None
+    assert (long.latest - NOW) / (long.earliest - NOW) < (short.latest - NOW) / (short.earliest - NOW)
+    assert long.latest - NOW == pytest.approx(400 * 60, rel=0.1)
+
+
+@given(
+    slots=st.integers(1, 8),
+    running=st.lists(st.floats(0, 500), max_size=10),
+    own=st.integers(0, 50),
+    others=st.integers(0, 50),
+    seconds=st.lists(st.floats(0.01, 5000), max_size=40),
+)
+def test_a_range_is_a_range_and_begins_not_before_now(
+    slots: int, running: list[float], own: int, others: int, seconds: list[float]
+) -> None:
+    found = forecast(NOW, slots, busy(*running), line(own, others), samples(*seconds))
+    if found is not None:
+        assert NOW <= found.earliest <= found.latest
+
+
+def test_most_jobs_start_within_the_range_they_were_given() -> None:
+    """A world of jobs that last as those before them did, played to the end many times."""
+    rng = random.Random(20)
+
+    def lasts() -> float:
+        return rng.lognormvariate(4.0, 0.5)
+
+    within = 0
+    for _ in range(400):
+        recent = [Sample(repository="acme/app", seconds=lasts()) for _ in range(60)]
+        slots, ahead = rng.randint(1, 6), rng.randint(0, 30)
+        lives = [lasts() for _ in range(slots)]
+        for_seconds = [life * rng.random() for life in lives]
+        found = forecast(NOW, slots, busy(*for_seconds), line(own=ahead), recent)
+        assert found is not None
+        free = sorted(life - been for life, been in zip(lives, for_seconds, strict=True))
+        for _ in range(ahead):
+            free = sorted([free[0] + lasts(), *free[1:]])
+        within += found.earliest <= NOW + free[0] <= found.latest
+    assert within >= 280, f"{within} of 400"
+    assert isinstance(found, Forecast)

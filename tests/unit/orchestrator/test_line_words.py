@@ -1,0 +1,37 @@
+"""What a commit says of a job that waits."""
+
+import pytest
+
+from solstice_orchestrator.forecast import Forecast
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.line_words import line_words
+from solstice_orchestrator.waiting import COUNTED, WaitFacts, WaitReason, Why
+
+NOW = 1_790_000_000.0
+FACTS = WaitFacts(
+    now=NOW, run_id="r", state=JobState.WAITING, repository="harbour/app", since=NOW, runs_on="linux"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ahead", "starts_in", "words"),
+    [
+        (WaitReason.SLOTS_BUSY, 2, None, "waiting: 2 ahead on linux"),
+        (WaitReason.SLOTS_BUSY, 0, None, "waiting: next on linux"),
+        (WaitReason.SLOTS_BUSY, 9, 0.0, "waiting: 9 ahead on linux, starts within about 1 min"),
+        (WaitReason.SLOTS_BUSY, 10, 240.0, "waiting: more than 10 ahead on linux, starts within about 5 min"),
+        (WaitReason.SLOTS_BUSY, 499, 5400.0, "waiting: more than 200 ahead on linux, starts within about 90 min"),
+        (WaitReason.SLOTS_BUSY, COUNTED, 7201.0, "waiting: more than 1000 ahead on linux, starts within about 3 h"),
+        (WaitReason.REPOSITORY_CAP, 1, None, "waiting: its repository runs as many jobs as it may, 1 ahead"),
+        (WaitReason.NO_WORKER_FOR_LABEL, 3, None, "waiting: no worker serves linux"),
+        (WaitReason.PAUSED, 3, None, "waiting: the workers of linux take no jobs now"),
+        (WaitReason.CONCURRENCY_GROUP, 3, None, "waiting: concurrency group"),
+    ],
+)  # fmt: skip
+def test_a_waiting_job_says_why_and_how_long(
+    reason: WaitReason, ahead: int, starts_in: float | None, words: str
+) -> None:
+    start = None if starts_in is None else Forecast(earliest=NOW, latest=NOW + starts_in)
+    why = Why(reason=reason, detail="", since=NOW, ahead=ahead, expected_start=start)
+    assert line_words(FACTS, why) == words
+    assert len(words) <= 140

@@ -1,0 +1,157 @@
+"""Whatever comes, starts, ends, gets lost or is cancelled, in whatever order: the promises of the order hold."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.scheduling import Candidate, rank
+from tests.waiting_room import WaitingRoom
+
+LABELS = ("linux", "illumos")
+REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
+SLOTS = {"worker-a": {"linux": 2, "illumos": 1}, "worker-b": {"linux": 3}}
+MAX_WAIT = 100.0
+
+
+class Order(RuleBasedStateMachine):
+    """Two workers with slots, three repositories of which some have caps, and a moved clock."""
+
+    @initialize(
+        of=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 2)),
+        default=st.sampled_from([None, 1, 4]),
+    )
+    def open(self, of: dict[str, int], default: int | None) -> None:
+        self.room = WaitingRoom(caps=Caps(of=of, default=default), max_wait_seconds=MAX_WAIT)
+        self.came: list[str] = []
+        self.gone: list[str] = []
+
+    # -- what may happen ----------------------------------------------------------------------------------------
+
+    @rule(
+        repository=st.sampled_from(REPOSITORIES),
+        count=st.integers(1, 12),
+        label=st.sampled_from(LABELS),
+        priority=st.sampled_from(Priority),
+    )
+    def arrive(self, repository: str, count: int, label: str, priority: Priority) -> None:
+        self.came += self.room.arrive(repository, count, label=label, priority=priority)
+
+    @rule(seconds=st.integers(1, 80))
+    def time_goes_by(self, seconds: int) -> None:
+        self.room.now += seconds
+
+    @rule(worker=st.sampled_from(sorted(SLOTS)), limit=st.integers(1, 6))
+    def claim(self, worker: str, limit: int) -> None:
+        free = self.free(worker)
+        before = list(self.room.waiting)
+        chosen = self.room.claim(worker, free, limit)
+        assert len(chosen) <= limit
+        self.nothing_idles(free, chosen, limit)
+        for label in LABELS:
+            self.nobody_is_passed_by(
+                [each for each in before if each.label == label],
+                [each for each in chosen if each.label == label],
+            )
+
+    @precondition(lambda self: self.room.running)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.room.running)))
+        self.room.end(job_id)
+        self.gone.append(job_id)
+
+    @rule(worker=st.sampled_from(sorted(SLOTS)))
+    def lose(self, worker: str) -> None:
+        self.room.lose(worker)
+
+    @precondition(lambda self: self.room.waiting)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        some = st.lists(
+            st.sampled_from([each.job_id for each in self.room.waiting]), min_size=1, max_size=5, unique=True
+        )
+        cancelled = data.draw(some)
+        self.room.cancel(cancelled)
+        self.gone += cancelled
+
+    # -- what always holds --------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_slot_is_over_used(self) -> None:
+        for worker, slots in SLOTS.items():
+            used = Counter(job.label for holder, job in self.room.running.values() if holder == worker)
+            assert all(used[label] <= slots.get(label, 0) for label in used)
+
+    @invariant()
+    def caps_are_kept(self) -> None:
+        for repository, running in self.room.running_of().items():
+            cap = self.room.caps.cap(repository)
+            assert cap is None or running <= cap
+
+    @invariant()
+    def every_job_is_in_one_place(self) -> None:
+        here = [each.job_id for each in self.room.waiting] + list(self.room.running) + self.gone
+        assert sorted(here) == sorted(self.came)
+
+    @invariant()
+    def those_who_wait_have_turns_of_their_own(self) -> None:
+        places = Counter(
+            (each.label, each.priority, each.repository, each.turn) for each in self.room.waiting
+        )
+        assert set(places.values()) <= {1}
+
+    def nothing_idles(self, free: dict[str, int], chosen: Sequence[Candidate], limit: int) -> None:
+        """No slot is left free while a job fits it."""
+        if len(chosen) == limit:
+            return
+        used = Counter(each.label for each in chosen)
+        running = self.room.running_of()
+        for job in self.room.waiting:
+            cap = self.room.caps.cap(job.repository)
+            has_room = cap is None or running[job.repository] < cap
+            assert not (has_room and used[job.label] < free.get(job.label, 0)), job
+
+    def nobody_is_passed_by(self, before: list[Candidate], chosen: list[Candidate]) -> None:
+        """The overdue go first, the more urgent before the less; save those whose repository is at its cap."""
+        running = self.room.running_of()
+        left = [
+            each
+            for each in before
+            if each not in chosen
+            and (cap := self.room.caps.cap(each.repository)) is not None
+            and running[each.repository] >= cap
+        ]
+        free_to_go = [each for each in before if each not in chosen and each not in left]
+        for started in chosen:
+            if self.room.is_overdue(started):
+                continue
+            assert not any(self.room.is_overdue(each) for each in free_to_go)
+            assert not any(rank(each.priority) < rank(started.priority) for each in free_to_go)
+
+    def free(self, worker: str) -> dict[str, int]:
+        used = Counter(job.label for holder, job in self.room.running.values() if holder == worker)
+        return {label: slots - used[label] for label, slots in SLOTS[worker].items()}
+
+
+Order.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOrder = Order.TestCase
+
+
+def test_a_low_job_under_a_constant_stream_of_high_ones_starts_once_it_is_overdue() -> None:
+    room = WaitingRoom(max_wait_seconds=MAX_WAIT)
+    (low,) = room.arrive("reef/tide", priority=Priority.LOW)
+    waited = None
+    for second in range(int(MAX_WAIT) * 2):
+        room.now = float(second)
+        room.arrive("acme/app", 2, priority=Priority.HIGH)
+        for job in room.claim("worker", {"linux": 1}):
+            room.end(job.job_id)
+            if job.job_id == low:
+                waited = room.now
+    # Overdue is what has waited longer than the bound; the next free slot is a second away.
+    assert waited == MAX_WAIT + 1

@@ -1,0 +1,265 @@
+from dataclasses import replace
+
+import pytest
+
+from solstice_orchestrator.forecast import Forecast, Sample
+from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.waiting import COUNTED, Holder, Need, WaitFacts, WaitReason, Why, explain
+from solstice_orchestrator.workers import HeldJob, Presence, WorkerState, WorkerView
+
+NOW = 1000.0
+RECENT = tuple(Sample(repository="acme/app", seconds=60.0) for _ in range(5))
+
+
+def worker(name: str = "moor", jobs: int = 0, **changes: object) -> WorkerView:
+    values: dict[str, object] = {
+        "worker_id": name,
+        "name": name,
+        "host": name,
+        "version": "1",
+        "slots": {"linux": 2},
+        "limit": 2,
+        "presence": Presence.ALIVE,
+        "state": WorkerState.ACTIVE,
+        "quarantined_until": None,
+        "failures_in_a_row": 0,
+        "started_at": 0.0,
+        "seen_at": NOW,
+        "jobs": tuple(
+            HeldJob(job_id=f"{name}-{each}", name="test", runs_on="linux", attempt=1, started_at=980.0)
+            for each in range(jobs)
+        ),
+        **changes,
+    }
+    return WorkerView(**values)  # type: ignore[arg-type]  # the names are those of the fields
+
+
+def running(number: int, *, on: str = "moor", repository: str = "reef/tide") -> Holder:
+    return Holder(
+        run_id=f"run-{number}",
+        job_id=f"job-{number}",
+        name="test",
+        repository=repository,
+        worker_id=on,
+        started_at=980.0,
+    )
+
+
+def facts(**changes: object) -> WaitFacts:
+    values: dict[str, object] = {
+        "now": NOW,
+        "run_id": "run-9",
+        "job_id": "job-9",
+        "name": "build",
+        "state": JobState.WAITING,
+        "reason": Reason.PLANNED,
+        "repository": "acme/app",
+        "runs_on": "linux",
+        "since": 990.0,
+        "workers": (worker(jobs=2),),
+        "running": (running(1), running(2)),
+        "recent": RECENT,
+        **changes,
+    }
+    return WaitFacts(**values)  # type: ignore[arg-type]  # the names are those of the fields
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "detail"),
+    [
+        pytest.param(
+            {"state": None, "job_id": None},
+            WaitReason.NOT_PLANNED_YET,
+            "Its workflow has not been read yet.",
+            id="not planned yet",
+        ),
+        pytest.param(
+            {"state": None, "until": 1030.0, "detail": "the forge did not answer"},
+            WaitReason.BACKOFF,
+            "Its workflow could not be read, and is tried again: the forge did not answer.",
+            id="planning that is tried again",
+        ),
+        pytest.param(
+            {
+                "state": JobState.BLOCKED,
+                "needs": [
+                    Need(job_id="a", name="lint", state=JobState.RUNNING),
+                    Need(job_id="b", name="unit", state=JobState.WAITING),
+                ],
+            },
+            WaitReason.NEEDS,
+            "It needs jobs that have not ended: lint (running), unit (waiting).",
+            id="needs",
+        ),
+        pytest.param(
+            {
+                "state": JobState.BLOCKED,
+                "group": "deploy",
+                "group_ahead": [running(1), Holder(run_id="run-2")],
+            },
+            WaitReason.CONCURRENCY_GROUP,
+            "Job test of run run-1 has the concurrency group 'deploy', 1 more before it.",
+            id="a group that a job has",
+        ),
+        pytest.param(
+            {"state": JobState.BLOCKED, "group": "deploy", "group_ahead": [Holder(run_id="run-2")]},
+            WaitReason.CONCURRENCY_GROUP,
+            "Run run-2 has the concurrency group 'deploy'.",
+            id="a group that a run has",
+        ),
+        pytest.param(
+            {"state": JobState.APPROVAL},
+            WaitReason.APPROVAL,
+            "It is not known to be by somebody who may push, and waits for approval: 'solstice approve run-9', "
+            "or /ok-to-test under the change request.",
+            id="approval",
+        ),
+        pytest.param(
+            {
+                "state": JobState.BACKOFF,
+                "reason": Reason.CHECKOUT_FAILED,
+                "detail": "no route",
+                "until": 1030.0,
+            },
+            WaitReason.BACKOFF,
+            "It is tried again after a while (checkout_failed: no route).",
+            id="backoff",
+        ),
+        pytest.param(
+            {"runs_on": "illumos", "running": ()},
+            WaitReason.NO_WORKER_FOR_LABEL,
+            "No worker serves the label illumos; there are some for linux.",
+            id="no worker for the label",
+        ),
+        pytest.param(
+            {"workers": (worker(presence=Presence.LOST),)},
+            WaitReason.NO_WORKER_FOR_LABEL,
+            "No worker serves the label linux; there is none at all.",
+            id="the only worker is lost",
+        ),
+        pytest.param(
+            {"workers": (worker(slots={"linux": 0}, limit=0),)},
+            WaitReason.NO_WORKER_FOR_LABEL,
+            "No worker serves the label linux; there is none at all.",
+            id="no slots",
+        ),
+        pytest.param(
+            {
+                "workers": (
+                    worker("a", state=WorkerState.PAUSED),
+                    worker("b", state=WorkerState.DRAINING),
+                    worker("c", state=WorkerState.QUARANTINED, quarantined_until=1060.0),
+                )
+            },
+            WaitReason.PAUSED,
+            "No worker of the label linux takes jobs: 1 draining, 1 paused, 1 quarantined.",
+            id="paused",
+        ),
+        pytest.param(
+            {"cap": 1, "running_of_repository": [running(3, repository="acme/app")]},
+            WaitReason.REPOSITORY_CAP,
+            "acme/app may run 1 job at once, and does.",
+            id="the repository's cap",
+        ),
+        pytest.param(
+            {"cap": 2, "running_of_repository": [running(3, repository="acme/app")], "ahead": 1},
+            WaitReason.SLOTS_BUSY,
+            "Others have all 2 slots of linux; 1 job before it.",
+            id="room, and no slot",
+        ),
+        pytest.param(
+            {"ahead": 0},
+            WaitReason.SLOTS_BUSY,
+            "Others have all 2 slots of linux; it is the next.",
+            id="the next",
+        ),
+        pytest.param(
+            {"workers": (worker(jobs=1),), "running": (running(1),)},
+            WaitReason.SLOTS_BUSY,
+            "A slot is free: it starts in a moment.",
+            id="a free slot",
+        ),
+        pytest.param(
+            {"workers": (worker(slots={}, limit=0, jobs=1),), "running": (running(1),), "ahead": 3},
+            WaitReason.SLOTS_BUSY,
+            "Others have the slot of linux; 3 jobs before it.",
+            id="a worker that never told its slots",
+        ),
+    ],
+)
+def test_why_a_job_waits(changes: dict[str, object], reason: WaitReason, detail: str) -> None:
+    why = explain(facts(**changes))
+    assert why is not None
+    assert (why.reason, why.detail) == (reason, detail)
+    assert why.since == 990.0
+
+
+@pytest.mark.parametrize(
+    "state", [state for state in JobState if state.final or state is JobState.RUNNING], ids=str
+)
+def test_what_runs_or_has_ended_does_not_wait(state: JobState) -> None:
+    assert explain(facts(state=state)) is None
+
+
+def found(**changes: object) -> Why:
+    why = explain(facts(**changes))
+    assert why is not None
+    return why
+
+
+class TestWhatIsToldBesides:
+    def test_who_has_the_slots(self) -> None:
+        assert [holder.job_id for holder in found().holders] == ["job-1", "job-2"]
+
+    def test_of_very_many_holders_the_first_are_named(self) -> None:
+        assert len(found(running=[running(number) for number in range(500)]).holders) == 20
+
+    def test_how_many_are_ahead_in_a_group_or_for_a_slot_and_nowhere_else(self) -> None:
+        assert found(ahead=4).ahead == 4
+        assert found(state=JobState.BLOCKED, group="x", group_ahead=[running(1)]).ahead == 1
+        assert found(state=JobState.BLOCKED, ahead=4).ahead is None
+
+    def test_very_many_ahead_are_counted_no_further(self) -> None:
+        why = found(ahead=COUNTED)
+        assert why.detail == "Others have all 2 slots of linux; 10000 jobs or more before it."
+        assert why.expected_start is None
+
+    def test_when_a_backoff_or_a_quarantine_ends(self) -> None:
+        assert found(state=JobState.BACKOFF, until=1030.0).until == 1030.0
+        quarantined = worker(state=WorkerState.QUARANTINED, quarantined_until=1060.0)
+        assert found(workers=(quarantined,)).until == 1060.0
+
+
+class TestExpectedStart:
+    def test_is_when_a_slot_comes_free(self) -> None:
+        assert found().expected_start == Forecast(earliest=1040.0, latest=1040.0)
+
+    def test_is_when_the_repository_has_room_too(self) -> None:
+        own = replace(running(3, repository="acme/app"), started_at=990.0)
+        assert found(cap=1, running_of_repository=[own]).expected_start == Forecast(
+            earliest=1050.0, latest=1050.0
+        )
+
+    def test_is_not_before_the_end_of_a_backoff(self) -> None:
+        start = found(state=JobState.BACKOFF, until=1300.0).expected_start
+        assert start == Forecast(earliest=1300.0, latest=1300.0)
+
+    def test_counts_no_slot_of_a_worker_that_takes_no_jobs(self) -> None:
+        """What runs on a draining worker makes room for nobody."""
+        workers = (worker("moor", jobs=1, slots={"linux": 1}), worker("fen", state=WorkerState.DRAINING))
+        both = (replace(running(1), started_at=990.0), running(2, on="fen"))
+        assert found(workers=workers, running=both).expected_start == Forecast(earliest=1050.0, latest=1050.0)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"recent": ()},
+            {"state": None},
+            {"state": JobState.BLOCKED},
+            {"workers": ()},
+            {"workers": (worker(state=WorkerState.PAUSED),)},
+        ],
+        ids=["no history", "not planned", "blocked", "no worker", "paused"],
+    )
+    def test_is_not_told_when_nobody_can_tell(self, changes: dict[str, object]) -> None:
+        assert found(**changes).expected_start is None
