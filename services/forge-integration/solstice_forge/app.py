@@ -18,15 +18,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
+from solstice_common.gathering import Gathering
 from solstice_common.metrics import CONTENT_TYPE
 from solstice_forge.inbox.protocol import Decision, Inbox, Kept
 from solstice_forge.keeping import new_delivery
+from solstice_forge.lockstep import lockstep
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.settings import MAX_BODY_BYTES
 from solstice_forge.shared_timeout import SharedTimeout
 from solstice_forge.sources import Source, how_to_configure
-from solstice_forge.triage import Refused, Understood, triage
+from solstice_forge.triage import Call, Refused, Understood, triage, triaging
 
 log = structlog.get_logger("solstice_forge.app")
 
@@ -114,6 +116,7 @@ class Webhooks:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._patience = SharedTimeout(BODY_SECONDS)
+        self._triaged: Gathering[Call, Understood | Refused | Exception] = Gathering(_triage_together)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -151,10 +154,13 @@ class Webhooks:
         if isinstance(body, Refused):
             return body
         now = self._parts.clock()
+        understood: Understood | Refused | Exception
         if len(body) > THREAD_BYTES:
             understood = await asyncio.to_thread(triage, source, headers, body, now=now)
         else:
-            understood = triage(source, headers, body, now=now)
+            understood = await self._triaged(Call(source, headers, body, now))
+        if isinstance(understood, Exception):
+            raise understood
         if isinstance(understood, Refused):
             return understood
         return await self._keep(source, headers, understood, now)
@@ -219,6 +225,14 @@ class Webhooks:
             repo_full_name=understood.event.repo_full_name,
         )
         return kept
+
+
+def _triage_together(calls: Sequence[Call]) -> "asyncio.Future[Sequence[Understood | Refused | Exception]]":
+    """What came in one turn of the event loop is looked at together."""
+    done: asyncio.Future[Sequence[Understood | Refused | Exception]]
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(lockstep([triaging(call) for call in calls]))
+    return done
 
 
 class Probes:

@@ -82,6 +82,8 @@ class Push(Value, frozen=True, kw_only=True):
     sender: str | None
     default_branch: str | None = None
     """The repository's, without `refs/heads/`; None when the payload does not tell."""
+    message: str | None = None
+    """Of the commit; None when it has to be looked for among all that were pushed."""
     occurred_at: float | None = None
     """By the forge's clock, in seconds since the epoch; None when the payload does not tell."""
 

@@ -11,7 +11,7 @@ from solstice_forge.inbox.protocol import Decision, NewDelivery
 from solstice_forge.inbox.reading import REPLAY
 from solstice_forge.keeping import new_delivery
 from solstice_forge.plan import Wanted, plan
-from solstice_forge.ruling import SKIP_MARK, ruling
+from solstice_forge.ruling import ruling
 from solstice_forge.sources import Source
 from solstice_forge.triage import Understood
 
@@ -44,8 +44,7 @@ def replay(
     key = f"{REPLAY}:{entry.row_id}:{token}"
     wanted: Wanted | Malformed | None = None
     if not isinstance(event, Ignored):
-        # The message may say that it should not be built; whoever asks for it now knows better.
-        ruled = ruling(event, source, SKIP_MARK.sub(b"", recorded.body))
+        ruled = ruling(event, source, recorded.body, insists=True)
         if isinstance(ruled, Ignored):
             event = ruled
         elif not lacks(event):

@@ -22,23 +22,32 @@ from solstice_forge.forges.pushed import changed_paths, head_message
 from solstice_forge.rules import BUILT, RuleEvent, Ruling, Subject, decide
 from solstice_forge.sources import Source
 
-SKIP_MARK: Final = re.compile(rb"\[(?:skip ci|ci skip)\]")
+_SKIP_MARK: Final = re.compile(r"\[(?:skip ci|ci skip)\]")
+_SKIP_BYTES: Final = re.compile(_SKIP_MARK.pattern.encode())
 QUEUES: Final = "refs/heads/gh-readonly-queue/"
 """Where GitHub's merge queue puts the branches it wants an answer for: gh-readonly-queue/BASE/..."""
 BRANCHES: Final = "refs/heads/"
 
 
-def ruling(event: Event, source: Source, payload: bytes) -> Ruling | Ignored:
-    """Whether and how it is built; `payload` is the delivery's JSON text, or empty when it is not at hand."""
-    # Most webhooks are pushes, and most sources have no rules: these cost one search in their bytes.
+def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = False) -> Ruling | Ignored:
+    """Whether and how it is built; `payload` is the delivery's JSON text, or empty when it is not at hand.
+
+    The commit's message may ask not to be built; who `insists` knows better.
+    """
+    # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
     if isinstance(event, Push) and not source.rules:
-        return _skipped(event) if _asks_to_skip(event, payload) else BUILT
+        return _skipped(event) if not insists and _asks_to_skip(event, payload) else BUILT
     subject = subject_of(event)
     if lacks(event):
         # Not known yet whether it is a stranger's: that is for the ruling after the forge was asked.
         subject = replace(subject, stranger=False)
     ruled = decide(subject, source.rules, lambda: changed_paths(source.forge.SOURCE, payload))
-    if isinstance(ruled, Ruling) and isinstance(event, Push) and _asks_to_skip(event, payload):
+    if (
+        not insists
+        and isinstance(ruled, Ruling)
+        and isinstance(event, Push)
+        and _asks_to_skip(event, payload)
+    ):
         return _skipped(event)
     return ruled
 
@@ -99,10 +108,13 @@ def _branch(ref: str) -> str | None:
 
 def _asks_to_skip(push: Push, payload: bytes) -> bool:
     """Whether the pushed commit's message says so; somebody who tags such a commit means it, so tags are built."""
-    if not SKIP_MARK.search(payload) or not push.ref.startswith(BRANCHES):
+    if not push.ref.startswith(BRANCHES):
         return False
-    message = head_message(push.commit_sha, payload)
-    return message is not None and SKIP_MARK.search(message.encode()) is not None
+    message = push.message
+    # The list of commits is most of a payload: it is read only where the mark stands somewhere in it.
+    if message is None and _SKIP_BYTES.search(payload):
+        message = head_message(push.commit_sha, payload)
+    return message is not None and _SKIP_MARK.search(message) is not None
 
 
 def _skipped(push: Push) -> Ignored:

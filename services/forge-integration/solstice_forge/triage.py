@@ -8,6 +8,7 @@ from solstice_common.values import Value
 from solstice_forge.events import Event, Ignored, Malformed, Rerun, lacks
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+from solstice_forge.lockstep import Steps, walk
 from solstice_forge.plan import Wanted, plan
 from solstice_forge.rules import Ruling
 from solstice_forge.ruling import ruling
@@ -37,6 +38,16 @@ class Understood(Value, frozen=True, kw_only=True):
     """The JSON text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to a webhook of `source`; `now` in seconds since the epoch."""
+
+    source: Source
+    headers: Headers
+    body: bytes
+    now: float
+
+
 def triage(
     source: Source, headers: Headers, body: bytes, *, now: float, verify: bool = True
 ) -> Understood | Refused:
@@ -45,7 +56,14 @@ def triage(
     The signature comes first: nothing else of an unproven body is looked at. Without `verify`, a recorded delivery
     whose secret or time is gone is read as if it were genuine.
     """
-    payload = _genuine(source, headers, body, now) if verify else payload_of(headers, body)
+    return walk(triaging(Call(source, headers, body, now), verify=verify))
+
+
+def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
+    """`triage` in steps, for many calls side by side."""
+    source, headers, now = call.source, call.headers, call.now
+    payload = _genuine(source, headers, call.body, now) if verify else payload_of(headers, call.body)
+    yield
     if isinstance(payload, Unsupported):
         return Refused(status=415, reason="unsupported_content_type", detail=payload.detail)
     if isinstance(payload, Refused):
@@ -57,6 +75,7 @@ def triage(
     event = source.forge.parse(event_name, payload)
     if isinstance(event, Malformed):
         return _unusable(event_name, event)
+    yield
     wanted: Wanted | Malformed | None = None
     if not isinstance(event, Ignored):
         ruled = ruling(event, source, payload)

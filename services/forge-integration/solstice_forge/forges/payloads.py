@@ -61,6 +61,7 @@ class User(Payload, frozen=True, kw_only=True):
 
 class Commit(Payload, frozen=True, kw_only=True):
     id: Sha
+    message: str | None = None
 
 
 class PushPayload(Payload, frozen=True, kw_only=True):
@@ -135,16 +136,18 @@ def read_push(payload: bytes) -> Push | Ignored | Malformed:
     push = read(PushPayload, payload)
     if isinstance(push, Malformed):
         return push
-    peeled = push.head_commit.id if push.head_commit and push.ref.startswith("refs/tags/") else push.after
+    head = push.head_commit
+    commit_sha = head.id if head and push.ref.startswith("refs/tags/") else push.after
     return push_event(
         repo_full_name=push.repository.full_name,
         repo_url=push.repository.clone_url,
         ref=push.ref,
-        commit_sha=None if push.deleted or is_zero(push.after) else peeled,
+        commit_sha=None if push.deleted or is_zero(push.after) else commit_sha,
         before=push.before,
         sender=push.sender.login if push.sender else None,
         default_branch=push.repository.default_branch,
         occurred_at=push.repository.pushed_at,
+        message=head.message if head and head.id == commit_sha else None,
     )
 
 
@@ -158,6 +161,7 @@ def push_event(
     sender: str | None,
     default_branch: str | None,
     occurred_at: int | str | None = None,
+    message: str | None = None,
 ) -> Push | Ignored | Malformed:
     """What a push means; `commit_sha` is None when the ref was deleted."""
     if not ref.startswith(("refs/heads/", "refs/tags/")):
@@ -180,6 +184,7 @@ def push_event(
         before_sha=known_commit(before),
         sender=sender or None,
         default_branch=default_branch if _names_a_branch(default_branch) else None,
+        message=message,
         occurred_at=float(occurred_at) if type(occurred_at) is int and occurred_at < _LAST_SECOND else None,
     )
 

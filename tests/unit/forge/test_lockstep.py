@@ -1,0 +1,40 @@
+"""Many side by side make what each would make alone."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_forge.lockstep import Steps, lockstep, walk
+
+
+def climbing(height: int, *, falls: bool = False) -> Steps[int]:
+    for _ in range(height):
+        yield
+    if falls:
+        raise ValueError(height)
+    return height
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_each_makes_what_it_makes_alone(heights: list[int]) -> None:
+    assert lockstep([climbing(height) for height in heights]) == [walk(climbing(each)) for each in heights]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans())))
+def test_who_falls_falls_alone(climbs: list[tuple[int, bool]]) -> None:
+    outcomes = lockstep([climbing(height, falls=falls) for height, falls in climbs])
+    assert [isinstance(outcome, ValueError) for outcome in outcomes] == [falls for _, falls in climbs]
+    assert [height for (height, falls) in climbs if not falls] == [
+        outcome for outcome in outcomes if not isinstance(outcome, Exception)
+    ]
+
+
+def test_the_first_step_of_each_comes_before_the_second_of_any() -> None:
+    taken: list[tuple[int, str]] = []
+
+    def walking(step: int, name: str) -> Steps[None]:
+        for number in range(step):
+            taken.append((number, name))
+            yield
+
+    lockstep([walking(3, "a"), walking(1, "b"), walking(2, "c")])
+    assert taken == [(0, "a"), (0, "b"), (0, "c"), (1, "a"), (1, "c"), (2, "a")]
