@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.postgresql import (
     PostgreSQLDatabase,
@@ -16,6 +17,15 @@ from tests.servers.postgresql import (
     shared_postgresql,
 )
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
+
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "unhurried",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("unhurried")
 
 if sys.version_info < (3, 11, 8):
     # Before that, Python now and then says SystemError ("AST constructor recursion depth mismatch") of a text that it
