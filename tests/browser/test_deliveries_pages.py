@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, ViewportSize, async_playwright, expect
@@ -104,9 +105,9 @@ async def test_everything_is_reached_by_keyboard(url: str, browser: Browser) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(
-    url: str, browser: Browser, scheme: str
+    url: str, browser: Browser, scheme: Literal["light", "dark"]
 ) -> None:
-    async with await browser.new_context(viewport=PHONE, base_url=url, color_scheme=scheme) as profile:  # type: ignore[arg-type]  # one of two
+    async with await browser.new_context(viewport=PHONE, base_url=url, color_scheme=scheme) as profile:
         page = await profile.new_page()
         for path in ("/deliveries", "/deliveries/5", "/deliveries/1", "/deliveries/99"):
             await page.goto(path)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,10 @@ def states(forge: ForgeApi, commit: str) -> dict[str, str]:
     return {key[2]: shown["state"] for key, shown in forge.shown.items() if key[1] == commit}
 
 
+def shows(forge: ForgeApi, commit: str, wanted: dict[str, str]) -> bool:
+    return states(forge, commit) == wanted
+
+
 @pytest.mark.timeout(240)
 async def test_every_forge_shows_how_a_push_was_built(tmp_path: Path) -> None:
     project = Repository(tmp_path / "anvil")
@@ -67,12 +72,8 @@ async def test_every_forge_shows_how_a_push_was_built(tmp_path: Path) -> None:
                     SUCCESS.get(forge.origin, "success"),
                     FAILURE.get(forge.origin, "failure"),
                 )
-                await becomes(
-                    lambda forge=forge, success=success, failure=failure: (  # type: ignore[misc]  # bound early
-                        states(forge, commit)
-                        == {"solstice": failure, "solstice/build": success, "solstice/lint": failure}
-                    )
-                )
+                final = {"solstice": failure, "solstice/build": success, "solstice/lint": failure}
+                await becomes(partial(shows, forge, commit, final))
             receiving.terminate()
             assert await asyncio.to_thread(receiving.ended) == 0
     for forge in forges:

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.postgresql import Connection
 from solstice_forge.inbox.log import Sought
 from solstice_forge.inbox.postgresql import PostgreSQLInbox
 from solstice_forge.inbox.postgresql.groups import Groups
@@ -129,8 +130,8 @@ async def test_delivery_is_not_kept_waiting_by_a_lock(
         locked, leave = asyncio.Event(), asyncio.Event()
 
         async def lock() -> None:
-            async def work(connection: object) -> None:
-                await connection.execute("LOCK TABLE inbox_deliveries")  # type: ignore[attr-defined]  # as asyncpg's
+            async def work(connection: Connection) -> None:
+                await connection.execute("LOCK TABLE inbox_deliveries")
                 locked.set()
                 await leave.wait()
 
