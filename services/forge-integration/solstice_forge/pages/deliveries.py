@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.resources import files
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -15,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 from solstice_common.access import Access
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import format_seconds
+from solstice_common.pages import page_environment, static_files
 from solstice_forge import telling_why
 from solstice_forge.inbox.log import DeliveryLog, Entry, Sought
 from solstice_forge.inbox.protocol import Decision
@@ -56,15 +55,23 @@ class Pages:
         self._public_url = public_url
         self._statuses = statuses
         self._clock = clock
-        self._templates = _environment(version, public_url)
+        self._templates = page_environment(
+            "solstice_forge.pages",
+            home="/deliveries",
+            home_name="All deliveries",
+            version=version,
+            public_url=public_url.rstrip("/"),
+            why=telling_why,
+            tone=tone,
+            rfc3339=format_seconds,
+        )
 
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/", guarded(self._access, self.home, self.error)),
             Route("/deliveries", guarded(self._access, self._safe(self.deliveries), self.error)),
             Route("/deliveries/{number}", guarded(self._access, self._safe(self.delivery), self.error)),
-            *_static("style.css", "text/css"),
-            *_static("icon.svg", "image/svg+xml"),
+            static_files("solstice_forge.pages"),
         ]
 
     async def home(self, _: Request) -> Response:
@@ -147,36 +154,5 @@ def tone(entry: Entry) -> str:
     return "calm"
 
 
-def _environment(version: str, public_url: str) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("solstice_forge.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
-        "version": version,
-        "public_url": public_url.rstrip("/"),
-        "why": telling_why,
-        "tone": tone,
-        "rfc3339": format_seconds,
-    }
-    return environment
-
-
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else None
-
-
-def _static(name: str, media_type: str) -> list[BaseRoute]:
-    content = files("solstice_forge.pages").joinpath("static", name).read_bytes()
-
-    async def answered(_: Request) -> Response:
-        return Response(
-            content,
-            media_type=media_type,
-            headers={"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"},
-        )
-
-    return [Route(f"/static/{name}", answered)]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from time import time
-from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -12,11 +11,11 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
 
 from solstice_common.access import Access
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
+from solstice_common.pages import static_files
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
@@ -97,7 +96,7 @@ def create_app(
             ),
             openapi.route(),
             *pages.routes(),
-            Mount("/static", _Static(packages=[("solstice_orchestrator.web", "static")])),
+            static_files("solstice_orchestrator.web"),
         ],
         middleware=[
             Middleware(Guard, allowed_hosts=hosts),
@@ -109,12 +108,3 @@ def create_app(
             Exception: on_bug,
         },
     )
-
-
-class _Static(StaticFiles):
-    """Files a browser keeps but asks about each time, so that script and page are always of one version."""
-
-    def file_response(self, *args: Any, **named: Any) -> Response:
-        response = super().file_response(*args, **named)
-        response.headers["Cache-Control"] = "no-cache"
-        return response

@@ -8,11 +8,11 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from solstice_common.pages import page_environment
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.store.protocol import JobStore, JobView
 from solstice_orchestrator.web import words
@@ -53,7 +53,14 @@ class Pages:
         self._store = store
         self._streams = streams
         self._clock = clock
-        self._templates = _environment(version)
+        self._templates = page_environment(
+            "solstice_orchestrator.web",
+            home="/",
+            home_name="All runs",
+            version=version,
+            words=words,
+            rfc3339=rfc3339,
+        )
         self._palette = palette_css()
 
     def routes(self) -> list[BaseRoute]:
@@ -194,18 +201,6 @@ class Pages:
     def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
         text = self._templates.get_template(template).render(now=self._clock(), **values)
         return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
-
-
-def _environment(version: str) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("solstice_orchestrator.web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {"version": version, "words": words, "rfc3339": rfc3339}
-    return environment
 
 
 async def _html_events(
