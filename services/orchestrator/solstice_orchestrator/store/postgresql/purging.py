@@ -22,6 +22,7 @@ async def purge(transaction: Transaction, older_than_seconds: float, limit: int)
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     connection = transaction.connection
     before = await transaction.now() - older_than_seconds
+    await connection.execute("DELETE FROM cancels WHERE kept_at < $1", before)
     old = [
         row["run_id"]
         for row in await connection.fetch(

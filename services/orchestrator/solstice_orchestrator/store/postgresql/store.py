@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.migrations import migrations_of
 from solstice_common.postgresql import Database
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
@@ -19,6 +19,7 @@ from solstice_orchestrator.store.finishing import Finishing
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.postgresql import (
+    cancelling,
     claiming,
     holding,
     intake,
@@ -39,6 +40,7 @@ from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
     AttemptView,
+    Cancelled,
     Claim,
     JobView,
     LogChunk,
@@ -160,6 +162,12 @@ class PostgreSQLStore:
             return await reading.run(transaction.connection, run_id)
 
         return await self._write(work)
+
+    async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
+        # One by one: each takes the lock of its change request first, and then those of runs.
+        return [
+            await self._write(functools.partial(cancelling.cancel, message=message)) for message in cancels
+        ]
 
     async def approve_run(self, run_id: str) -> RunView | None:
         async def work(transaction: Transaction) -> RunView | None:

@@ -22,6 +22,7 @@ def purgeable(connection: sqlite3.Connection, before: float) -> int:
 def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     execute, before = transaction.connection.execute, transaction.now - older_than_seconds
+    execute("DELETE FROM cancels WHERE kept_at < ?", (before,))
     old = [
         row["run_id"]
         for row in execute(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from solstice_common.doorbell import Doorbell
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.sqlite import Database, migrations_of
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
 from solstice_orchestrator.store import plans, steer
@@ -21,6 +21,7 @@ from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
     AttemptView,
+    Cancelled,
     Claim,
     JobView,
     LogChunk,
@@ -33,6 +34,7 @@ from solstice_orchestrator.store.protocol import (
     RunView,
 )
 from solstice_orchestrator.store.sqlite import (
+    cancelling,
     claiming,
     holding,
     intake,
@@ -154,6 +156,9 @@ class SqliteStore:
             return reading.run(transaction.connection, run_id)
 
         return await self._write(work)
+
+    async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
+        return await self._write(lambda transaction: cancelling.cancel(transaction, cancels))
 
     async def approve_run(self, run_id: str) -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:
