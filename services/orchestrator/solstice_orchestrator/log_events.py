@@ -89,6 +89,9 @@ class LogEvent(StrEnum):
     PLANNING_BROKE = "planning.broke"
     """A mistake of ours: request_id, run_id if it is about one, with the traceback."""
 
+    ANCESTRY_UNKNOWN = "ancestry.unknown"
+    """The repository could not be asked which of two pushes came first; the one that came last counts: request_id, detail."""
+
     ATTEMPT_STARTED = "attempt.started"
     """Handed to the executor: job_id, attempt, run_id, job, runs_on."""
     SECRET_UNUSABLE = "secret.unusable"  # noqa: S105  an event, not a secret

@@ -14,6 +14,7 @@ import pytest
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator import planning
+from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
@@ -276,12 +277,16 @@ async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
         """Does not take the first plans."""
 
         async def planned(
-            self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID
-        ) -> bool:
+            self,
+            task: PlanningTask,
+            jobs: Sequence[JobSpec],
+            run: RunSpec = NOTHING_SAID,
+            answers: Answers | None = None,
+        ) -> bool | Question:
             if self.failures:
                 self.failures -= 1
                 raise StoreUnavailable("test", "the disk is full")
-            return await self._store.planned(task, jobs, run)
+            return await self._store.planned(task, jobs, run, answers)
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             return await self._store.claim_planning(worker_id, limit)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
+from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
 from solstice_orchestrator.store.roster import WorkerRoster
 from solstice_orchestrator.waiting import WaitFacts
@@ -252,10 +253,18 @@ class JobStore(WorkerRoster, Protocol):
         """
         ...
 
-    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+    async def planned(
+        self,
+        task: PlanningTask,
+        jobs: Sequence[JobSpec],
+        run: RunSpec = NOTHING_SAID,
+        answers: Answers | None = None,
+    ) -> bool | Question:
         """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced.
 
         All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole.
+        Given `answers`, it may be a Question that has to be among them before it is known whose place the run takes, and
+        nothing is changed; without, the order in which the requests were made decides.
         """
         ...
 
