@@ -13,8 +13,8 @@ from solstice_forge.events import Command, Need, Word, lacks
 from solstice_forge.keeping import new_delivery
 from solstice_forge.plan import CancelWanted, plan
 from solstice_forge.publication import publication
-from solstice_forge.rules import Rule, RuleEvent
-from solstice_forge.ruling import BUILT, ruling
+from solstice_forge.rules import BUILT, Rule, RuleEvent
+from solstice_forge.ruling import ruling
 from solstice_forge.sources import Source
 from solstice_forge.triage import Understood, triage
 from tests.webhooks.deliveries import deliveries
