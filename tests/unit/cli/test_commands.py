@@ -78,7 +78,7 @@ def test_known_trouble_is_one_line_and_a_code(
 
 class TestSchema:
     def test_names_are_listed(self) -> None:
-        assert invoke("schema", "show").output.split() == ["jobrequest.v1", "jobcancel.v1", "jobstatus.v1"]
+        assert invoke("schema", "show").output.split() == ["jobcancel.v1", "jobrequest.v1", "jobstatus.v1"]
 
     def test_schema_is_printed_as_it_is_rendered(self) -> None:
         printed = invoke("schema", "show", "jobrequest.v1").output
