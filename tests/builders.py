@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_orchestrator.executors.protocol import Execution
 from solstice_orchestrator.jobs import JobSpec, StepSpec
 
@@ -24,6 +24,24 @@ def job_request(**changes: Any) -> JobRequestV1:
             "event": "push",
             "repo_full_name": "lantern/harbour",
             "trusted": True,
+            **changes,
+        },
+        strict=False,
+    )
+
+
+def job_cancel(**changes: Any) -> JobCancelV1:
+    """A wish to cancel pull request 7 of the repository of `job_request`."""
+    return JobCancelV1.model_validate(
+        {
+            "schema_version": "jobcancel.v1",
+            "cancel_id": str(uuid.uuid4()),
+            "source": "forgejo",
+            "repo_url": "https://forge.example/lantern/harbour.git",
+            "change_number": 7,
+            "submitted_at": "2026-03-01T12:00:00Z",
+            "repo_full_name": "lantern/harbour",
+            "sender": "ada-brook",
             **changes,
         },
         strict=False,

@@ -1,4 +1,4 @@
-"""`jobrequest.v1` and `jobstatus.v1`: the two messages of Solstice CI, and their canonical bytes.
+"""`jobrequest.v1`, `jobcancel.v1` and `jobstatus.v1`: the messages of Solstice CI, and their canonical bytes.
 
 Canonical: UTF-8 JSON, keys sorted at every level, no white space, a field that was never set is left out. Fields this
 version does not know are kept, so decoding and encoding a canonical message gives the same bytes, and an older
@@ -280,6 +280,36 @@ def decode_request(body: bytes) -> JobRequestV1:
     return _remembered_request(body) if len(body) <= REMEMBERED_BYTES else JobRequestV1.decode(body)
 
 
+class JobCancelV1(_Wire):
+    """The wish that what was asked for of a change request before this moment is not built, or not any further."""
+
+    VERSION: ClassVar[str] = "jobcancel.v1"
+
+    schema_version: Literal["jobcancel.v1"]
+    """Equals the routing key."""
+    cancel_id: Identifier
+    """UUID of the wish. Forges' ones derive it (UUIDv5) as requests do, so that the same delivery is the same wish."""
+    source: Annotated[Source, Field(strict=False)]
+    repo_url: RepoUrl
+    """As in the requests of the change request."""
+    change_number: Count
+    """Number of the pull or merge request."""
+    submitted_at: Timestamp
+    """When it was asked for: RFC 3339, UTC. What was submitted at this moment or later is left alone."""
+    sender: Name | None = None
+    """Login of who asked."""
+    repo_full_name: Name | None = None
+    """What the forge calls the repository: `owner/name`."""
+    source_name: Name | None = None
+    """Which configured hook received it."""
+    delivery_id: Name | None = None
+    """The forge's id of the delivery."""
+    idempotency_key: Name | None = None
+    """The same for every delivery of the one comment."""
+    traceparent: Traceparent | None = None
+    """W3C Trace Context."""
+
+
 class JobStatusV1(_Wire):
     """What became of a job, or of a whole run when `job_id` is absent."""
 
@@ -326,7 +356,7 @@ class JobStatusV1(_Wire):
     traceparent: Traceparent | None = None
 
 
-MESSAGES: Final[tuple[type[_Wire], ...]] = (JobRequestV1, JobStatusV1)
+MESSAGES: Final[tuple[type[_Wire], ...]] = (JobRequestV1, JobCancelV1, JobStatusV1)
 """Every message there is, for `schemas/` and its test."""
 
 

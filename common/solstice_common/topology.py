@@ -98,6 +98,15 @@ STATUSES = Route(
 )
 
 
+CANCELS = Route(
+    exchange="solstice.cancels",
+    queue="solstice.cancels.v1",
+    routing_key="jobcancel.v1",
+    dlx="solstice.cancels.dlx",
+    dlq="solstice.cancels.v1.dlq",
+)
+
+
 def jobs_route(settings: BrokerSettings) -> Route:
     """The route of `jobrequest.v1`, under the names the settings give."""
     return Route(
@@ -110,13 +119,21 @@ def jobs_route(settings: BrokerSettings) -> Route:
 
 
 def full_topology(settings: BrokerSettings) -> Topology:
-    """Both routes together: what `solstice topology declare` makes sure of."""
-    queue_type = QueueType(settings.amqp_queue_type)
-    jobs, statuses = jobs_route(settings).topology(queue_type), STATUSES.topology(queue_type)
+    """All routes together: what `solstice topology declare` makes sure of."""
+    return _together(settings, jobs_route(settings), CANCELS, STATUSES)
+
+
+def asking_topology(settings: BrokerSettings) -> Topology:
+    """What forge-integration publishes to: requests, and wishes to cancel."""
+    return _together(settings, jobs_route(settings), CANCELS)
+
+
+def _together(settings: BrokerSettings, *routes: Route) -> Topology:
+    parts = [route.topology(QueueType(settings.amqp_queue_type)) for route in routes]
     return Topology(
-        exchanges=jobs.exchanges + statuses.exchanges,
-        queues=jobs.queues + statuses.queues,
-        bindings=jobs.bindings + statuses.bindings,
+        exchanges=tuple(exchange for part in parts for exchange in part.exchanges),
+        queues=tuple(queue for part in parts for queue in part.queues),
+        bindings=tuple(binding for part in parts for binding in part.bindings),
     )
 
 

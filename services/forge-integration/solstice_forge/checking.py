@@ -7,7 +7,8 @@ import orjson
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import Event, Ignored, lacks
+from solstice_forge.events import Command, Event, Ignored, Word, lacks
+from solstice_forge.keeping import what_follows
 from solstice_forge.plan import kind_of
 from solstice_forge.sources import FORGES, Source, how_to_configure
 from solstice_forge.triage import Refused, triage
@@ -72,6 +73,9 @@ def check(
 def _still_lacking(event: Event) -> str:
     """What stands between a delivery that is accepted and its request."""
     needs = ", ".join(need.value for need in lacks(event))
+    if isinstance(event, Command) and event.word is Word.CANCEL:
+        what = what_follows(event)
+        return f"{what}, once the forge was asked for: {needs}" if needs else what
     return f"the request follows once the forge was asked for: {needs}" if needs else ""
 
 

@@ -47,8 +47,6 @@ class IgnoreReason(StrEnum):
     """The forge could not be asked in time."""
     UNUSABLE = "unusable"
     """What the forge told cannot be made a request."""
-    NOT_SUPPORTED_YET = "not_supported_yet"
-    """It could ask for something, but this version does not act on it."""
 
 
 class Need(StrEnum):
@@ -67,6 +65,12 @@ class Word(StrEnum):
     """Build the head commit again; from who may write, or who made the change request."""
     OK_TO_TEST = "/ok-to-test"
     """The head commit was looked at and may be built; only from who may write."""
+    CANCEL = "/cancel"
+    """What runs or waits for the change request is to end; from who may write, or who made the change request."""
+
+
+OF_AUTHORS: Final = frozenset({Word.RETEST, Word.CANCEL})
+"""What whoever made the change request may ask for, too."""
 
 
 class Push(Value, frozen=True, kw_only=True):
@@ -208,13 +212,17 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     sender: str | None
     sender_id: int | None
     """The forge's number for the sender, where it asks by that."""
+    occurred_at: float | None = None
+    """As of a push."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
+        # A cancel is about all commits of the change request, and whose they are does not matter.
+        builds = self.word is not Word.CANCEL
         unknown = (
-            (Need.COMMIT, self.commit_sha is None),
-            (Need.IS_FORK, self.is_fork is None),
-            (Need.PERMISSION, not self.permitted),
+            (Need.COMMIT, builds and self.commit_sha is None),
+            (Need.IS_FORK, builds and self.is_fork is None),
+            (Need.PERMISSION, not self.permitted and (builds or not self.by_author)),
         )
         return tuple(need for need, missing in unknown if missing)
 

@@ -17,7 +17,7 @@ from solstice_forge.inbox.protocol import Lookup, Lookups
 from solstice_forge.inquiry import Question, ignored, next_question, refused, too_late, without_access
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.plan import Wanted, plan
+from solstice_forge.plan import CancelWanted, Wanted, plan
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import Done, Later, Never
 from solstice_forge.ruling import ruling
@@ -112,17 +112,17 @@ class Inquirer:
                 await self._postpone(lookup, event, outcome)
             case Ignored():
                 await self._decline(lookup, outcome)
-            case Wanted():
+            case Wanted() | CancelWanted():
                 await self.inbox.looked_up(lookup.row_id, outcome.body)
                 self._count(lookup, "answered")
                 log.info(
                     LogEvent.LOOKUP_ANSWERED,
                     source=lookup.source_name,
                     delivery_id=lookup.delivery_id,
-                    request_id=outcome.request.request_id,
+                    request_id=outcome.id,
                 )
 
-    async def _asked(self, lookup: Lookup, event: Incomplete) -> Wanted | Ignored | Later:
+    async def _asked(self, lookup: Lookup, event: Incomplete) -> Wanted | CancelWanted | Ignored | Later:
         """Question after question, until nothing is lacking or the forge does not tell."""
         source, remote = self.sources.get(lookup.source_name), self.remotes.get(lookup.source_name)
         if source is None or remote is None:
@@ -143,7 +143,7 @@ class Inquirer:
                     return later
         return state
 
-    def _planned(self, lookup: Lookup, event: Incomplete, source: Source) -> Wanted | Ignored:
+    def _planned(self, lookup: Lookup, event: Incomplete, source: Source) -> Wanted | CancelWanted | Ignored:
         ruled = ruling(event, source, b"")
         if isinstance(ruled, Ignored):
             return ruled

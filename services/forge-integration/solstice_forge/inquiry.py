@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec.structs import replace
 
 from solstice_forge.events import (
+    OF_AUTHORS,
     Command,
     Dispatch,
     Ignored,
@@ -75,7 +76,7 @@ def _of_command(command: Command, dialect: Dialect) -> Question[Any] | Incomplet
             call=dialect.find_head(command.repo_full_name, command.number),
             answered=lambda head: _with_head(command, head),
         )
-    if command.word is Word.RETEST and command.by_author:
+    if command.word in OF_AUTHORS and command.by_author:
         return next_question(replace(command, permitted=True), dialect)
     person = Person(login=command.sender, id=command.sender_id)
     call = dialect.may_write(command.repo_full_name, person)
@@ -87,7 +88,7 @@ def _of_command(command: Command, dialect: Dialect) -> Question[Any] | Incomplet
 def _with_rights(command: Command, *, may: bool) -> Incomplete | Ignored:
     if may:
         return replace(command, permitted=True)
-    also = " or made the change request" if command.word is Word.RETEST else ""
+    also = " or made the change request" if command.word in OF_AUTHORS else ""
     return _not_allowed(command, f"{command.word} is for who may push to the repository{also}")
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from solstice_common.messages import Source as Forge
 from solstice_common.messages import derive_request_id
-from solstice_forge.events import Ignored, IgnoreReason, Incomplete, encode_lacking
+from solstice_forge.events import Command, Event, Ignored, IgnoreReason, Incomplete, Word, encode_lacking
 from solstice_forge.inbox.protocol import NewDelivery
 from solstice_forge.plan import content_key, kind_of
 from solstice_forge.sources import Source
@@ -42,7 +42,9 @@ def new_delivery(
     if wanted is None and isinstance(event, Incomplete):
         return _lacking(source, headers, understood, event, received_at)
     reason, detail = (
-        (event.reason.value, event.detail) if isinstance(event, Ignored) else (kind_of(event), "")
+        (event.reason.value, event.detail)
+        if isinstance(event, Ignored)
+        else (kind_of(event), what_follows(event))
     )
     return NewDelivery(
         source_name=source.name,
@@ -54,10 +56,17 @@ def new_delivery(
         body=_storable(understood.payload, source) if asks else b"",
         reason=reason,
         detail=detail,
-        content_key=None if wanted is None else wanted.request.idempotency_key,
-        request_id=None if wanted is None else wanted.request.request_id,
+        content_key=None if wanted is None else wanted.key,
+        request_id=None if wanted is None else wanted.id,
         request=None if wanted is None else wanted.body,
     )
+
+
+def what_follows(event: Event) -> str:
+    """A sentence about what it asks for, where its kind alone does not tell."""
+    if isinstance(event, Command) and event.word is Word.CANCEL:
+        return f"what was asked for of #{event.number} before this is cancelled, for {event.sender or 'somebody'}"
+    return ""
 
 
 def _lacking(
@@ -73,7 +82,7 @@ def _lacking(
         headers={name: value for name, value in headers.items() if _is_kept(name)},
         body=_storable(understood.payload, source),
         reason=kind_of(event),
-        detail="",
+        detail=what_follows(event),
         content_key=content_key(event, source, understood.delivery_id),
         request_id=derive_request_id(source.name, understood.delivery_id),
         request=None,

@@ -1,4 +1,4 @@
-"""What an event asks for: a job request with a stable id and a content key. Pure."""
+"""What an event asks for: a job request, or the end of what runs, with a stable id and a content key. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.messages import JobRequestV1, derive_request_id, format_seconds
+from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id, format_seconds
 from solstice_common.values import Value
 from solstice_forge.events import (
     ChangeRequest,
@@ -20,12 +20,14 @@ from solstice_forge.events import (
     Push,
     Release,
     Rerun,
+    Word,
 )
 from solstice_forge.rules import BUILT, Ruling
 from solstice_forge.sources import Source
 
 PUSH: Final = "push"
 CHANGE_REQUEST: Final = "change_request"
+CANCEL: Final = "cancel"
 CHECKS: Final = "solstice/"
 """How the name of a job's check starts."""
 LATE_SECONDS: Final = 10.0
@@ -50,6 +52,33 @@ class Wanted(Value, frozen=True, kw_only=True):
     request: JobRequestV1
     body: bytes
 
+    @property
+    def id(self) -> str:
+        """What the message is known by."""
+        return self.request.request_id
+
+    @property
+    def key(self) -> str | None:
+        """The same for every delivery of the one event."""
+        return self.request.idempotency_key
+
+
+class CancelWanted(Value, frozen=True, kw_only=True):
+    """What runs or waits for a change request is to end; `body` is the canonical bytes of `cancel`."""
+
+    cancel: JobCancelV1
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        """As of what is Wanted."""
+        return self.cancel.cancel_id
+
+    @property
+    def key(self) -> str | None:
+        """As of what is Wanted."""
+        return self.cancel.idempotency_key
+
 
 def plan(
     event: Event,
@@ -60,8 +89,8 @@ def plan(
     traceparent: str | None,
     ruling: Ruling = BUILT,
     key: str | None = None,
-) -> Wanted | Malformed:
-    """The request for an event, built as the ruling says.
+) -> Wanted | CancelWanted | Malformed:
+    """The request for an event, built as the ruling says; for `/cancel` the wish to cancel.
 
     The same delivery gives the same request id; two hooks that see one event give the same idempotency key.
     A push, a release and a dispatch are trusted, since only who may write can make them. A change request is trusted
@@ -69,27 +98,38 @@ def plan(
     `key` stands in for the content key: a person asks for what was asked for before.
     Malformed: the message's schema refuses what the payload holds, an odd `repo_url` say.
     """
+    own_id = derive_request_id(source.name, delivery_id)
     fields: dict[str, object] = {
-        "schema_version": JobRequestV1.VERSION,
-        "request_id": derive_request_id(source.name, delivery_id),
         "source": source.forge.SOURCE,
         "source_name": source.name,
         "delivery_id": delivery_id,
-        "submitted_at": format_seconds(received_at if key else _asked_at(event, received_at)),
+        "submitted_at": format_seconds(_asked_at(event, received_at)),
         "idempotency_key": key or content_key(event, source, delivery_id),
         "repo_url": event.repo_url,
         "repo_full_name": event.repo_full_name,
-        "commit_sha": event.commit_sha,
-        "ref": event.ref,
-        "event": kind_of(event),
         "sender": event.sender,
         "traceparent": traceparent,
-        **_of_kind(event),
     }
-    if ruling is not BUILT:
-        fields |= _ruled(ruling)
     try:
-        request, body = JobRequestV1.compose({k: v for k, v in fields.items() if v is not None})
+        if isinstance(event, Command) and event.word is Word.CANCEL:
+            fields |= {
+                "schema_version": JobCancelV1.VERSION,
+                "cancel_id": own_id,
+                "change_number": event.number,
+            }
+            cancel, body = JobCancelV1.compose(_told(fields))
+            return CancelWanted(cancel=cancel, body=body)
+        fields |= {
+            "schema_version": JobRequestV1.VERSION,
+            "request_id": own_id,
+            "commit_sha": event.commit_sha,
+            "ref": event.ref,
+            "event": kind_of(event),
+            **_of_kind(event),
+        }
+        if ruling is not BUILT:
+            fields |= _ruled(ruling)
+        request, body = JobRequestV1.compose(_told(fields))
         return Wanted(request=request, body=body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
@@ -100,6 +140,10 @@ def plan(
         )
     except InvalidMessage as error:
         return Malformed(detail=error.detail)
+
+
+def _told(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _ruled(ruling: Ruling) -> dict[str, object]:
@@ -116,7 +160,7 @@ def _asked_at(event: Event, received_at: float) -> float:
 
     The forge's clock counts only then; otherwise a little difference between two clocks would change the order.
     """
-    occurred_at = event.occurred_at if isinstance(event, Push | ChangeRequest) else None
+    occurred_at = event.occurred_at if isinstance(event, Push | ChangeRequest | Command) else None
     return (
         received_at
         if occurred_at is None or occurred_at > received_at - LATE_SECONDS
@@ -126,7 +170,7 @@ def _asked_at(event: Event, received_at: float) -> float:
 
 def kind_of(event: Event) -> str:
     """The word for it in messages, answers and metrics."""
-    return _KINDS[type(event)]
+    return CANCEL if isinstance(event, Command) and event.word is Word.CANCEL else _KINDS[type(event)]
 
 
 def content_key(event: Event, source: Source, delivery_id: str) -> str:

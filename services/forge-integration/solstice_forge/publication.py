@@ -1,4 +1,4 @@
-"""A job request as the broker carries it. Pure."""
+"""A job request, or the wish to cancel, as the broker carries it. Pure."""
 
 from types import MappingProxyType
 from typing import Final
@@ -6,8 +6,8 @@ from typing import Final
 import orjson
 
 from solstice_common.broker.protocol import HeaderValue, Message
-from solstice_common.messages import Priority
-from solstice_common.topology import Route
+from solstice_common.messages import JobCancelV1, Priority
+from solstice_common.topology import CANCELS, Route
 
 ATTEMPT_HEADER: Final = "x-solstice-attempt"
 IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
@@ -19,16 +19,18 @@ AMQP_PRIORITY: Final = MappingProxyType(
 """For the management page, and for quorum queues, which serve anything above 4 first."""
 
 
-def publication(body: bytes, route: Route, *, attempt: int) -> Message:
-    """The message of a request; `body` is its canonical bytes, `attempt` counts our tries from 1.
+def publication(body: bytes, jobs: Route, *, attempt: int) -> Message:
+    """The message of a request, by the route `jobs`, or of a wish to cancel, by its own; `attempt` counts our tries from 1.
 
-    The request was validated when it was made, perhaps by another version than this one: it is published as it is,
-    and what an orchestrator does not understand of it becomes a dead letter there.
+    `body`, its canonical bytes, was validated when it was made, perhaps by another version than this one: it is published
+    as it is, and what an orchestrator does not understand of it becomes a dead letter there.
     """
     request = orjson.loads(body)
+    cancels = request["schema_version"] == JobCancelV1.VERSION
+    route, own_id = (CANCELS, request["cancel_id"]) if cancels else (jobs, request["request_id"])
     headers: dict[str, HeaderValue] = {
         ATTEMPT_HEADER: attempt,
-        IDEMPOTENCY_HEADER: request.get("idempotency_key") or request["request_id"],
+        IDEMPOTENCY_HEADER: request.get("idempotency_key") or own_id,
     }
     if trace := request.get("traceparent"):
         headers[TRACE_HEADER] = trace
@@ -37,7 +39,7 @@ def publication(body: bytes, route: Route, *, attempt: int) -> Message:
         routing_key=route.routing_key,
         body=body,
         type=request["schema_version"],
-        correlation_id=request["request_id"],
+        correlation_id=own_id,
         headers=headers,
         priority=AMQP_PRIORITY.get(request.get("priority") or Priority.DEFAULT),
     )

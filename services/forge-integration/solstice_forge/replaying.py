@@ -5,12 +5,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from solstice_forge.events import Ignored, Malformed, lacks
+from solstice_forge.events import ChangeRequest, Command, Ignored, Malformed, Push, lacks
 from solstice_forge.inbox.log import Recorded
 from solstice_forge.inbox.protocol import Decision, NewDelivery
 from solstice_forge.inbox.reading import REPLAY
 from solstice_forge.keeping import new_delivery
-from solstice_forge.plan import Wanted, plan
+from solstice_forge.plan import CANCEL, CancelWanted, Wanted, plan
 from solstice_forge.ruling import ruling
 from solstice_forge.sources import Source
 from solstice_forge.triage import Understood
@@ -42,7 +42,10 @@ def replay(
             detail=f"its body cannot be read any more, perhaps another version kept it: {event.detail}"
         )
     key = f"{REPLAY}:{entry.row_id}:{token}"
-    wanted: Wanted | Malformed | None = None
+    if isinstance(event, Push | ChangeRequest | Command):
+        # It is wanted now, whenever it happened.
+        event = replace(event, occurred_at=None)
+    wanted: Wanted | CancelWanted | Malformed | None = None
     if not isinstance(event, Ignored):
         ruled = ruling(event, source, recorded.body, insists=True)
         if isinstance(ruled, Ignored):
@@ -68,6 +71,8 @@ def replay(
     whose = f"replay of delivery {entry.row_id}, asked for by {person}"
     if isinstance(event, Ignored):
         return replace(again, detail=f"{whose}; {event.detail}" if event.detail else whose)
+    if again.reason == CANCEL:
+        return replace(again, detail=f"{whose}; {again.detail}", content_key=key)
     return replace(again, reason=REASON, detail=whose, content_key=key)
 
 

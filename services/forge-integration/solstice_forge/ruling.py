@@ -37,6 +37,9 @@ def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = Fals
     # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
     if isinstance(event, Push) and not source.rules:
         return _skipped(event) if not insists and _asks_to_skip(event, payload) else BUILT
+    if isinstance(event, Command) and event.word is Word.CANCEL:
+        # Rules say what is built. What runs may be stopped whatever they have become.
+        return BUILT
     subject = subject_of(event)
     if lacks(event):
         # Not known yet whether it is a stranger's: that is for the ruling after the forge was asked.

@@ -17,7 +17,7 @@ from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.process import spare_the_collector
 from solstice_common.settings import without_password
-from solstice_common.topology import QueueType, jobs_route
+from solstice_common.topology import asking_topology, jobs_route
 from solstice_forge.access import access_of
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.api.wish import SOURCE
@@ -77,7 +77,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 inbox=inbox,
                 broker=broker,
                 route=route,
-                topology=route.topology(QueueType(settings.amqp_queue_type)),
+                topology=asking_topology(settings),
                 metrics=metrics,
                 rng=random.Random(),  # noqa: S311  jitter, not a secret
             )

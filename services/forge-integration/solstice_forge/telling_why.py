@@ -12,6 +12,7 @@ SENTENCES: Final = {
     "push": "A push: its newest commit is built.",
     "change_request": "A pull or merge request has new code: its head commit is built.",
     "comment": "A command in a comment.",
+    "cancel": "A comment asks to end what runs or waits for the change request.",
     "rerun": "Somebody asked the forge to run a check again.",
     "release": "A release was published: its tag is built.",
     "dispatch": "Somebody asked for a branch or tag to be built.",
@@ -26,7 +27,6 @@ SENTENCES: Final = {
     "no_command": "The comment holds no command, or is not on a change request.",
     "ping": "The forge asked whether the address works. It does.",
     "not_a_code_event": "This kind of event is not about code.",
-    "not_supported_yet": "This version does not act on this kind of event.",
     "no_rule": "The source has rules, and none is for this event of this repository.",
     "branch_not_built": "The rule for it names other branches.",
     "paths_not_built": "The rule for it names other paths than those that changed.",
@@ -41,6 +41,8 @@ SENTENCES: Final = {
     "unusable": "What the forge told cannot be made a request.",
 }
 """What each reason means; a reason that is not here speaks for itself."""
+WITHOUT_RUN: Final = frozenset({"cancel"})
+"""Reasons of what is accepted and becomes no run of its own."""
 
 
 def sentence(entry: Entry) -> str:
@@ -74,7 +76,7 @@ def decision_style(entry: Entry) -> str:
 
 def run_address(public_url: str, entry: Entry) -> str | None:
     """Where the orchestrators show the run, if anybody said where they are."""
-    if not public_url or not entry.request_ids:
+    if not public_url or not entry.request_ids or entry.reason in WITHOUT_RUN:
         return None
     return f"{public_url.rstrip('/')}/requests/{quote(entry.request_ids[0], safe='')}"
 

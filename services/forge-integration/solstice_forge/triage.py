@@ -9,7 +9,7 @@ from solstice_forge.events import Event, Ignored, Malformed, Rerun, lacks
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
 from solstice_forge.lockstep import Steps, walk
-from solstice_forge.plan import Wanted, plan
+from solstice_forge.plan import CancelWanted, Wanted, plan
 from solstice_forge.rules import Ruling
 from solstice_forge.ruling import ruling
 from solstice_forge.sources import Source
@@ -33,7 +33,7 @@ class Understood(Value, frozen=True, kw_only=True):
     delivery_id: str
     event_name: str
     event: Event | Ignored
-    wanted: Wanted | None
+    wanted: Wanted | CancelWanted | None
     payload: bytes
     """The JSON text."""
 
@@ -76,7 +76,7 @@ def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
     if isinstance(event, Malformed):
         return _unusable(event_name, event)
     yield
-    wanted: Wanted | Malformed | None = None
+    wanted: Wanted | CancelWanted | Malformed | None = None
     if not isinstance(event, Ignored):
         ruled = ruling(event, source, payload)
         if isinstance(ruled, Ignored):
@@ -102,7 +102,7 @@ def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes
 
 def _plan(
     source: Source, event: Event, ruled: Ruling, headers: Headers, *, delivery_id: str, now: float
-) -> Wanted | Malformed:
+) -> Wanted | CancelWanted | Malformed:
     trace = headers.get("traceparent", "")
     return plan(
         event,

@@ -22,7 +22,8 @@ from solstice_common.broker.protocol import Broker
 from solstice_common.errors import StoreUnavailable
 from solstice_common.process import spare_the_collector
 from solstice_common.settings import without_password
-from solstice_common.topology import full_topology, jobs_route
+from solstice_common.topology import CANCELS, full_topology, jobs_route
+from solstice_orchestrator.cancel_intake import CancelIntake
 from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.dispatch import Dispatch
@@ -124,6 +125,7 @@ async def _work(
             renew_seconds=settings.renew_seconds,
         )
         intake = Intake(broker=broker, store=store, metrics=parts.metrics, rng=parts.rng)
+        cancels = CancelIntake(broker=broker, store=store, metrics=parts.metrics, rng=parts.rng)
         outbox = Outbox(
             store=store, broker=broker, jobs=route, topology=topology, metrics=parts.metrics, rng=parts.rng
         )
@@ -131,6 +133,9 @@ async def _work(
             taking = [
                 loops.create_task(
                     intake.run(route.queue, topology, prefetch=settings.amqp_prefetch), name="intake"
+                ),
+                loops.create_task(
+                    cancels.run(CANCELS.queue, topology, prefetch=settings.amqp_prefetch), name="cancels"
                 ),
                 loops.create_task(_planning(parts), name="planning"),
                 loops.create_task(

@@ -5,10 +5,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore, LogChunk
+
+T = TypeVar("T")
 
 FLUSH_SECONDS: Final = 0.25
 FLUSH_BYTES: Final = 16 * 1024
@@ -19,7 +21,7 @@ PATIENCE_SECONDS: Final = 60.0
 """How long a store that does not answer is asked again: a lease's length, after which the attempt is not ours."""
 
 
-async def patiently(call: Callable[[], Awaitable[bool]], rng: random.Random) -> bool:
+async def patiently(call: Callable[[], Awaitable[T]], rng: random.Random) -> T:
     """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
     begun, pause = time.monotonic(), 0.05
     while True:

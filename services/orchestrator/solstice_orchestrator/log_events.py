@@ -27,6 +27,13 @@ class LogEvent(StrEnum):
     """Poison, to the dead letters: reason, detail, correlation_id."""
     REQUEST_BROKE = "request.broke"
     """A mistake of ours, to the dead letters: request_id, with the traceback."""
+    CANCEL_KEPT = "cancel.kept"
+    """Durable, then acked: cancel_id, repository, change_number, sender, run_ids, reason (runs_ended, nothing_runs,
+    unknown_change). What was asked for before it and comes later ends as well."""
+    CANCEL_REFUSED = "cancel.refused"
+    """Poison, to the dead letters: reason, detail, correlation_id."""
+    CANCEL_BROKE = "cancel.broke"
+    """A mistake of ours, to the dead letters: cancel_id, with the traceback."""
     STORE_AWAITED = "store.awaited"
     """Nothing begins before the database answers: detail."""
     BROKER_AWAITED = "broker.awaited"
@@ -81,6 +88,9 @@ class LogEvent(StrEnum):
     """The store gives or takes no plans: error, run_id if it is about one."""
     PLANNING_BROKE = "planning.broke"
     """A mistake of ours: request_id, run_id if it is about one, with the traceback."""
+
+    ANCESTRY_UNKNOWN = "ancestry.unknown"
+    """The repository could not be asked which of two pushes came first; the one that came last counts: request_id, detail."""
 
     ATTEMPT_STARTED = "attempt.started"
     """Handed to the executor: job_id, attempt, run_id, job, runs_on."""

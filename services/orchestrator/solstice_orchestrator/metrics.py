@@ -29,6 +29,12 @@ class Metrics:
             ("verdict", "reason"),
             registry=registry,
         )
+        self._cancels = Counter(
+            "solstice_cancels",
+            "Wishes to cancel taken from the queue, by what came of them; reason tells why one was refused.",
+            ("verdict", "reason"),
+            registry=registry,
+        )
         self._jobs = Gauge(
             "solstice_jobs", "Unfinished jobs, by state and label.", ("state", "label"), registry=registry
         )
@@ -97,6 +103,8 @@ class Metrics:
         )
         for verdict in ("admitted", "duplicate"):
             self._requests.labels(verdict, "")
+        for verdict in ("ended", "nothing"):
+            self._cancels.labels(verdict, "")
         for met in Met:
             self._starts.labels(met.value)
         for status in PublishStatus:
@@ -114,6 +122,14 @@ class Metrics:
     def request_refused(self, reason: str) -> None:
         """A message went to the dead letters; `reason` is one word of a closed list."""
         self._requests.labels("refused", reason).inc()
+
+    def cancel_kept(self, verdict: str) -> None:
+        """A wish `ended` runs, or there was `nothing` to end."""
+        self._cancels.labels(verdict, "").inc()
+
+    def cancel_refused(self, reason: str) -> None:
+        """As `request_refused`."""
+        self._cancels.labels("refused", reason).inc()
 
     def job_started(self, label: str, wait_seconds: float) -> None:
         """A job was claimed for the first time, this long after it was created."""

@@ -12,8 +12,10 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.ancestry import Order, Question, answer
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
+from solstice_orchestrator.git.descent import history_of
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_buffer import patiently
@@ -29,6 +31,10 @@ LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without being told that something changed; also after it was away."""
 LAG_SECONDS: Final = (1.0, 4.0)
 """When to look again for a commit that is not there: a forge may tell of a push before its last replica has it."""
+MAX_QUESTIONS: Final = 5
+"""So often a run asks who is the newer one, when every time another run has been planned meanwhile."""
+MAX_ASKED: Final = 4
+"""Repositories that are asked for that at once."""
 HAND_BACK_SECONDS: Final = 5.0
 """How long, at the end, the store is given to take back what was not planned; after that the heartbeat's end does it."""
 
@@ -51,6 +57,7 @@ async def run_planning(
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes() as changed, asyncio.TaskGroup() as plans:
         files = CommitFiles(plans, git, scratch)
+        asking = _Asking(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_ASKED))
         hand = _Hand()
         while True:
             changed.clear()
@@ -63,6 +70,7 @@ async def run_planning(
                         store=store,
                         hand=hand,
                         files=files,
+                        asking=asking,
                         rules=rules,
                         places=places,
                         when_planned=when_planned,
@@ -124,6 +132,7 @@ async def _plan(
     store: JobStore,
     hand: _Hand,
     files: CommitFiles,
+    asking: "_Asking",
     rules: PlanningRules,
     places: asyncio.Semaphore,
     when_planned: Callable[[], object],
@@ -133,8 +142,8 @@ async def _plan(
     try:
         decision = await decide(task.request, files=files, rules=rules)
         match decision:
-            case Planned(jobs=jobs, run=run):
-                kept = await patiently(lambda: store.planned(task, jobs, run), chance)
+            case Planned(jobs=jobs):
+                kept = await _in_place(task, decision, store=store, asking=asking, chance=chance)
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
                 when_planned()
             case Refused(reason=reason, detail=detail):
@@ -155,6 +164,39 @@ async def _plan(
     finally:
         hand.run_ids.discard(task.run_id)
         places.release()
+
+
+async def _in_place(
+    task: PlanningTask, plan: Planned, *, store: JobStore, asking: "_Asking", chance: random.Random
+) -> bool:
+    """Store the jobs; where it depends on the repository who is the newer run, ask it first."""
+    answers: dict[Question, Order | None] = {}
+    for _ in range(MAX_QUESTIONS):
+        kept = await patiently(lambda: store.planned(task, plan.jobs, plan.run, answers), chance)
+        if not isinstance(kept, Question):
+            return kept
+        answers[kept] = await asking.order(task.request, kept)
+    # Others went on being planned meanwhile: as things stand the one that asked last is the newer one.
+    return bool(await patiently(lambda: store.planned(task, plan.jobs, plan.run), chance))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """Asks repositories which of two pushes came first, a few at a time."""
+
+    git: GitPolicy
+    scratch: Path
+    at_once: asyncio.Semaphore
+
+    async def order(self, request: JobRequestV1, question: Question) -> Order | None:
+        """None: the repository cannot tell, or cannot be asked."""
+        try:
+            async with self.at_once:
+                history = await history_of(request, question, policy=self.git, scratch=self.scratch)
+        except CheckoutFailed as error:
+            LOG.warning(LogEvent.ANCESTRY_UNKNOWN, request_id=request.request_id, detail=error.detail[:1000])
+            return None
+        return answer(question, history)
 
 
 async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:

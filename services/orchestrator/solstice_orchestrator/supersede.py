@@ -34,8 +34,6 @@ class Sibling:
     seniority: Seniority
     state: RunState
     commit_sha: str
-    before_sha: str | None = None
-    """What the branch pointed at before this push."""
     on_default_branch: bool = False
     asked: bool | None = None
     """What its workflow says about being superseded."""
@@ -43,6 +41,15 @@ class Sibling:
     """Somebody asked for it by hand: it takes nobody's place."""
     awaiting: bool = False
     """Its jobs wait until somebody approves them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest push of a lineage; its run may have ended long ago."""
+
+    run_id: str
+    seniority: Seniority
+    commit_sha: str
     approves: bool = False
     """Somebody asked for this very commit to be built: nobody needs to approve another run of it."""
 
@@ -74,51 +81,33 @@ def on_default_branch(request: JobRequestV1) -> bool:
     return branch == named if named is not None else branch in USUAL_DEFAULT_BRANCHES
 
 
-def superseded(siblings: Sequence[Sibling], rule: Supersede) -> Mapping[str, str]:
+def superseded(siblings: Sequence[Sibling], newest: Newest, rule: Supersede) -> Mapping[str, str]:
     """Which of the runs of one lineage are to be cancelled, and for which run; repeating it changes nothing.
 
-    The newest of those that were not asked for by hand takes the place of all older ones that may be ended, whichever
-    of them was planned first.
+    The newest of those that were not asked for by hand (`ancestry.py` tells which) takes the place of all older ones
+    that may be ended, whichever of them was planned first.
     """
-    newest = _newest([each for each in siblings if not each.rerun])
-    if newest is None:
-        return {}
     return {
         each.run_id: newest.run_id
         for each in siblings
-        if each is not newest
+        if each.run_id != newest.run_id
         and _older(each, newest)
-        and (_may_be_ended(each, rule) or _is_approved_by(each, newest))
+        and (may_be_ended(each, rule) or _is_approved_by(each, newest))
     }
 
 
-def _may_be_ended(run: Sibling, rule: Supersede) -> bool:
+def may_be_ended(run: Sibling, rule: Supersede) -> bool:
+    """Whether a newer run may take its place."""
     if run.asked is False or rule is Supersede.OFF or (run.on_default_branch and run.asked is not True):
         return False
     return rule is Supersede.RUNNING or run.state is not RunState.RUNNING
 
 
-def _is_approved_by(run: Sibling, newest: Sibling) -> bool:
+def _is_approved_by(run: Sibling, newest: Newest) -> bool:
     """Whether it only waited for the word that the newest one is."""
     return run.awaiting and newest.approves and run.commit_sha == newest.commit_sha
 
 
-def _newest(siblings: Sequence[Sibling]) -> Sibling | None:
-    """The one that asked last; or the one that says of itself that it came after that one, and was told of too late."""
-    newest = max(siblings, key=lambda each: each.seniority, default=None)
-    for _ in siblings:
-        follower = next((each for each in siblings if newest and _follows(each, newest)), None)
-        if follower is None:
-            break
-        newest = follower
-    return newest
-
-
-def _older(run: Sibling, newest: Sibling) -> bool:
+def _older(run: Sibling, newest: Newest) -> bool:
     """Whoever asked for a run again meant what was there at that moment."""
     return not run.rerun or run.seniority < newest.seniority
-
-
-def _follows(newer: Sibling, older: Sibling) -> bool:
-    """Whether one push says of itself that it came right after the other; deliveries may come in any order."""
-    return newer.before_sha == older.commit_sha and older.before_sha != newer.commit_sha

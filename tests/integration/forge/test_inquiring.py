@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from solstice_common.broker import open_broker
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.events import IgnoreReason
 from solstice_forge.inbox.log import Entry, Sought
@@ -127,6 +127,33 @@ async def test_comment_becomes_a_run_of_the_head_commit(tmp_path: Path) -> None:
         await at.asks()
         assert len(await at.requests()) == 1
         assert len(at.forge.calls) == 2
+
+
+async def test_comment_that_cancels_becomes_a_wish_whether_the_change_request_is_open_or_not(
+    tmp_path: Path,
+) -> None:
+    async with desk(Origin.GITHUB, tmp_path) as at:
+        at.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
+        kept = await at.arrives("github/comment-cancel")
+        assert (kept.decision, kept.reason) == (Decision.ACCEPTED, "cancel")
+        await at.asks()
+        (pending,) = await at.inbox.pending(100)
+        cancel = JobCancelV1.decode(pending.request)
+        assert (cancel.cancel_id,) == kept.request_ids
+        assert (cancel.change_number, cancel.sender) == (12, "ada-brook")
+        assert len(at.forge.calls) == 1
+        assert "#12" in (await at.entry()).detail
+
+
+async def test_comment_of_somebody_without_rights_cancels_nothing(tmp_path: Path) -> None:
+    async with desk(Origin.GITHUB, tmp_path) as at:
+        at.forge.rights["harbour-lights/beacon", "ada-brook"] = "read"
+        await at.arrives("github/comment-cancel")
+        await at.asks()
+        entry = await at.entry()
+        assert (entry.decision, entry.reason) == (Decision.IGNORED, IgnoreReason.NOT_ALLOWED)
+        assert "/cancel" in entry.detail
+        assert await at.inbox.pending(100) == []
 
 
 async def test_release_and_note_of_other_forges(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ async def test_a_missing_permission_is_told_once_and_outlived(
     rabbitmq: RabbitMQServer, rabbitmq_vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = CapturingLogger()
-    monkeypatch.setattr("solstice_orchestrator.intake.log", log)
+    monkeypatch.setattr("solstice_orchestrator.receiving.log", log)
     settings = BrokerSettings(amqp_url=rabbitmq_vhost.url)
     user, topology = f"reader-{uuid.uuid4().hex[:8]}", full_topology(settings)
     permissions = f"permissions/{rabbitmq_vhost.name}/{user}"

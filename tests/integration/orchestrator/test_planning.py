@@ -14,11 +14,12 @@ import pytest
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator import planning
+from solstice_orchestrator.ancestry import Answers, History, Question
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
-from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.job_plan import PlanningRules, plan_jobs
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, RunSpec, RunState
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Reason, RunSpec, RunState
 from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask, RunView
@@ -276,12 +277,16 @@ async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
         """Does not take the first plans."""
 
         async def planned(
-            self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID
-        ) -> bool:
+            self,
+            task: PlanningTask,
+            jobs: Sequence[JobSpec],
+            run: RunSpec = NOTHING_SAID,
+            answers: Answers | None = None,
+        ) -> bool | Question:
             if self.failures:
                 self.failures -= 1
                 raise StoreUnavailable("test", "the disk is full")
-            return await self._store.planned(task, jobs, run)
+            return await self._store.planned(task, jobs, run, answers)
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             return await self._store.claim_planning(worker_id, limit)
@@ -307,3 +312,80 @@ async def test_a_commit_goes_from_request_to_log_and_result(scene: Scene, tmp_pa
     page = await scene.store.log(test.job_id)
     assert page is not None
     assert b"".join(chunk.data for chunk in page.chunks).endswith(b"$ step 1\nhello from the commit\n")
+
+
+def pushes_of_spring(scene: Scene, count: int) -> list[JobRequestV1]:
+    """Pushes that tell neither their time nor all that came between them."""
+    scene.repository.git("checkout", "--quiet", "-b", "spring")
+    made = [scene.commit({".solstice/job.sh": f"echo {n}"}, ref="refs/heads/spring") for n in range(count)]
+    return [made[0], *made[2:]]
+
+
+async def test_an_older_push_that_comes_late_makes_way_for_the_newer_one(scene: Scene) -> None:
+    oldest, newest = pushes_of_spring(scene, 3)
+    async with scene.planning():
+        first = await scene.admit(newest)
+        assert (await scene.planned(first)).state is RunState.WAITING
+        late = await scene.planned(await scene.admit(oldest))
+        assert late.state is RunState.CANCELLED
+        assert (await scene.planned(first)).state is RunState.WAITING
+    (job,) = await scene.store.jobs(run_id=late.run_id, limit=9)
+    assert job.detail == f"superseded by {first}"
+
+
+async def test_also_when_both_are_planned_together(scene: Scene) -> None:
+    oldest, newest = pushes_of_spring(scene, 3)
+    first, second = await scene.admit(newest), await scene.admit(oldest)
+    async with scene.planning(), asyncio.timeout(60), scene.store.changes() as changed:
+        while {(await scene.planned(each)).state for each in (first, second)} != {
+            RunState.WAITING,
+            RunState.CANCELLED,
+        }:
+            changed.clear()
+            await changed.wait()
+    run = await scene.store.run(first)
+    assert run is not None
+    assert run.state is RunState.WAITING
+
+
+async def test_a_repository_that_cannot_be_asked_leaves_it_to_who_asked_last(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> History:
+        raise CheckoutFailed(Reason.CHECKOUT_FAILED, "the forge is away")
+
+    monkeypatch.setattr(planning, "history_of", away)
+    oldest, newest = pushes_of_spring(scene, 3)
+    async with scene.planning():
+        first = await scene.admit(newest)
+        await scene.planned(first)
+        second = await scene.planned(await scene.admit(oldest))
+        assert second.state is RunState.WAITING
+        assert (await scene.planned(first)).state is RunState.CANCELLED
+
+
+async def test_one_that_is_always_overtaken_is_planned_in_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Busy(Moody):
+        """Has another question each time."""
+
+        async def planned(
+            self,
+            task: PlanningTask,
+            jobs: Sequence[JobSpec],
+            run: RunSpec = NOTHING_SAID,
+            answers: Answers | None = None,
+        ) -> bool | Question:
+            if answers is None:
+                return await self._store.planned(task, jobs, run)
+            return Question(
+                commit_sha=task.request.commit_sha, before_sha=None, newest_sha=f"{len(answers):040x}"
+            )
+
+        async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+            return await self._store.claim_planning(worker_id, limit)
+
+    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
+    async with scene.planning(store=Busy(scene.store, failures=0)):
+        assert (await scene.planned(run_id)).state is RunState.WAITING

@@ -78,7 +78,7 @@ def test_known_trouble_is_one_line_and_a_code(
 
 class TestSchema:
     def test_names_are_listed(self) -> None:
-        assert invoke("schema", "show").output.split() == ["jobrequest.v1", "jobstatus.v1"]
+        assert invoke("schema", "show").output.split() == ["jobcancel.v1", "jobrequest.v1", "jobstatus.v1"]
 
     def test_schema_is_printed_as_it_is_rendered(self) -> None:
         printed = invoke("schema", "show", "jobrequest.v1").output
@@ -91,7 +91,7 @@ class TestSchema:
 
     def test_json_holds_all(self) -> None:
         documents = json.loads(invoke("schema", "show", "--json").output)
-        assert sorted(documents) == ["jobrequest.v1", "jobstatus.v1"]
+        assert sorted(documents) == ["jobcancel.v1", "jobrequest.v1", "jobstatus.v1"]
 
 
 class TestTopology:
@@ -104,6 +104,8 @@ class TestTopology:
         assert [queue["name"] for queue in shown["queues"]] == [
             "solstice.jobs.v1",
             "solstice.jobs.v1.dlq",
+            "solstice.cancels.v1",
+            "solstice.cancels.v1.dlq",
             "solstice.statuses.v1",
             "solstice.statuses.v1.dlq",
         ]
@@ -116,4 +118,4 @@ class TestTopology:
         for _ in range(2):
             result = invoke("topology", "declare")
             assert result.exit_code == 0
-            assert "declared 4 exchanges and 4 queues" in result.output
+            assert "declared 6 exchanges and 6 queues" in result.output

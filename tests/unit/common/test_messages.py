@@ -15,6 +15,7 @@ from solstice_common.messages import (
     MAX_INTEGER,
     MAX_MESSAGE_BYTES,
     MESSAGES,
+    JobCancelV1,
     JobRequestV1,
     JobStatusV1,
     Priority,
@@ -31,6 +32,14 @@ REQUEST: dict[str, Any] = {
     "source": "forgejo",
     "repo_url": "https://forge.example/heron/reeds.git",
     "commit_sha": "0123456789abcdef0123456789abcdef01234567",
+    "submitted_at": "2026-01-31T12:00:00.000Z",
+}
+CANCEL: dict[str, Any] = {
+    "schema_version": "jobcancel.v1",
+    "cancel_id": "7d444840-9dc0-51d1-b245-5ffdce74fad2",
+    "source": "gitea",
+    "repo_url": "https://forge.example/heron/reeds.git",
+    "change_number": 12,
     "submitted_at": "2026-01-31T12:00:00.000Z",
 }
 STATUS: dict[str, Any] = {
@@ -371,9 +380,9 @@ class TestBytes:
     )  # fmt: skip
     @pytest.mark.parametrize("model", MESSAGES)
     def test_what_we_do_not_know_survives(
-        self, model: type[JobRequestV1 | JobStatusV1], unknown: object
+        self, model: type[JobRequestV1 | JobCancelV1 | JobStatusV1], unknown: object
     ) -> None:
-        known = REQUEST if model is JobRequestV1 else STATUS
+        (known,) = (each for each in (REQUEST, CANCEL, STATUS) if each["schema_version"] == model.VERSION)
         first = model.decode(canonical({**known, "x_new": unknown})).encode()
         assert json.loads(first) == {**known, "x_new": unknown}
         assert model.decode(first).encode() == first

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.checking import check
 from solstice_forge.events import Ignored, Malformed, lacks
 from solstice_forge.forges.signing import sign
+from solstice_forge.plan import Wanted
 from solstice_forge.sources import FORGES, Source
 from solstice_forge.triage import Refused, Understood, triage
 from tests.webhooks.deliveries import Delivery, deliveries
@@ -105,8 +106,10 @@ def assert_no_surprise(outcome: Understood | Refused) -> None:
     if isinstance(outcome, Refused):
         assert (outcome.status, outcome.reason) == (400, "malformed")
         assert outcome.detail
-    elif outcome.wanted is not None:
+    elif isinstance(outcome.wanted, Wanted):
         assert JobRequestV1.decode(outcome.wanted.body) == outcome.wanted.request
+    elif outcome.wanted is not None:
+        assert JobCancelV1.decode(outcome.wanted.body) == outcome.wanted.cancel
     else:
         assert isinstance(outcome.event, Ignored) or lacks(outcome.event)
 

@@ -14,6 +14,7 @@ from solstice_forge.events import (
     Ignored,
     IgnoreReason,
     Incomplete,
+    Need,
     Release,
     Rerun,
     Word,
@@ -127,12 +128,24 @@ def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
 def test_who_may_give_a_command(word: Word, by_author: bool, may_write: bool) -> None:
     forge = Told(may_write=may_write)
     outcome = forge.completes(replace(COMMAND, word=word, by_author=by_author))
-    if may_write or (by_author and word is Word.RETEST):
+    if may_write or (by_author and word in {Word.RETEST, Word.CANCEL}):
         assert isinstance(outcome, Command)
     else:
         assert isinstance(outcome, Ignored)
         assert outcome.reason is IgnoreReason.NOT_ALLOWED
         assert forge.asked == ["collaborators/cleo/permission"]
+
+
+def test_cancel_asks_for_the_right_alone_whether_the_change_request_is_open_or_not() -> None:
+    forge = Told()
+    cancel = replace(COMMAND, word=Word.CANCEL)
+    assert lacks(cancel) == (Need.PERMISSION,)
+    assert forge.completes(cancel) == replace(cancel, permitted=True)
+    assert forge.asked == ["collaborators/cleo/permission"]
+
+
+def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
+    assert lacks(replace(COMMAND, word=Word.CANCEL, by_author=True)) == ()
 
 
 def test_nobody_may_give_a_command() -> None:

@@ -14,7 +14,7 @@ from solstice_forge.events import (
     Rerun,
     Word,
 )
-from solstice_forge.plan import Wanted, content_key, plan
+from solstice_forge.plan import CancelWanted, Wanted, content_key, plan
 from solstice_forge.sources import FORGES, Source
 
 SHA = "a" * 40
@@ -51,7 +51,9 @@ def source(name: str = "gitea", origin: Origin = Origin.GITEA) -> Source:
     return Source(name=name, forge=FORGES[origin], secrets=("s",))
 
 
-def planned(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> Wanted | Malformed:
+def planned(
+    event: Event, delivery_id: str = "d-1", of: Source | None = None
+) -> Wanted | CancelWanted | Malformed:
     return plan(
         event, source=of or source(), delivery_id=delivery_id, received_at=1_790_000_000.25, traceparent=TRACE
     )

@@ -10,6 +10,7 @@ from solstice_common.messages import Priority, Source
 from solstice_forge.events import Ignored, IgnoreReason
 from solstice_forge.forges.pushed import changed_paths, head_message
 from solstice_forge.keeping import new_delivery
+from solstice_forge.plan import Wanted
 from solstice_forge.rules import Forks, Rule, RuleEvent
 from solstice_forge.triage import Understood, triage
 from tests.webhooks.deliveries import Delivery, deliveries
@@ -43,7 +44,7 @@ def with_message(delivery: Delivery, message: str) -> dict[str, Any]:
 @pytest.mark.parametrize("forge", PUSHES)
 def test_rule_reaches_the_request(forge: str) -> None:
     triaged = understood(PUSHES[forge], Rule(name="r", priority=Priority.HIGH, runs_on="illumos"))
-    assert triaged.wanted is not None
+    assert isinstance(triaged.wanted, Wanted)
     request = triaged.wanted.request
     assert (request.priority, request.runs_on, request.needs_approval) == (Priority.HIGH, "illumos", None)
 
@@ -145,7 +146,7 @@ FORKS = {
 def test_change_request_of_a_fork(rules: tuple[Rule, ...], word: str) -> None:
     triaged = understood(FORK, *rules)
     refused = reason(triaged)
-    if triaged.wanted is None:
+    if not isinstance(triaged.wanted, Wanted):
         assert refused is not None
         assert refused.value == word
         return

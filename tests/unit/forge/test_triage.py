@@ -1,5 +1,6 @@
 import pytest
 
+from solstice_forge.plan import Wanted
 from solstice_forge.triage import Refused, Understood, triage
 from tests.webhooks.deliveries import deliveries
 
@@ -37,14 +38,14 @@ def test_trace_of_the_sender_is_carried_on() -> None:
     trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     understood = outcome(traceparent=trace)
     assert isinstance(understood, Understood)
-    assert understood.wanted is not None
+    assert isinstance(understood.wanted, Wanted)
     assert understood.wanted.request.traceparent == trace
 
 
 def test_trace_that_is_none_is_left_out() -> None:
     understood = outcome(traceparent="00-zz")
     assert isinstance(understood, Understood)
-    assert understood.wanted is not None
+    assert isinstance(understood.wanted, Wanted)
     assert understood.wanted.request.traceparent is None
 
 
@@ -54,4 +55,4 @@ def test_recorded_delivery_can_be_read_without_its_secret() -> None:
         form.source, {**form.headers, "x-hub-signature-256": ""}, form.body, now=0, verify=False
     )
     assert isinstance(understood, Understood)
-    assert understood.wanted is not None
+    assert isinstance(understood.wanted, Wanted)

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.delivery import Refuse
-from solstice_common.messages import MAX_MESSAGE_BYTES, JobRequestV1
-from solstice_orchestrator.admission import examine
-from tests.builders import job_request
+from solstice_common.messages import MAX_MESSAGE_BYTES, JobCancelV1, JobRequestV1
+from solstice_orchestrator.admission import examine, examine_cancel
+from tests.builders import job_cancel, job_request
 
 GOOD = orjson.loads(job_request().encode())
 
@@ -37,6 +37,14 @@ def test_poison_is_refused_with_its_reason(body: bytes, reason: str) -> None:
     assert examined.detail
 
 
+def test_a_wish_to_cancel_is_taken_as_it_is_and_nothing_else_is_one() -> None:
+    cancel = job_cancel(later=1)
+    assert examine_cancel(cancel.encode()) == cancel
+    examined = examine_cancel(job_request().encode())
+    assert isinstance(examined, Refuse)
+    assert examined.reason == "unknown_version"
+
+
 @given(
     st.binary(max_size=200)
     | st.recursive(st.none() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
@@ -45,3 +53,4 @@ def test_poison_is_refused_with_its_reason(body: bytes, reason: str) -> None:
 )
 def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
     assert isinstance(examine(body), Refuse | JobRequestV1)
+    assert isinstance(examine_cancel(body), Refuse | JobCancelV1)

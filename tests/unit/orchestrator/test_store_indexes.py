@@ -12,7 +12,7 @@ from solstice_orchestrator.jobs import Concurrency, JobState, RunState
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import LogChunk
 from solstice_orchestrator.store.sqlite import SqliteStore
-from tests.builders import job, job_request
+from tests.builders import job, job_cancel, job_request
 from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, admitted, claimed, planned, running
 
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases")
@@ -84,6 +84,8 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     await store.published([row.row_id for row in rows])
     await store.counts()
     await store.cancel_run(claim.run_id)
+    await store.admit([job_request(change_number=7)])
+    await store.cancel_changes([job_cancel()])
     await store.rerun(claim.run_id)
     await store.log(claim.key.job_id)
     await store.run_of_request(claim.request.request_id)

@@ -1,4 +1,5 @@
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -6,13 +7,27 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.seniority import Seniority
-from solstice_orchestrator.supersede import Sibling, Supersede, lineage, on_default_branch, superseded
+from solstice_orchestrator.supersede import (
+    Newest,
+    Sibling,
+    Supersede,
+    lineage,
+    on_default_branch,
+    superseded,
+)
 from tests.builders import job_request
 
 OFF, WAITING, RUNNING = Supersede.OFF, Supersede.WAITING, Supersede.RUNNING
 
 
-def sibling(number: int, **changes: object) -> Sibling:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told(Sibling):
+    """A run as the store knows it."""
+
+    approves: bool = False
+
+
+def sibling(number: int, **changes: object) -> Told:
     values: dict[str, object] = {
         "run_id": f"run-{number}",
         "seniority": Seniority(asked_at=float(number), age=number),
@@ -20,7 +35,22 @@ def sibling(number: int, **changes: object) -> Sibling:
         "commit_sha": f"commit-{number}",
         **changes,
     }
-    return Sibling(**values)  # type: ignore[arg-type]  # the names are those of the fields
+    return Told(**values)  # type: ignore[arg-type]  # the names are those of the fields
+
+
+def ended_of(runs: Sequence[Told], rule: Supersede) -> Mapping[str, str]:
+    """Who is ended when the newest is the one that asked last."""
+    own = [each for each in runs if not each.rerun]
+    if not own:
+        return {}
+    last = max(own, key=lambda each: each.seniority)
+    newest = Newest(
+        run_id=last.run_id,
+        seniority=last.seniority,
+        commit_sha=last.commit_sha,
+        approves=last.approves,
+    )
+    return superseded(runs, newest, rule)
 
 
 @pytest.mark.parametrize(
@@ -86,25 +116,17 @@ def sibling(number: int, **changes: object) -> Sibling:
             {"run-1": "run-3", "run-2": "run-3"},
             id="and it makes way for what is pushed after it",
         ),
-        pytest.param(
-            [sibling(1, before_sha="commit-0"), sibling(2, commit_sha="commit-0")],
-            RUNNING,
-            {"run-2": "run-1"},
-            id="the older push was delivered late",
-        ),
-        pytest.param(
-            [
-                sibling(1, before_sha="commit-0", commit_sha="x"),
-                sibling(2, before_sha="x", commit_sha="commit-0"),
-            ],
-            RUNNING,
-            {"run-1": "run-2"},
-            id="pushed back and forth: the one that asked last",
-        ),
     ],
 )
-def test_who_is_ended_by_whom(runs: list[Sibling], rule: Supersede, ended: dict[str, str]) -> None:
-    assert superseded(runs, rule) == ended
+def test_who_is_ended_by_whom(runs: list[Told], rule: Supersede, ended: dict[str, str]) -> None:
+    assert ended_of(runs, rule) == ended
+
+
+def test_a_run_that_ended_long_ago_keeps_its_place() -> None:
+    late = sibling(1)
+    newest = Newest(run_id="run-9", seniority=sibling(9).seniority, commit_sha="commit-9")
+    assert superseded([late], newest, RUNNING) == {"run-1": "run-9"}
+    assert superseded([replace(late, on_default_branch=True)], newest, RUNNING) == {}
 
 
 SIBLINGS = st.lists(
@@ -115,7 +137,6 @@ SIBLINGS = st.lists(
         on_default_branch=st.booleans(),
         asked=st.sampled_from([None, True, False]),
         rerun=st.booleans(),
-        before_sha=st.one_of(st.none(), st.integers(1, 50).map("commit-{}".format)),
     ),
     max_size=8,
     unique_by=lambda each: each.run_id,
@@ -123,10 +144,8 @@ SIBLINGS = st.lists(
 
 
 @given(SIBLINGS, st.sampled_from(Supersede))
-def test_one_is_always_left_and_it_is_the_one_that_took_the_place(
-    runs: list[Sibling], rule: Supersede
-) -> None:
-    ended = superseded(runs, rule)
+def test_one_is_always_left_and_it_is_the_one_that_took_the_place(runs: list[Told], rule: Supersede) -> None:
+    ended = ended_of(runs, rule)
     left = [each for each in runs if each.run_id not in ended]
     assert left or not runs
     assert set(ended.values()) <= {each.run_id for each in left if not each.rerun}
@@ -134,10 +153,9 @@ def test_one_is_always_left_and_it_is_the_one_that_took_the_place(
 
 
 @given(SIBLINGS, st.sampled_from(Supersede))
-def test_repeating_it_ends_nobody_else(runs: list[Sibling], rule: Supersede) -> None:
-    runs = [replace(each, before_sha=None) for each in runs]
-    ended = superseded(runs, rule)
-    assert superseded([each for each in runs if each.run_id not in ended], rule) == {}
+def test_repeating_it_ends_nobody_else(runs: list[Told], rule: Supersede) -> None:
+    ended = ended_of(runs, rule)
+    assert ended_of([each for each in runs if each.run_id not in ended], rule) == {}
 
 
 PUSH = {"ref": "refs/heads/spring", "event": "push"}

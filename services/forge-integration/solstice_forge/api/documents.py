@@ -116,7 +116,7 @@ class WholeDelivery(Delivery):
     body_bytes: Annotated[int, Field(ge=0)]
     """Length of the body that is kept."""
     request: dict[str, Any] | None
-    """The `jobrequest.v1` that it asked for."""
+    """The `jobrequest.v1` or `jobcancel.v1` that it asked for."""
     copies: list[Delivery]
     """Those that came later and repeat it, oldest first; not more than a few."""
     replays: list[Delivery]

@@ -10,12 +10,14 @@ from solstice_forge.forges.payloads import (
     Repository,
     Text,
     User,
+    moment_of,
     names_a_ref,
     read,
 )
 
-CANCEL: Final = "/cancel"
-_WORDS: Final = {word.value: word for word in Word}
+_WORDS: Final = frozenset(word.value for word in Word)
+_BY_WEIGHT: Final = (Word.OK_TO_TEST, Word.RETEST, Word.CANCEL)
+"""To say that a commit may be built is to ask for it as well; and a new run takes the place of what `/cancel` would end."""
 
 
 class AskedIssue(Payload, frozen=True, kw_only=True):
@@ -26,6 +28,7 @@ class AskedIssue(Payload, frozen=True, kw_only=True):
 class AskingComment(Payload, frozen=True, kw_only=True):
     id: Number
     body: str | None = None
+    created_at: str | None = None
 
 
 class CommentPayload(Payload, frozen=True, kw_only=True):
@@ -50,20 +53,18 @@ class ReleasePayload(Payload, frozen=True, kw_only=True):
 
 
 def words_in(text: str | None) -> frozenset[str]:
-    """The words of ours that lines of a comment start with: those of `Word`, and `/cancel`."""
+    """The words of ours that lines of a comment start with."""
     said = {word for line in (text or "").splitlines() if (word := line.strip().partition(" ")[0])}
-    return frozenset(said & {*_WORDS, CANCEL})
+    return frozenset(said & _WORDS)
 
 
 def word_meant(words: frozenset[str]) -> Word | None:
-    """What a comment with these words asks for; to say that a commit may be built is to ask for it as well."""
-    return Word.OK_TO_TEST if Word.OK_TO_TEST in words else Word.RETEST if Word.RETEST in words else None
+    """What a comment with these words asks for: the first of them that stands in `_BY_WEIGHT`."""
+    return next((word for word in _BY_WEIGHT if word in words), None)
 
 
-def why_no_command(words: frozenset[str], where: str) -> tuple[IgnoreReason, str]:
+def why_no_command(where: str) -> tuple[IgnoreReason, str]:
     """Why a comment under a change request (`where`, in the forge's words) asks for nothing."""
-    if CANCEL in words:
-        return IgnoreReason.NOT_SUPPORTED_YET, "runs are not cancelled by comments: use `solstice cancel`"
     return IgnoreReason.NO_COMMAND, f"no new comment with a command on a {where}"
 
 
@@ -72,7 +73,7 @@ def comment(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
     words = words_in(envelope.remark)
     word = word_meant(words)
     if word is None:
-        return envelope.ignored(*why_no_command(words, "pull request"))
+        return envelope.ignored(*why_no_command("pull request"))
     given = read(CommentPayload, payload)
     if isinstance(given, Malformed):
         return given
@@ -91,6 +92,7 @@ def comment(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
         by_author=sender is not None and sender == author,
         sender=sender,
         sender_id=None,
+        occurred_at=moment_of(given.comment.created_at),
     )
 
 

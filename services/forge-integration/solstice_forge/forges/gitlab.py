@@ -104,6 +104,7 @@ class Note(Payload, frozen=True, kw_only=True):
     id: Number
     author_id: int | None = None
     action: str | None = None
+    created_at: str | None = None
 
 
 class NotePayload(Payload, frozen=True, kw_only=True):
@@ -269,7 +270,7 @@ def _note(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
     words = words_in(note.note) if is_remark else frozenset()
     word = word_meant(words)
     if word is None:
-        return envelope.ignored(*why_no_command(words, "merge request"))
+        return envelope.ignored(*why_no_command("merge request"))
     given = read(NotePayload, payload)
     if isinstance(given, Malformed):
         return given
@@ -291,6 +292,7 @@ def _note(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
         by_author=author is not None and author == request.author_id,
         sender=(given.user.username if given.user else None) or None,
         sender_id=author or (given.user.id if given.user else None),
+        occurred_at=moment_of(given.object_attributes.created_at),
     )
 
 

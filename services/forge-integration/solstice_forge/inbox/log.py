@@ -53,7 +53,7 @@ class Recorded(Value, frozen=True, kw_only=True):
     body: bytes
     """The JSON text; empty for what asked for nothing, for a copy, and once it is no longer kept."""
     request: bytes | None
-    """The canonical `jobrequest.v1` that it asked for."""
+    """The canonical `jobrequest.v1` or `jobcancel.v1` that it asked for."""
 
 
 class Listed(Value, frozen=True, kw_only=True):

@@ -94,12 +94,18 @@ async def fetch_by_ref(git: Git, request: JobRequestV1) -> None:
 def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
     """What else to ask for when the server gives nothing by id, the cheapest first."""
     by_ref: list[tuple[str, ...]] = []
-    if request.ref and _REF.fullmatch(request.ref) and ".." not in request.ref:
+    if ref := plain_ref(request):
         by_ref = [
-            (f"--depth={REF_DEPTH}", "--end-of-options", "origin", request.ref),
-            ("--end-of-options", "origin", request.ref),
+            (f"--depth={REF_DEPTH}", "--end-of-options", "origin", ref),
+            ("--end-of-options", "origin", ref),
         ]
     return [*by_ref, ("--end-of-options", "origin", "+refs/heads/*:refs/remotes/origin/*")]
+
+
+def plain_ref(request: JobRequestV1) -> str | None:
+    """The request's ref, when it is the name of one and nothing that git would take for more."""
+    ref = request.ref
+    return ref if ref and _REF.fullmatch(ref) and ".." not in ref else None
 
 
 def is_not_by_id(result: GitResult[bytes]) -> bool:

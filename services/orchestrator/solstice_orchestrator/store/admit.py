@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from solstice_common.messages import JobRequestV1, decode_request
+from solstice_orchestrator.cancels import change_key
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, subject
 from solstice_orchestrator.store.changes import Message
@@ -21,6 +22,7 @@ class NewRun(NamedTuple):
     request_key: bytes
     idempotency_key: bytes | None
     repository: str
+    change_key: str | None
     request: JobRequestV1
     body: bytes
 
@@ -33,6 +35,7 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
             key(request.request_id),
             None if request.idempotency_key is None else key(request.idempotency_key),
             request.repo_full_name or request.repo_url,
+            change_key(request),
             request,
             body,
         )

@@ -131,6 +131,13 @@ class Kin(NamedTuple):
     supersede: bool | None
     """What its workflow says."""
     rerun: bool
+    """Somebody asked for it by hand."""
+    commit_sha: str = ""
+    before_sha: str | None = None
+    asked_at: float = 0.0
+    """Of its seniority."""
+    lead: int = 0
+    """Of the newest it is the greatest; 0: it never was the newest."""
 
 
 class Message(NamedTuple):

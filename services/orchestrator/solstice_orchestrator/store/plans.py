@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
+from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.groups import Scope
 from solstice_orchestrator.jobs import (
     INFRASTRUCTURE,
@@ -16,12 +18,14 @@ from solstice_orchestrator.jobs import (
 from solstice_orchestrator.retries import next_retry
 from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.statuses import storable
-from solstice_orchestrator.store.changes import Job, Kin, Run
+from solstice_orchestrator.store.changes import Job, Run
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import PlanningTask
 from solstice_orchestrator.store.rows import encode_concurrency, encode_spec
-from solstice_orchestrator.store.succession import group_of, lineage_of, supersede
+from solstice_orchestrator.store.succession import Lineage, group_of, placed, supersede
 from solstice_orchestrator.trust import awaits_approval
+
+NO_LINEAGE: Final = Lineage()
 
 
 def check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
@@ -36,17 +40,22 @@ def planned(
     task: PlanningTask,
     jobs: Sequence[JobSpec],
     said: RunSpec,
-    kin: Sequence[Kin] = (),
+    known: Lineage = NO_LINEAGE,
     *,
     rerun: bool = False,
-) -> bool:
-    """Give the run its jobs and its limits; end those of `kin`, or the run itself, whose place a newer one takes.
+    answers: Answers | None = None,
+) -> bool | Question:
+    """Give the run its jobs and its limits; end those of its lineage, or the run itself, whose place a newer one takes.
 
-    `kin`: the planned runs of its lineage that have not ended, all in the ledger. `rerun`: it was asked for by hand.
+    `known`: what is remembered of its lineage; those of it that may be ended are in the ledger. `rerun`: it was asked for
+    by hand. A Question changes nothing.
     """
     run = _current(ledger, task)
     if run is None:
         return False
+    own = placed(ledger, run, said, known, rerun=rerun, answers=answers)
+    if isinstance(own, Question):
+        return own
     awaiting = awaits_approval(task.request)
     states = [_first_state(spec, said, awaiting=awaiting) for spec in jobs]
     ledger.move_run(
@@ -81,11 +90,9 @@ def planned(
             encode_spec(spec),
         )
     ledger.settle([task.run_id])
-    lineage = lineage_of(task.request)
-    if lineage is not None:
-        own = Kin(task.run_id, lineage, said.supersede, rerun)
+    if own is not None:
         ledger.join(own)
-        supersede(ledger, [own, *kin])
+        supersede(ledger, own, known)
     return True
 
 

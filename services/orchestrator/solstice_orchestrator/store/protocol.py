@@ -8,7 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
+from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
 from solstice_orchestrator.store.roster import WorkerRoster
 from solstice_orchestrator.waiting import WaitFacts
@@ -30,6 +31,16 @@ class Duplicate:
 
 
 Admission = Admitted | Duplicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """What came of a wish to cancel a change request."""
+
+    run_ids: tuple[str, ...]
+    """Runs that ended, or whose jobs are asked to."""
+    known: bool
+    """Whether there is any run of the change request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,10 +253,18 @@ class JobStore(WorkerRoster, Protocol):
         """
         ...
 
-    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+    async def planned(
+        self,
+        task: PlanningTask,
+        jobs: Sequence[JobSpec],
+        run: RunSpec = NOTHING_SAID,
+        answers: Answers | None = None,
+    ) -> bool | Question:
         """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced.
 
         All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole.
+        Given `answers`, it may be a Question that has to be among them before it is known whose place the run takes, and
+        nothing is changed; without, the order in which the requests were made decides.
         """
         ...
 
@@ -302,6 +321,13 @@ class JobStore(WorkerRoster, Protocol):
 
     async def cancel_run(self, run_id: str) -> RunView | None:
         """End every job of a run that has not ended, or its planning. None when there is none."""
+        ...
+
+    async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
+        """End every run of a change request that was asked for before the wish, whether it is here or comes later.
+
+        Safe to repeat. What was asked for at that moment or later is left alone, and comes to no harm.
+        """
         ...
 
     async def approve_run(self, run_id: str) -> RunView | None:

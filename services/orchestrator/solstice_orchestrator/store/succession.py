@@ -1,20 +1,34 @@
 """Who makes way for whom: concurrency groups and superseded runs, as the store's rows have them. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from solstice_common.messages import JobRequestV1, decode_request, parse_timestamp
+from solstice_orchestrator.ancestry import Answers, Order, Push, Question, compare
 from solstice_orchestrator.groups import Member, Scope, group_key, settle_group
-from solstice_orchestrator.jobs import Concurrency, JobState, Reason
+from solstice_orchestrator.jobs import Concurrency, JobState, Reason, RunSpec
 from solstice_orchestrator.seniority import Seniority, seniority
 from solstice_orchestrator.store.changes import Kin, Run
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.rows import decode_concurrency, key, request_fields
 from solstice_orchestrator.store.steer import end_job, end_run
-from solstice_orchestrator.supersede import Sibling, Supersede, lineage, on_default_branch, superseded
+from solstice_orchestrator.supersede import (
+    Newest,
+    Sibling,
+    Supersede,
+    lineage,
+    may_be_ended,
+    on_default_branch,
+    superseded,
+)
 from solstice_orchestrator.trust import awaits_approval, is_vouched_for
+
+REMEMBERED: Final = 64
+"""So many ended runs of a branch are remembered for what their pushes tell of each other."""
+REMEMBERED_SECONDS: Final = 30 * 86_400.0
+"""And at least for so long, whenever the runs themselves are removed: no forge sends a delivery again after more."""
 
 
 class MemberRow(NamedTuple):
@@ -70,6 +84,29 @@ def settle(ledger: Ledger, rows: Sequence[MemberRow]) -> None:
         _let_go(ledger, settled.let_go)
 
 
+class Lineage(NamedTuple):
+    """What a store remembers of a branch or change request."""
+
+    kin: Sequence[Kin] = ()
+    """Planned runs that have not ended."""
+    past: Sequence[Kin] = ()
+    """Those that have, and perhaps were removed since, the newest first."""
+
+    @property
+    def newest(self) -> Kin | None:
+        """Whose place nobody has taken."""
+        return max((each for each in (*self.kin, *self.past) if each.lead), key=_lead, default=None)
+
+    @property
+    def forgettable(self) -> Sequence[str]:
+        """Ids of runs that nobody needs to remember any more."""
+        return [each.run_id for each in self.past[REMEMBERED:] if each is not self.newest]
+
+
+def _lead(kin: Kin) -> int:
+    return kin.lead
+
+
 def rivals(
     request: JobRequestV1, kin: Sequence[Kin], rule: Supersede, *, asked: bool | None
 ) -> Sequence[Kin]:
@@ -85,15 +122,75 @@ def rivals(
     return kin
 
 
-def supersede(ledger: Ledger, kin: Sequence[Kin]) -> None:
-    """End the runs of one lineage whose place a newer one takes; each is in the ledger, with all its jobs."""
+def placed(
+    ledger: Ledger, run: Run, said: RunSpec, known: Lineage, *, rerun: bool, answers: Answers | None
+) -> Kin | Question | None:
+    """The run as one of its lineage, and in its place there; None: it has no lineage.
+
+    A Question has to be answered first, when somebody's end depends on it. Nothing is changed.
+    """
+    request = decode_request(run.request)
+    lineage = lineage_of(request)
+    if lineage is None:
+        return None
+    own = Kin(
+        run.run_id,
+        lineage,
+        said.supersede,
+        rerun,
+        request.commit_sha,
+        request.before_sha,
+        _seniority(run.run_id, run.request, run.created_at).asked_at,
+    )
+    newest = known.newest
+    if rerun or newest is None:
+        # Whoever asked for a run again takes nobody's place.
+        return own if rerun else own._replace(lead=1)
+    rule = ledger.moment.rules.supersede
+    matters = rule is not Supersede.OFF and (
+        any(each.run_id in ledger.runs for each in known.kin)
+        or may_be_ended(_sibling(own, run, ledger), rule)
+    )
+    pushes = [_push(each) for each in (*known.kin, *known.past)]
+    order = compare(_push(own), _push(newest), pushes, answers if matters else None)
+    if isinstance(order, Question):
+        return order
+    return own._replace(lead=newest.lead + 1) if order is Order.NEWER else own
+
+
+def supersede(ledger: Ledger, own: Kin, known: Lineage) -> None:
+    """End the runs of one lineage whose place a newer one takes, after `own` joined it.
+
+    Those that may be ended are in the ledger, with all their jobs.
+    """
+    newest = own if own.lead else known.newest
+    if newest is None:
+        return
+    run = ledger.runs.get(newest.run_id)
+    # What has ended has taken its place when it was planned, but for what is planned only now.
+    kin = [own, *known.kin] if run is not None else [own]
     siblings = [
         _sibling(each, ledger.runs[each.run_id], ledger)
         for each in kin
         if each.run_id in ledger.runs and not ledger.runs[each.run_id].state.final
     ]
-    for run_id, by in superseded(siblings, ledger.moment.rules.supersede).items():
+    told = Newest(
+        run_id=newest.run_id,
+        seniority=_push(newest).seniority,
+        commit_sha=newest.commit_sha,
+        approves=run is not None and decode_request(run.request).approves is True,
+    )
+    for run_id, by in superseded(siblings, told, ledger.moment.rules.supersede).items():
         end_run(ledger, run_id, Reason.SUPERSEDED, f"superseded by {by}")
+
+
+def _push(kin: Kin) -> Push:
+    return Push(
+        run_id=kin.run_id,
+        commit_sha=kin.commit_sha,
+        before_sha=kin.before_sha,
+        seniority=Seniority(asked_at=kin.asked_at, age=_age(kin.run_id)),
+    )
 
 
 def _member(row: MemberRow) -> Member:
@@ -122,18 +219,21 @@ def _sibling(kin: Kin, run: Run, ledger: Ledger) -> Sibling:
         seniority=_seniority(run.run_id, run.request, run.created_at),
         state=run.state,
         commit_sha=request.commit_sha,
-        before_sha=request.before_sha,
         on_default_branch=on_default_branch(request),
         asked=kin.supersede,
         rerun=kin.rerun,
         awaiting=awaiting,
-        approves=request.approves is True,
     )
 
 
 def _seniority(run_id: str, request: bytes, created_at: float) -> Seniority:
     submitted_at = parse_timestamp(request_fields(request)["submitted_at"]).timestamp()
-    return seniority(submitted_at, created_at, int(run_id.replace("-", ""), 16))
+    return seniority(submitted_at, created_at, _age(run_id))
+
+
+def _age(run_id: str) -> int:
+    """Ids grow with time."""
+    return int(run_id.replace("-", ""), 16)
 
 
 def _make_way(ledger: Ledger, holder: str, detail: str) -> None:

@@ -7,6 +7,7 @@ from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new
 from solstice_orchestrator.store.changes import Changes
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql.cancelling import end_cancelled, share_changes
 from solstice_orchestrator.store.postgresql.transaction import Transaction, write
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
 
@@ -24,11 +25,12 @@ async def admit(
     # first in the batch, whatever that order is.
     first = {run.idempotency_key or run.request_key: run for run in reversed(new)}
     ordered = sorted(first.values(), key=lambda run: run.request_key)
+    await share_changes(transaction, ordered)
     rows = await transaction.connection.fetch(
-        "INSERT INTO requests (run_id, request_key, idempotency_key, repository, created_at, rerun_of, body)"
-        " SELECT run_id, request_key, idempotency_key, repository, $1, $2, body"
-        " FROM unnest($3::text[], $4::bytea[], $5::bytea[], $6::text[], $7::bytea[])"
-        " AS new (run_id, request_key, idempotency_key, repository, body)"
+        "INSERT INTO requests (run_id, request_key, idempotency_key, repository, created_at, rerun_of, body, change_key)"
+        " SELECT run_id, request_key, idempotency_key, repository, $1, $2, body, change_key"
+        " FROM unnest($3::text[], $4::bytea[], $5::bytea[], $6::text[], $7::bytea[], $8::text[])"
+        " AS new (run_id, request_key, idempotency_key, repository, body, change_key)"
         " WHERE NOT EXISTS (SELECT FROM request_aliases WHERE request_aliases.request_key = new.request_key)"
         " ON CONFLICT DO NOTHING RETURNING run_id",
         moment.now,
@@ -38,6 +40,7 @@ async def admit(
         [run.idempotency_key for run in ordered],
         [run.repository for run in ordered],
         [run.body for run in ordered],
+        [run.change_key for run in ordered],
     )
     stored = {row["run_id"] for row in rows}
     kept = [run for run in new if run.run_id in stored]
@@ -46,6 +49,7 @@ async def admit(
             "INSERT INTO runs (run_id) SELECT unnest($1::text[])", [run.run_id for run in kept]
         )
         await write(transaction, Changes(messages=first_statuses(moment, kept)))
+        await end_cancelled(transaction, kept)
     return [
         Admitted(run_id=run.run_id)
         if run.run_id in stored

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 from solstice_orchestrator.identifiers import lowest_id
 from solstice_orchestrator.store.postgresql.transaction import Transaction
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
+from solstice_orchestrator.store.succession import REMEMBERED_SECONDS
 
 if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
@@ -21,7 +22,14 @@ async def purgeable(connection: "Connection", before: float) -> int:
 async def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     connection = transaction.connection
-    before = await transaction.now() - older_than_seconds
+    now = await transaction.now()
+    before = now - older_than_seconds
+    await connection.execute("DELETE FROM cancels WHERE kept_at < $1", before)
+    await connection.execute(
+        "DELETE FROM lineages WHERE run_id < $1"
+        " AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL)",
+        lowest_id(min(before, now - REMEMBERED_SECONDS)),
+    )
     old = [
         row["run_id"]
         for row in await connection.fetch(
@@ -46,6 +54,6 @@ async def purge(transaction: Transaction, older_than_seconds: float, limit: int)
     if chunks == LOG_CHUNKS_PER_PURGE:
         return Purged(runs=0, more=True)
     await connection.execute("DELETE FROM attempts WHERE job_id = ANY($1)", jobs)
-    for table in ("jobs", "request_aliases", "lineages", "requests", "runs"):
+    for table in ("jobs", "request_aliases", "requests", "runs"):
         await connection.execute(f"DELETE FROM {table} WHERE run_id = ANY($1)", old)  # noqa: S608  made of constants
     return Purged(runs=len(old), more=len(old) == limit)

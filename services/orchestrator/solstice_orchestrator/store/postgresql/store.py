@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.migrations import migrations_of
 from solstice_common.postgresql import Database
+from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -19,6 +20,7 @@ from solstice_orchestrator.store.finishing import Finishing
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.postgresql import (
+    cancelling,
     claiming,
     holding,
     intake,
@@ -39,6 +41,7 @@ from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
     AttemptView,
+    Cancelled,
     Claim,
     JobView,
     LogChunk,
@@ -100,15 +103,21 @@ class PostgreSQLStore:
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
         await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
 
-    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+    async def planned(
+        self,
+        task: PlanningTask,
+        jobs: Sequence[JobSpec],
+        run: RunSpec = NOTHING_SAID,
+        answers: Answers | None = None,
+    ) -> bool | Question:
         plans.check(task, jobs)
 
-        async def work(transaction: Transaction) -> bool:
+        async def work(transaction: Transaction) -> bool | Question:
             known = await kin_of(transaction, task.request)
-            kin = rivals(task.request, known, self._rules.supersede, asked=run.supersede)
+            kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
             rerun = await is_rerun(transaction, task.run_id)
             ledger = await ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
-            kept = plans.planned(ledger, task, jobs, run, kin, rerun=rerun)
+            kept = plans.planned(ledger, task, jobs, run, known, rerun=rerun, answers=answers)
             await write(transaction, ledger.changes())
             return kept
 
@@ -160,6 +169,12 @@ class PostgreSQLStore:
             return await reading.run(transaction.connection, run_id)
 
         return await self._write(work)
+
+    async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
+        # One by one: each takes the lock of its change request first, and then those of runs.
+        return [
+            await self._write(functools.partial(cancelling.cancel, message=message)) for message in cancels
+        ]
 
     async def approve_run(self, run_id: str) -> RunView | None:
         async def work(transaction: Transaction) -> RunView | None:

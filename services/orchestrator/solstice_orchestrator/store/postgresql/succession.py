@@ -10,7 +10,7 @@ from typing import Final
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.store.changes import Kin
 from solstice_orchestrator.store.postgresql.transaction import Transaction, ledger_of_runs, write
-from solstice_orchestrator.store.succession import MemberRow, concerned, lineage_of, settle
+from solstice_orchestrator.store.succession import Lineage, MemberRow, concerned, lineage_of, settle
 
 _GROUP_LOCK: Final = 0x5016
 _LINEAGE_LOCK: Final = 0x5017
@@ -48,24 +48,25 @@ async def groups_asked_for(transaction: Transaction) -> Sequence[bytes]:
     return [row["group_key"] for row in rows]
 
 
-async def kin_of(transaction: Transaction, request: JobRequestV1) -> Sequence[Kin]:
-    """The planned runs of a request's branch or change request that have not ended; those that have are forgotten.
+async def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
+    """What is remembered of a request's branch or change request; too many of those that have ended are forgotten.
 
     Until the transaction ends nobody else plans one of them.
     """
     lineage = lineage_of(request)
     if lineage is None:
-        return ()
+        return Lineage()
     await _lock(transaction, _LINEAGE_LOCK, lineage)
-    await transaction.connection.execute(
-        "DELETE FROM lineages USING runs WHERE lineage = $1 AND runs.run_id = lineages.run_id"
-        " AND runs.finished_at IS NOT NULL",
-        lineage,
+    rows = await transaction.connection.fetch(_KIN, lineage)
+    found = Lineage(
+        [Kin(*row[1:]) for row in rows if row["is_open"]],
+        [Kin(*row[1:]) for row in rows if not row["is_open"]],
     )
-    rows = await transaction.connection.fetch(
-        "SELECT run_id, lineage, supersede, rerun FROM lineages WHERE lineage = $1", lineage
-    )
-    return [Kin(*row) for row in rows]
+    if found.forgettable:
+        await transaction.connection.execute(
+            "DELETE FROM lineages WHERE run_id = ANY($1)", list(found.forgettable)
+        )
+    return found
 
 
 async def is_rerun(transaction: Transaction, run_id: str) -> bool:
@@ -83,6 +84,10 @@ async def _lock(transaction: Transaction, what: int, digest: bytes) -> None:
     )
 
 
+_KIN: Final = (
+    "SELECT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL) AS is_open,"  # noqa: S608  made of constants
+    f" {', '.join(Kin._fields)} FROM lineages WHERE lineage = $1 ORDER BY run_id DESC"
+)
 _MEMBERS: Final = """
 SELECT NULL, run_id, 0, group_held,
     EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.state = 'running'),

@@ -11,6 +11,7 @@ from solstice_common.sqlite import insert_many
 from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new_runs
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
 from solstice_orchestrator.store.sqlite import roster
+from solstice_orchestrator.store.sqlite.cancelling import end_cancelled
 from solstice_orchestrator.store.sqlite.transaction import REQUEST, Transaction, tell
 
 Key = TypeVar("Key", str, bytes)
@@ -98,12 +99,20 @@ def take_back_planning(transaction: Transaction, worker_id: str, held: Collectio
 def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) -> int:
     """One statement for many rows: SQLite's module gives up the interpreter once per statement, not once per row."""
     rows = [
-        (age, each.run_id, each.request_key, each.idempotency_key, each.repository, transaction.now)
+        (
+            age,
+            each.run_id,
+            each.request_key,
+            each.idempotency_key,
+            each.repository,
+            transaction.now,
+            each.change_key,
+        )
         for age, each in new
     ]
     return insert_many(
         transaction.connection,
-        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, created_at) VALUES",
+        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, created_at, change_key) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
     )
@@ -114,7 +123,9 @@ def _keep_and_tell(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) 
     insert_many(
         transaction.connection, "INSERT INTO requests VALUES", [(age, each.body) for age, each in new]
     )
-    tell(transaction.connection, first_statuses(transaction.moment, [each for _, each in new]))
+    runs = [each for _, each in new]
+    tell(transaction.connection, first_statuses(transaction.moment, runs))
+    end_cancelled(transaction, runs)
 
 
 def _among(transaction: Transaction, head: str, values: Sequence[Key]) -> set[Key]:

@@ -7,6 +7,7 @@ from typing import Final
 from solstice_orchestrator.identifiers import lowest_id
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
 from solstice_orchestrator.store.sqlite.transaction import Transaction
+from solstice_orchestrator.store.succession import REMEMBERED_SECONDS
 
 _OLD: Final = "FROM runs WHERE run_id < ? AND +finished_at < ?"
 """By id, which grows with time: unlike the time of the end it has an index, and what ended so early began earlier."""
@@ -22,6 +23,12 @@ def purgeable(connection: sqlite3.Connection, before: float) -> int:
 def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     execute, before = transaction.connection.execute, transaction.now - older_than_seconds
+    execute("DELETE FROM cancels WHERE kept_at < ?", (before,))
+    execute(
+        "DELETE FROM lineages WHERE run_id < ?"
+        " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL)",
+        (lowest_id(min(before, transaction.now - REMEMBERED_SECONDS)),),
+    )
     old = [
         row["run_id"]
         for row in execute(
@@ -39,7 +46,7 @@ def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Pu
     if chunks == LOG_CHUNKS_PER_PURGE:
         return Purged(runs=0, more=True)
     execute(f"DELETE FROM attempts WHERE job_id IN {jobs}", (runs,))  # noqa: S608  made of constants
-    for table in ("jobs", "request_aliases", "lineages"):
+    for table in ("jobs", "request_aliases"):
         execute(f"DELETE FROM {table} WHERE run_id IN {_LISTED}", (runs,))  # noqa: S608  made of constants
     execute(f"DELETE FROM requests WHERE age IN (SELECT age FROM runs WHERE run_id IN {_LISTED})", (runs,))  # noqa: S608  made of constants
     execute(f"DELETE FROM runs WHERE run_id IN {_LISTED}", (runs,))  # noqa: S608  made of constants

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from solstice_common.doorbell import Doorbell
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.sqlite import Database, migrations_of
+from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -21,6 +22,7 @@ from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
     AttemptView,
+    Cancelled,
     Claim,
     JobView,
     LogChunk,
@@ -33,6 +35,7 @@ from solstice_orchestrator.store.protocol import (
     RunView,
 )
 from solstice_orchestrator.store.sqlite import (
+    cancelling,
     claiming,
     holding,
     intake,
@@ -99,15 +102,21 @@ class SqliteStore:
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
         await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
 
-    async def planned(self, task: PlanningTask, jobs: Sequence[JobSpec], run: RunSpec = NOTHING_SAID) -> bool:
+    async def planned(
+        self,
+        task: PlanningTask,
+        jobs: Sequence[JobSpec],
+        run: RunSpec = NOTHING_SAID,
+        answers: Answers | None = None,
+    ) -> bool | Question:
         plans.check(task, jobs)
 
-        def work(transaction: Transaction) -> bool:
+        def work(transaction: Transaction) -> bool | Question:
             known = kin_of(transaction, task.request)
-            kin = rivals(task.request, known, self._rules.supersede, asked=run.supersede)
+            kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
             ledger = ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
             rerun = is_rerun(transaction, task.run_id)
-            kept = plans.planned(ledger, task, jobs, run, kin, rerun=rerun)
+            kept = plans.planned(ledger, task, jobs, run, known, rerun=rerun, answers=answers)
             write(transaction, ledger.changes())
             return kept
 
@@ -154,6 +163,9 @@ class SqliteStore:
             return reading.run(transaction.connection, run_id)
 
         return await self._write(work)
+
+    async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
+        return await self._write(lambda transaction: cancelling.cancel(transaction, cancels))
 
     async def approve_run(self, run_id: str) -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:

@@ -1,5 +1,6 @@
 """Concurrency groups and lineages in the SQLite store."""
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.store.changes import Kin
 from solstice_orchestrator.store.sqlite.transaction import REQUEST, Transaction, ledger_of_runs, write
-from solstice_orchestrator.store.succession import MemberRow, concerned, lineage_of, settle
+from solstice_orchestrator.store.succession import Lineage, MemberRow, concerned, lineage_of, settle
 
 
 def settle_groups(transaction: Transaction) -> None:
@@ -26,19 +27,25 @@ def members_of(connection: sqlite3.Connection, group: bytes) -> Sequence[MemberR
     return [MemberRow(*row) for row in connection.execute(_MEMBERS, {"group": group})]
 
 
-def kin_of(transaction: Transaction, request: JobRequestV1) -> Sequence[Kin]:
-    """The planned runs of a request's branch or change request that have not ended; those that have are forgotten."""
+def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
+    """What is remembered of a request's branch or change request; too many of those that have ended are forgotten."""
     lineage = lineage_of(request)
     if lineage is None:
-        return ()
+        return Lineage()
     execute = transaction.connection.execute
-    execute(
-        "DELETE FROM lineages WHERE lineage = ?"
-        " AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NOT NULL)",
-        (lineage,),
-    )
-    rows = execute("SELECT run_id, lineage, supersede, rerun FROM lineages WHERE lineage = ?", (lineage,))
-    return [Kin(row[0], row[1], None if row[2] is None else bool(row[2]), bool(row[3])) for row in rows]
+    kin: list[Kin] = []
+    past: list[Kin] = []
+    for is_open, *columns in execute(_KIN, (lineage,)):
+        each = Kin(*columns)
+        said = None if each.supersede is None else bool(each.supersede)
+        (kin if is_open else past).append(each._replace(supersede=said, rerun=bool(each.rerun)))
+    found = Lineage(kin, past)
+    if found.forgettable:
+        execute(
+            "DELETE FROM lineages WHERE run_id IN (SELECT value FROM json_each(?))",
+            (json.dumps(found.forgettable),),
+        )
+    return found
 
 
 def is_rerun(transaction: Transaction, run_id: str) -> bool:
@@ -49,6 +56,10 @@ def is_rerun(transaction: Transaction, run_id: str) -> bool:
     return row is not None
 
 
+_KIN: Final = (
+    "SELECT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL),"  # noqa: S608  made of constants
+    f" {', '.join(Kin._fields)} FROM lineages WHERE lineage = ? ORDER BY run_id DESC"
+)
 _MEMBERS: Final = f"""
 SELECT NULL, run_id, 0, group_held,
     EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND state = 'running'),

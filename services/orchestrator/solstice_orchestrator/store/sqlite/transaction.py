@@ -11,7 +11,16 @@ from solstice_orchestrator.caps import room
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.scheduling import Queue, full
 from solstice_orchestrator.store.arrivals import Line, Place, arrange, places
-from solstice_orchestrator.store.changes import JOB_CHANGES, RUN_CHANGES, Attempt, Changes, Job, Message, Run
+from solstice_orchestrator.store.changes import (
+    JOB_CHANGES,
+    RUN_CHANGES,
+    Attempt,
+    Changes,
+    Job,
+    Kin,
+    Message,
+    Run,
+)
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
 from solstice_orchestrator.store.sqlite.roster import note_ends
@@ -107,7 +116,7 @@ def write(transaction: Transaction, changes: Changes) -> None:
         [(*job, changes.specs[job.job_id]) for job in changes.new_jobs],
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
-    insert_many(connection, "INSERT INTO lineages VALUES", changes.kin)
+    insert_many(connection, f"INSERT INTO lineages ({', '.join(Kin._fields)}) VALUES", changes.kin)
     note_ends(connection, changes.attempts, transaction.now)
     tell(connection, changes.messages)
     transaction.groups.update(changes.groups)

@@ -1,0 +1,168 @@
+"""Wishes to cancel on their way from a real broker into a real store."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from solstice_common.broker.protocol import Broker, Message
+from solstice_common.errors import StoreUnavailable
+from solstice_common.messages import JobCancelV1, format_seconds
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import CANCELS, full_topology
+from solstice_orchestrator.cancel_intake import CancelIntake
+from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import Cancelled
+from tests.builders import job_cancel, job_request
+from tests.integration.orchestrator.test_intake_and_outbox import emptied, received, task_of
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import planned
+
+WAIT_SECONDS = 60
+ASKED = 1_770_000_000.0
+
+
+@pytest.fixture
+async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(postgresql_database.url) as opened:
+        yield opened
+
+
+class Moody:
+    """A store that is away until it is told not to be, and that breaks over one wish."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store, self.away, self.asked = store, False, asyncio.Event()
+        self.broken_by = ""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
+        self.asked.set()
+        if self.away:
+            raise StoreUnavailable("the test's store", "it is in a mood")
+        if self.broken_by in {cancel.cancel_id for cancel in cancels}:
+            raise ValueError("a mistake of ours")
+        return await self._store.cancel_changes(cancels)
+
+
+@asynccontextmanager
+async def taking(broker: Broker, store: object, settings: BrokerSettings) -> AsyncIterator[None]:
+    intake = CancelIntake(
+        broker=broker,
+        store=store,  # type: ignore[arg-type]  # what a Moody lacks it has from the store
+        metrics=Metrics(),
+        rng=random.Random(1),
+    )
+    run = intake.run(CANCELS.queue, full_topology(settings), prefetch=64)
+    async with task_of(asyncio.create_task(run, name="cancels")):
+        yield
+
+
+def wish(number: int, seconds: float = 1) -> JobCancelV1:
+    return job_cancel(change_number=number, submitted_at=format_seconds(ASKED + seconds))
+
+
+async def publish(broker: Broker, *bodies: bytes) -> None:
+    outcomes = await broker.publish(
+        [
+            Message(
+                exchange=CANCELS.exchange, routing_key=CANCELS.routing_key, body=body, type="jobcancel.v1"
+            )
+            for body in bodies
+        ]
+    )
+    assert all(outcome.confirmed for outcome in outcomes)
+
+
+async def run_of(store: JobStore, number: int, *, is_planned: bool = True) -> str:
+    request = job_request(change_number=number, submitted_at=format_seconds(ASKED))
+    if is_planned:
+        return await planned(store, request=request)
+    (admission,) = await store.admit([request])
+    return admission.run_id
+
+
+async def becomes(store: JobStore, run_id: str, state: RunState) -> None:
+    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        while True:
+            changed.clear()
+            run = await store.run(run_id)
+            assert run is not None
+            if run.state is state:
+                return
+            await changed.wait()
+
+
+async def test_wishes_are_carried_out_and_poison_goes_to_the_dead_letters(
+    broker: Broker, store: JobStore, broker_settings: BrokerSettings
+) -> None:
+    first, second, other = [await run_of(store, number) for number in (1, 2, 3)]
+    await publish(broker, wish(1).encode(), b"poison", job_request().encode(), wish(2).encode())
+    with capture_logs() as logs:
+        async with taking(broker, store, broker_settings):
+            letters = await received(broker, CANCELS.dlq, 2)
+            for run_id in (first, second):
+                await becomes(store, run_id, RunState.CANCELLED)
+            await emptied(broker, CANCELS.queue)
+    assert {letter.headers["x-solstice-reason"] for letter in letters} == {"not_json", "unknown_version"}
+    await becomes(store, other, RunState.WAITING)
+    kept = {one["change_number"]: one for one in logs if one["event"] == "cancel.kept"}
+    assert (kept[1]["run_ids"], kept[1]["reason"], kept[1]["sender"]) == ([first], "runs_ended", "ada-brook")
+
+
+async def test_a_wish_for_a_change_that_nobody_knows_is_acked_and_the_log_says_why(
+    broker: Broker, store: JobStore, broker_settings: BrokerSettings
+) -> None:
+    with capture_logs() as logs:
+        async with taking(broker, store, broker_settings):
+            await publish(broker, wish(9).encode())
+            await told(lambda: any(one["event"] == "cancel.kept" for one in logs))
+            await emptied(broker, CANCELS.queue)
+    (kept,) = (one for one in logs if one["event"] == "cancel.kept")
+    assert (kept["reason"], kept["run_ids"]) == ("unknown_change", [])
+    late = await run_of(store, 9, is_planned=False)
+    await becomes(store, late, RunState.CANCELLED)
+
+
+async def test_a_store_that_is_away_loses_no_wish(
+    broker: Broker, store: JobStore, broker_settings: BrokerSettings
+) -> None:
+    run_id, moody = await run_of(store, 1), Moody(store)
+    moody.away = True
+    async with taking(broker, moody, broker_settings):
+        await publish(broker, wish(1).encode())
+        async with asyncio.timeout(WAIT_SECONDS):
+            await moody.asked.wait()
+    # It was not acked, and comes again to whoever takes it next.
+    async with taking(broker, store, broker_settings):
+        await becomes(store, run_id, RunState.CANCELLED)
+        await emptied(broker, CANCELS.queue)
+
+
+async def test_a_wish_that_breaks_us_does_not_stop_the_others(
+    broker: Broker, store: JobStore, broker_settings: BrokerSettings
+) -> None:
+    runs, wishes = [await run_of(store, number) for number in (1, 2, 3)], [wish(n) for n in (1, 2, 3)]
+    moody = Moody(store)
+    moody.broken_by = wishes[1].cancel_id
+    await publish(broker, *[each.encode() for each in wishes])
+    async with taking(broker, moody, broker_settings):
+        (letter,) = await received(broker, CANCELS.dlq, 1)
+        for run_id in (runs[0], runs[2]):
+            await becomes(store, run_id, RunState.CANCELLED)
+    assert letter.headers["x-solstice-reason"] == "internal_error"
+    assert letter.body == wishes[1].encode()
+    await becomes(store, runs[1], RunState.WAITING)
+
+
+async def told(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not fact():  # noqa: ASYNC110  a log rings no bell
+            await asyncio.sleep(0.02)

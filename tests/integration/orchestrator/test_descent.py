@@ -1,0 +1,186 @@
+"""What a real repository says of two pushes: forced ones, merges, branches that were deleted and made again."""
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_orchestrator.ancestry import History, Order, Question, answer
+from solstice_orchestrator.git import descent
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.descent import history_of
+from tests.builders import job_request
+from tests.repositories import Repository
+from tests.servers.git_servers import git_backend, http_server, plain_files
+
+POLICY = GitPolicy(protocols=("file", "http"), environment={"PATH": os.environ["PATH"]})
+SPRING = "refs/heads/spring"
+CONTENTS = itertools.count()
+
+
+@pytest.fixture(params=[True, False], ids=["filters", "sends all"])
+def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Repository:
+    """With a commit on main, and the branch spring checked out."""
+    made = Repository(tmp_path / "harbour")
+    made.git("config", "uploadpack.allowFilter", str(request.param).lower())
+    made.commit({"a": "1"})
+    made.git("checkout", "--quiet", "-b", "spring")
+    return made
+
+
+async def asked(
+    repository: Repository, late: str, newest: str, tmp_path: Path, before: str | None = None, **changes: Any
+) -> tuple[History, Order | None]:
+    question = Question(commit_sha=late, before_sha=before, newest_sha=newest)
+    request = job_request(**{"repo_url": repository.url, "commit_sha": late, "ref": SPRING, **changes})
+    history = await history_of(request, question, policy=POLICY, scratch=tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+    return history, answer(question, history)
+
+
+def commits(repository: Repository, count: int) -> list[str]:
+    """The ids of new commits, one upon the other and each unlike all others."""
+    return [repository.commit({"a": str(next(CONTENTS))}) for _ in range(count)]
+
+
+async def test_a_late_push_is_older_than_what_the_branch_points_at(
+    repository: Repository, tmp_path: Path
+) -> None:
+    late, newest = commits(repository, 2)
+    assert await asked(repository, late, newest, tmp_path) == (History(now=newest), Order.OLDER)
+    assert await asked(repository, newest, late, tmp_path) == (History(now=newest), Order.NEWER)
+
+
+async def test_of_two_that_the_branch_left_behind_the_history_tells(
+    repository: Repository, tmp_path: Path
+) -> None:
+    late, newest, now = commits(repository, 3)
+    assert await asked(repository, late, newest, tmp_path) == (
+        History(now=now, in_newest=True),
+        Order.OLDER,
+    )
+    assert await asked(repository, newest, late, tmp_path) == (
+        History(now=now, has_newest=True),
+        Order.NEWER,
+    )
+
+
+async def test_a_forced_push_is_newer_than_what_it_left_behind(
+    repository: Repository, tmp_path: Path
+) -> None:
+    (abandoned,) = commits(repository, 1)
+    repository.git("reset", "--quiet", "--hard", "main")
+    (forced,) = commits(repository, 1)
+    assert (await asked(repository, abandoned, forced, tmp_path))[1] is Order.OLDER
+    assert (await asked(repository, forced, abandoned, tmp_path))[1] is Order.NEWER
+
+
+async def test_a_branch_put_back_is_at_its_newest_push(repository: Repository, tmp_path: Path) -> None:
+    first, _, third = commits(repository, 3)
+    repository.git("reset", "--quiet", "--hard", first)
+    assert (await asked(repository, first, third, tmp_path, before=third))[1] is Order.NEWER
+
+
+async def test_one_that_was_put_back_and_went_on_is_left_open(repository: Repository, tmp_path: Path) -> None:
+    first, second, third = commits(repository, 3)
+    repository.git("branch", "keep", third)
+    repository.git("reset", "--quiet", "--hard", first)
+    (now,) = commits(repository, 1)
+    history, order = await asked(repository, first, second, tmp_path, before=third)
+    assert history == History(now=now, in_newest=True, goes_back=True)
+    assert order is None
+
+
+async def test_a_merge_holds_both_sides(repository: Repository, tmp_path: Path) -> None:
+    (one,) = commits(repository, 1)
+    repository.git("checkout", "--quiet", "main")
+    other = repository.commit({"b": "2"})
+    repository.git("checkout", "--quiet", "spring")
+    repository.git("merge", "--quiet", "--no-edit", "main")
+    merged = repository.git("rev-parse", "HEAD")
+    (now,) = commits(repository, 1)
+    for late in (one, other):
+        assert await asked(repository, late, merged, tmp_path) == (
+            History(now=now, in_newest=True),
+            Order.OLDER,
+        )
+
+
+async def test_a_branch_that_is_gone_has_a_history_where_its_commits_still_are(
+    repository: Repository, tmp_path: Path
+) -> None:
+    late, newest = commits(repository, 2)
+    repository.git("checkout", "--quiet", "main")
+    repository.git("merge", "--quiet", "--ff-only", "spring")
+    repository.git("branch", "--quiet", "--delete", "spring")
+    assert await asked(repository, late, newest, tmp_path) == (
+        History(now=None, in_newest=True),
+        Order.OLDER,
+    )
+
+
+async def test_a_branch_made_again_is_at_its_newest_push(repository: Repository, tmp_path: Path) -> None:
+    first, second = commits(repository, 2)
+    repository.git("checkout", "--quiet", "main")
+    repository.git("branch", "--quiet", "--delete", "--force", "spring")
+    repository.git("branch", "spring", first)
+    assert (await asked(repository, first, second, tmp_path))[1] is Order.NEWER
+    assert (await asked(repository, second, first, tmp_path))[1] is Order.OLDER
+
+
+async def test_what_was_there_before_may_be_gone_for_good(repository: Repository, tmp_path: Path) -> None:
+    late, newest, now = commits(repository, 3)
+    assert await asked(repository, late, newest, tmp_path, before="9" * 40) == (
+        History(now=now, in_newest=True),
+        Order.OLDER,
+    )
+
+
+async def test_commits_that_are_nowhere_leave_it_open(repository: Repository, tmp_path: Path) -> None:
+    (now,) = commits(repository, 1)
+    assert await asked(repository, "8" * 40, "9" * 40, tmp_path) == (History(now=now), None)
+
+
+async def test_beyond_the_limit_nothing_is_known(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        descent,
+        "_COMMITS_ONLY",
+        tuple("--depth=2" if each.startswith("--depth") else each for each in descent._COMMITS_ONLY),
+    )
+    late, _, _, newest, _ = commits(repository, 5)
+    assert (await asked(repository, late, newest, tmp_path))[1] is None
+
+
+@pytest.mark.parametrize("ref", ["refs/heads/spring --upload-pack=x", "-x", None, "refs/heads/a..b"])
+async def test_a_ref_that_is_none_is_not_asked_for(
+    repository: Repository, tmp_path: Path, ref: str | None
+) -> None:
+    late, newest = commits(repository, 2)
+    history, order = await asked(repository, late, newest, tmp_path, ref=ref)
+    assert (history.now, order) == (None, Order.OLDER)
+
+
+@pytest.mark.parametrize("handler", [git_backend, plain_files], ids=["smart", "dumb"])
+async def test_over_http(repository: Repository, tmp_path: Path, handler: Callable[[Path], Any]) -> None:
+    late, newest, now = commits(repository, 3)
+    repository.git("update-server-info")
+    with http_server(handler(tmp_path)) as port:
+        url = f"http://127.0.0.1:{port}/harbour/.git"
+        history, order = await asked(repository, late, newest, tmp_path, repo_url=url)
+        assert history.now == now
+        # A server of plain files gives no part of a history, and so leaves it open.
+        assert order is (Order.OLDER if handler is git_backend else None)
+        assert (await asked(repository, late, now, tmp_path, repo_url=url))[1] is Order.OLDER
+
+
+@pytest.mark.parametrize(
+    "url", ["ssh://forge.example/lantern/harbour.git", "file:///nowhere/at/all"], ids=["protocol", "path"]
+)
+async def test_what_cannot_be_asked_is_an_error(repository: Repository, tmp_path: Path, url: str) -> None:
+    with pytest.raises(CheckoutFailed):
+        await asked(repository, "8" * 40, "9" * 40, tmp_path, repo_url=url)

@@ -1,0 +1,137 @@
+"""`/cancel` in a comment: what each forge's payload becomes, and what is published of it."""
+
+from typing import Any
+
+import orjson
+import pytest
+from msgspec.structs import replace
+
+from solstice_common.messages import JobCancelV1, parse_timestamp
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import CANCELS, jobs_route
+from solstice_forge.events import Command, Need, Word, lacks
+from solstice_forge.keeping import new_delivery
+from solstice_forge.plan import CancelWanted, plan
+from solstice_forge.publication import publication
+from solstice_forge.rules import BUILT, Rule, RuleEvent
+from solstice_forge.ruling import ruling
+from solstice_forge.sources import Source
+from solstice_forge.triage import Understood, triage
+from tests.webhooks.deliveries import deliveries
+
+COMMENTS = {
+    "github": "github/comment-cancel",
+    "forgejo": "forgejo/comment-ok-to-test",
+    "gitea": "gitea/comment-retest",
+    "gitlab": "gitlab/note-retest",
+}
+NOW = 1_790_000_000.0
+
+
+def said(forge: str, words: str, **changes: Any) -> Understood:
+    """The forge's comment with these words."""
+    one = deliveries()[COMMENTS[forge]]
+    document = orjson.loads(one.body)
+    if forge == "gitlab":
+        document["object_attributes"] |= {"note": words, **changes}
+    else:
+        document["comment"] |= {"body": words, **changes}
+    outcome = triage(one.source, one.headers, orjson.dumps(document), now=NOW, verify=False)
+    assert isinstance(outcome, Understood)
+    return outcome
+
+
+def command(forge: str, words: str, **changes: Any) -> Command:
+    event = said(forge, words, **changes).event
+    assert isinstance(event, Command)
+    return event
+
+
+@pytest.mark.parametrize("forge", COMMENTS)
+def test_every_forge_s_comment_is_understood(forge: str) -> None:
+    event = replace(command(forge, "Enough of it.\n/cancel"), by_author=False)
+    assert event.word is Word.CANCEL
+    assert lacks(event) == (Need.PERMISSION,)
+
+
+@pytest.mark.parametrize("forge", COMMENTS)
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("/cancel\n/retest", Word.RETEST),
+        ("/ok-to-test\n/cancel", Word.OK_TO_TEST),
+        ("/cancel please", Word.CANCEL),
+    ],
+)
+def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: Word) -> None:
+    assert command(forge, words).word is meant
+
+
+def wanted(event: Command, source: Source, received_at: float = NOW) -> JobCancelV1:
+    outcome = plan(event, source=source, delivery_id="d-1", received_at=received_at, traceparent=None)
+    assert isinstance(outcome, CancelWanted)
+    assert outcome.cancel.encode() == outcome.body
+    return outcome.cancel
+
+
+@pytest.mark.parametrize("forge", COMMENTS)
+def test_it_becomes_a_wish_for_the_change_request(forge: str) -> None:
+    event, source = command(forge, "/cancel"), deliveries()[COMMENTS[forge]].source
+    cancel = wanted(event, source)
+    assert (cancel.source, cancel.repo_url) == (source.forge.SOURCE, event.repo_url)
+    assert (cancel.change_number, cancel.sender) == (event.number, event.sender)
+    again = plan(event, source=source, delivery_id="d-2", received_at=NOW, traceparent=None)
+    assert isinstance(again, CancelWanted)
+    assert again.key == cancel.idempotency_key
+    assert again.id != cancel.cancel_id
+
+
+@pytest.mark.parametrize(
+    ("forge", "written"),
+    [
+        ("github", "2026-03-01T12:00:00Z"),
+        ("gitea", "2026-03-01T13:00:00+01:00"),
+        ("forgejo", "2026-03-01T12:00:00Z"),
+        ("gitlab", "2026-03-01 12:00:00 UTC"),
+    ],
+)
+def test_one_that_comes_late_is_of_when_it_was_written(forge: str, written: str) -> None:
+    noon = parse_timestamp("2026-03-01T12:00:00Z").timestamp()
+    event, source = command(forge, "/cancel", created_at=written), deliveries()[COMMENTS[forge]].source
+    assert parse_timestamp(wanted(event, source, noon + 3600).submitted_at).timestamp() == noon
+    assert parse_timestamp(wanted(event, source, noon + 2).submitted_at).timestamp() == noon + 2
+    assert parse_timestamp(wanted(event, source, noon - 60).submitted_at).timestamp() == noon - 60
+
+
+def test_rules_say_what_is_built_and_not_what_may_be_stopped() -> None:
+    one = deliveries()[COMMENTS["github"]]
+    rules = (Rule(name="pushes", events=frozenset({RuleEvent.PUSH})),)
+    source = Source(name="x", forge=one.source.forge, secrets=("s",), rules=rules)
+    assert ruling(command("github", "/cancel"), source, b"") is BUILT
+
+
+def test_who_made_the_change_request_needs_nobody_s_answer() -> None:
+    one = deliveries()[COMMENTS["github"]]
+    document = orjson.loads(one.body)
+    document["issue"]["user"] = document["sender"]
+    outcome = triage(one.source, one.headers, orjson.dumps(document), now=NOW, verify=False)
+    assert isinstance(outcome, Understood)
+    assert isinstance(outcome.wanted, CancelWanted)
+    kept = new_delivery(one.source, one.headers, outcome, NOW)
+    assert (kept.reason, kept.request_id) == ("cancel", outcome.wanted.cancel.cancel_id)
+    assert (
+        kept.detail
+        == f"what was asked for of #12 before this is cancelled, for {document['sender']['login']}"
+    )
+
+
+def test_it_is_published_by_its_own_route() -> None:
+    one = deliveries()[COMMENTS["gitea"]]
+    outcome = plan(
+        command("gitea", "/cancel"), source=one.source, delivery_id="d", received_at=NOW, traceparent=None
+    )
+    assert isinstance(outcome, CancelWanted)
+    message = publication(outcome.body, jobs_route(BrokerSettings()), attempt=1)
+    assert (message.exchange, message.routing_key) == (CANCELS.exchange, CANCELS.routing_key)
+    assert (message.type, message.correlation_id) == ("jobcancel.v1", outcome.cancel.cancel_id)
+    assert message.headers["x-solstice-idempotency-key"] == outcome.cancel.idempotency_key
