@@ -1,6 +1,5 @@
 """What came of comparing one source with its forge: values for people, programs and the page. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,15 +46,15 @@ class Report(Value, frozen=True, kw_only=True):
     dry_run: bool
     repositories: int
     """How many were compared."""
-    sent: Sequence[Sent] = ()
-    made: Sequence[Made] = ()
+    sent: tuple[Sent, ...] = ()
+    made: tuple[Made, ...] = ()
     baseline: int = 0
     """Heads that were met for the first time, and are only remembered."""
     waiting: int = 0
     """Deliveries that the forge was asked for lately and that did not come yet."""
-    given_up: Sequence[str] = ()
+    given_up: tuple[str, ...] = ()
     """Delivery ids that the forge was asked for often enough."""
-    troubles: Sequence[Trouble] = ()
+    troubles: tuple[Trouble, ...] = ()
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
