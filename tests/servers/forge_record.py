@@ -238,9 +238,13 @@ def _page(forge: ForgeApi, request: Request, documents: Sequence[Mapping[str, An
 
 
 def show_heads(
-    forge: ForgeApi, *, messages: Mapping[str, str] | None = None, most_per_page: int = 50
+    forge: ForgeApi,
+    *,
+    messages: Mapping[str, str] | None = None,
+    clone_urls: Mapping[str, str] | None = None,
+    most_per_page: int = 50,
 ) -> None:
-    """Gitea's and Forgejo's lists of what is in `forge.refs` and `forge.changes`; commit messages by commit."""
+    """Gitea's and Forgejo's lists of what is in `forge.refs` and `forge.changes`; messages by commit, URLs by repository."""
 
     def repositories() -> set[str]:
         return {name for name, _ in forge.refs} | {name for name, _ in forge.changes}
@@ -249,7 +253,10 @@ def show_heads(
         name = request.names["repository"]
         if not forge.allows(request):
             return _DENIED
-        return Reply(document=_repository(forge, name)) if name in repositories() else _NOT_FOUND
+        if name not in repositories():
+            return _NOT_FOUND
+        urls = {name: _repository(forge, name)["clone_url"], **(clone_urls or {})}
+        return Reply(document={**_repository(forge, name), "clone_url": urls[name]})
 
     def branches(request: Request) -> Reply:
         if not forge.allows(request):

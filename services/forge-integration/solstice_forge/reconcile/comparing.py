@@ -69,7 +69,7 @@ class Comparison:
                 self.findings.troubles.append(Trouble(place=repository, detail=str(error)))
             else:
                 self.findings.repositories += 1
-        if any(each.missed for each in seen):
+        if any(each.missed for each in seen) and not self.asking.dry_run:
             await self.asking.pause(SETTLE_SECONDS, "the webhooks of what is new may be under way")
             await learn(self.inbox, self.sources, self.asking.clock())
         for each in seen:
