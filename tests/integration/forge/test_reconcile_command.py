@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
 from solstice_common.errors import ConfigurationError
@@ -37,7 +38,9 @@ def command(tmp_path: Path) -> Command:
         file = tmp_path / "sources.toml"
         file.write_text(config)
         environment = {"FORGE_INBOX_URL": f"sqlite:///{tmp_path / 'inbox.db'}", "FORGE_CONFIG": str(file)}
-        result = CliRunner().invoke(app, ["reconcile", *words], env=environment)
+        # As `commandline.run` has it: a command tells by its output, not by its log.
+        with capture_logs():
+            result = CliRunner().invoke(app, ["reconcile", *words], env=environment)
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
