@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from solstice_forge.inbox import KeptInbox, open_inbox
 from solstice_forge.inbox.protocol import Decision
-from solstice_forge.inbox.reconcile import READ_AT_ONCE, SETTLED_SECONDS, Asked, Head, Reconciling
+from solstice_forge.inbox.reconcile import Asked, Head, Reconciling
+from solstice_forge.inbox.reconcile_tables import READ_AT_ONCE, SETTLED_SECONDS
 from tests.inboxes import NOON, delivery
 
 SHA, OTHER = "0a" * 20, "0b" * 20

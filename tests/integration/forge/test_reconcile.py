@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.forges.samples import push_body
@@ -626,6 +628,86 @@ async def test_no_limit_of_the_forge_is_broken(origin: Origin, inbox_url: str) -
         assert report is not None
         assert (report.troubles, report.repositories) == ((), 20)
         assert at.forge.broken == 0
+
+
+async def test_forge_that_is_always_full_is_not_waited_for_without_end(inbox_url: str) -> None:
+    async with desk(Origin.GITHUB, inbox_url) as at:
+        recorded(at)
+        await at.arrives(1)
+        at.forge.behave(lambda _request: Reply(status=429, headers={"retry-after": "100"}))
+        report = await at.compare()
+        assert "rate limit" in report.troubles[0].detail
+        assert sum(at.slept) <= PATIENCE_SECONDS
+        assert len(at.forge.calls) <= PATIENCE_SECONDS / 100 + 1
+
+
+async def test_by_the_clock_each_source_is_compared_once_in_an_interval_whoever_does_it(
+    inbox_url: str,
+) -> None:
+    interval = 900.0
+    async with desk(Origin.FORGEJO, inbox_url) as at:
+        await at.arrives(1)
+        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        began = at.now
+        enough = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            # Two replicas: each lets half of the time go by.
+            at.now += seconds / 2
+            if at.now - began > 10 * interval:
+                enough.set()
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)
+
+        reconciler = at.reconciler()
+        replica = Reconciler(
+            inbox=at.inbox,
+            sources=reconciler.sources,
+            remotes=at.remotes,
+            metrics=at.metrics,
+            rng=random.Random(2),
+            clock=reconciler.clock,
+            sleep=sleep,
+        )
+        running = [asyncio.create_task(replica.run(interval)) for _ in range(2)]
+        async with asyncio.timeout(60):
+            await enough.wait()
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+        assert 5 <= at.asked_for("/branches") <= 13
+
+
+async def test_inbox_that_is_away_is_tried_again_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk(Origin.FORGEJO, f"sqlite:///{tmp_path / 'inbox.db'}") as at:
+        await at.arrives(1)
+        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        troubles: list[Exception] = [StoreUnavailable("the inbox", "for the test"), LookupError("a mistake")]
+        claim = at.inbox.reconciling.claim
+
+        async def moody(*given: Any, **named: Any) -> bool:
+            if troubles:
+                raise troubles.pop(0)
+            return await claim(*given, **named)
+
+        monkeypatch.setattr(at.inbox.reconciling, "claim", moody)
+        running = asyncio.create_task(at.reconciler().run(900.0))
+        async with asyncio.timeout(60):
+            while len(await at.requests()) < 2:  # noqa: ASYNC110  the inbox has no bell for this
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait({running})
+        assert [each.commit_sha for each in await at.requests()] == [sha(1), sha(2)]
+
+
+async def test_pull_requests_that_are_switched_off_are_not_asked_for(inbox_url: str) -> None:
+    async with desk(Origin.GITEA, inbox_url, Rule(name="r", repositories=(OTTER,))) as at:
+        without = {"full_name": OTTER, "clone_url": f"{at.forge.url}/{OTTER}.git", "has_pull_requests": False}
+        at.forge.on("GET", f"/repos/{OTTER}", lambda _request: Reply(document=without))
+        assert (await at.compare()).troubles == ()
+        assert at.asked_for("/pulls") == 0
 
 
 async def test_no_right_to_send_again_is_told_and_not_tried_fifty_times(inbox_url: str) -> None:

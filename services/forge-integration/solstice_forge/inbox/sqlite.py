@@ -21,7 +21,8 @@ from solstice_forge.inbox.keep import keep_all
 from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
 from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
 from solstice_forge.inbox.reading import Questions
-from solstice_forge.inbox.reconcile import ReconcileTables, Reconciling
+from solstice_forge.inbox.reconcile import Reconciling
+from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sweeping import Swept
 
 BUSY_SECONDS: Final = 3.0

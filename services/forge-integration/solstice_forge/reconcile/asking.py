@@ -18,6 +18,8 @@ LEASE_SECONDS: Final = 120.0
 TRIES: Final = 3
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 10.0
+LEAST_WAIT_SECONDS: Final = 0.05
+"""A limit that is over already, by two clocks that differ, is not asked about without end."""
 MOST_PAGES: Final = 200
 """What is longer than this is not a list that we could deal with in one go."""
 
@@ -40,7 +42,7 @@ class Asking:
     tell: Callable[[str], None]
     """Told what it waits for, in words for people."""
     patience_seconds: float
-    """So long the forge's limit is waited for, each time."""
+    """So long the forge's limits are waited for, in all."""
     dry_run: bool = False
     holder: str = field(default_factory=lambda: str(uuid.uuid4()))
     _held_until: float = 0.0
@@ -67,7 +69,8 @@ class Asking:
 
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and stay the one who compares."""
-        self.tell(f"waiting {seconds:.0f} s: {why}")
+        if seconds >= 1.0:
+            self.tell(f"waiting {seconds:.0f} s: {why}")
         left = seconds
         while left > 0:
             await self.still_ours()
@@ -87,7 +90,9 @@ class Asking:
             if answer.limited:
                 if wait > self.patience_seconds:
                     raise Stopped(f"the forge's rate limit lasts for another {wait:.0f} s")
-                await self.pause(max(wait, 0.05), "the forge's rate limit")
+                wait = max(wait, LEAST_WAIT_SECONDS)
+                self.patience_seconds -= wait
+                await self.pause(wait, "the forge's rate limit")
                 continue
             failures += 1
             if failures == TRIES or (call.writes and answer.perhaps_done):

@@ -91,7 +91,7 @@ class Comparison:
                 branches = await self.asking.whole(find_branches(name))
                 found = [pushed(self.source, repository, each, known) for each in branches]
             else:
-                changes = await self.asking.whole(find_changes(name))
+                changes = await self.asking.whole(find_changes(name)) if repository.has_changes else []
                 found = [changed(self.source, repository, each, known) for each in changes]
             seen.append(await self._judged(name, kind, at, found, known))
         return seen
@@ -124,9 +124,8 @@ class Comparison:
             if head is not None and judge(head, known, told=head in told) is not Judged.KNOWN:
                 await self._make(seen.repository, head, found)
         if not self.asking.dry_run:
-            await self.asking.tables.remember(
-                self.source.name, seen.repository, seen.kind, seen.heads, seen.at
-            )
+            moved = {ref: sha for ref, sha in seen.heads.items() if known.heads.get(ref) != sha}
+            await self.asking.tables.remember(self.source.name, seen.repository, seen.kind, moved, seen.at)
 
     async def _make(self, repository: str, head: Head, found: Found) -> None:
         await self.asking.still_ours()

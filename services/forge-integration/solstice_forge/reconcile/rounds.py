@@ -26,7 +26,7 @@ log = structlog.get_logger("solstice_forge.reconcile.rounds")
 KEPT_SECONDS: Final = 3 * 86_400.0
 """So long GitHub keeps its deliveries."""
 PATIENCE_SECONDS: Final = 900.0
-"""So long a forge's limit is waited for, in the middle of a comparison."""
+"""So long a forge's limits are waited for in one comparison."""
 FIRST_SHARE: Final = (0.05, 0.15)
 """After which part of an interval the first comparison begins: a start has other things to do, but after an hour away it
 should not wait for long."""
@@ -131,7 +131,10 @@ class Reconciler:
 
     async def _repositories(self, source: Source) -> list[str]:
         known = await self.inbox.reconciling.repositories(source.name)
-        return sorted({*known, *named_repositories(source.rules)})
+        repositories = sorted({*known, *named_repositories(source.rules)})
+        # Where a limit always ends it early, the last ones shall have their turn as well.
+        self.rng.shuffle(repositories)
+        return repositories
 
     def _record(self, report: Report, seconds: float) -> None:
         counts = {

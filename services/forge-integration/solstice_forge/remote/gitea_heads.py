@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from solstice_common.messages import MAX_INTEGER
 from solstice_forge.remote.gitea_family import repository_path
-from solstice_forge.remote.protocol import Call, Page, commit_id, name_in, nothing, paged
+from solstice_forge.remote.protocol import (
+    Call,
+    Page,
+    Unreadable,
+    commit_id,
+    name_in,
+    nothing,
+    paged,
+)
 
 PER_PAGE: Final = "50"
 
@@ -21,6 +30,8 @@ class Repository:
     full_name: str
     clone_url: str
     default_branch: str | None
+    has_changes: bool = True
+    """Pull requests can be switched off; then there is no list of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +81,8 @@ def _repository(given: Any) -> Repository:
     return Repository(
         full_name=name_in(given["full_name"]),
         clone_url=name_in(given["clone_url"]),
-        default_branch=given.get("default_branch") or None,
+        default_branch=None if given.get("default_branch") is None else str(given["default_branch"]),
+        has_changes=given.get("has_pull_requests") is not False,
     )
 
 
@@ -84,12 +96,13 @@ def _branch(given: Any) -> Branch:
 
 
 def _change(given: Any) -> OpenChange:
+    moment, draft = given.get("updated_at"), given.get("draft")
     return OpenChange(
-        number=int(given["number"]),
+        number=_number(given["number"]),
         commit_sha=commit_id(given["head"]["sha"]),
         document={
-            "draft": given.get("draft"),
-            "updated_at": given.get("updated_at"),
+            "draft": draft if isinstance(draft, bool) else None,
+            "updated_at": moment if isinstance(moment, str) else None,
             "head": _side(given["head"]),
             "base": _side(given["base"]),
         },
@@ -97,12 +110,18 @@ def _change(given: Any) -> OpenChange:
 
 
 def _side(given: Any) -> dict[str, Any]:
-    origin = given.get("repo")
+    origin, number = given.get("repo"), given.get("repo_id")
     return {
-        "ref": given["ref"],
-        "sha": given["sha"],
-        "repo_id": given.get("repo_id"),
+        "ref": name_in(given["ref"]),
+        "sha": commit_id(given["sha"]),
+        "repo_id": None if number is None else _number(number),
         "repo": None
         if origin is None
-        else {"full_name": origin["full_name"], "clone_url": origin["clone_url"]},
+        else {"full_name": name_in(origin["full_name"]), "clone_url": name_in(origin["clone_url"])},
     }
+
+
+def _number(given: object) -> int:
+    if type(given) is not int or not 0 <= given <= MAX_INTEGER:
+        raise Unreadable("no number")
+    return given

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from solstice_forge.remote.github import repository_path
 from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, Place
-from solstice_forge.remote.protocol import Call, Page, name_in, nothing, paged
+from solstice_forge.remote.protocol import Call, Page, Unreadable, name_in, nothing, paged
 
 SPACING_SECONDS: Final = 0.0
 """The pace of all that writes is enough: GitHub names no limit of its own for this."""
@@ -101,5 +101,12 @@ def _attempt(given: Any) -> Attempt:
         event=name_in(given["event"]),
         succeeded=code in _SUCCESS,
         why=f"{code} {given.get('status') or ''}".strip(),
-        delivered_at=datetime.fromisoformat(given["delivered_at"]).timestamp(),
+        delivered_at=_moment(given["delivered_at"]),
     )
+
+
+def _moment(given: str) -> float:
+    moment = datetime.fromisoformat(given)
+    if moment.tzinfo is None:
+        raise Unreadable("no moment")
+    return moment.timestamp()

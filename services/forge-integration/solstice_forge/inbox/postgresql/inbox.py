@@ -15,7 +15,8 @@ from solstice_forge.inbox.postgresql.keep import keep_all
 from solstice_forge.inbox.postgresql.turn import Turn
 from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
 from solstice_forge.inbox.reading import Questions
-from solstice_forge.inbox.reconcile import ReconcileTables, Reconciling
+from solstice_forge.inbox.reconcile import Reconciling
+from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sweeping import Swept
 
 if TYPE_CHECKING:
