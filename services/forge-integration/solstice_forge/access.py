@@ -1,5 +1,6 @@
-"""By what right a source's forge is called. Pure."""
+"""By what right a source's forge is called, and how patiently. Pure."""
 
+from solstice_forge.remote.http import Patience
 from solstice_forge.remote.protocol import Access, App
 from solstice_forge.sources import Source
 
@@ -16,3 +17,8 @@ def access_of(source: Source) -> Access | None:
         token=source.token,
         app=None if app is None else App(id=app.id, private_key=app.private_key),
     )
+
+
+def patience_of(call_seconds: float) -> Patience:
+    """How long a call to a forge may take."""
+    return Patience(connect=min(5.0, call_seconds), read=call_seconds * 2 / 3, whole=call_seconds)

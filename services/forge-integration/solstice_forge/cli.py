@@ -12,6 +12,7 @@ from solstice_forge.check_command import check_command
 from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.enqueue_command import enqueue_command
 from solstice_forge.purge_command import purge_command
+from solstice_forge.reconcile_command import reconcile_command
 from solstice_forge.rules_command import rules_commands
 from solstice_forge.settings import ForgeSettings, SecretSettings
 from solstice_forge.statuses_command import statuses_commands
@@ -46,6 +47,7 @@ app.add_typer(rules_commands(), name="rules")
 app.add_typer(statuses_commands(), name="statuses")
 app.add_typer(deliveries_command.app, name="deliveries")
 app.command("purge")(purge_command)
+app.command("reconcile")(reconcile_command)
 
 
 @app.command()

@@ -19,13 +19,14 @@ from rich.table import Table
 
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import parse_timestamp
+from solstice_common.messages import format_seconds, parse_timestamp
 from solstice_common.terminal import HarmlessText
 from solstice_forge.api.documents import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.inbox import KeptInbox, open_inbox
 from solstice_forge.inbox.log import Entry, Recorded, Sought
 from solstice_forge.inbox.protocol import Decision, Kept
+from solstice_forge.inbox.reconcile import Asked
 from solstice_forge.replaying import NotReplayable, replay
 from solstice_forge.settings import DeliveriesSettings
 from solstice_forge.telling_why import age, decision_style, fate, run_address
@@ -58,6 +59,8 @@ class Shown:
     recorded: Recorded
     copies: Sequence[Entry]
     replays: Sequence[Entry]
+    asked: Asked | None
+    """How often the forge was asked to send it again, if it was."""
 
 
 @app.command("list")
@@ -193,11 +196,16 @@ async def _find(inbox: KeptInbox, which: str) -> Recorded:
 
 async def _show(inbox: KeptInbox, which: str) -> Shown:
     recorded = await _find(inbox, which)
-    number = recorded.entry.row_id
+    number, name, delivery_id = (
+        recorded.entry.row_id,
+        recorded.entry.source_name,
+        recorded.entry.delivery_id,
+    )
     return Shown(
         recorded=recorded,
         copies=await inbox.copies_of(number, limit=RELATED),
         replays=await inbox.replays_of(number, limit=RELATED),
+        asked=(await inbox.reconciling.asked(name, [delivery_id])).get(delivery_id),
     )
 
 
@@ -232,6 +240,9 @@ def _whole(shown: Shown) -> dict[str, Any]:
         "request": None if recorded.request is None else orjson.loads(recorded.request),
         "copies": [fields_of(entry) for entry in shown.copies],
         "replays": [fields_of(entry) for entry in shown.replays],
+        "asked_again": None
+        if shown.asked is None
+        else {"times": shown.asked.times, "asked_at": format_seconds(shown.asked.asked_at)},
     }
 
 
@@ -284,6 +295,7 @@ def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
         ("repository", entry.repo_full_name),
         ("decision", f"{entry.decision.value} ({entry.reason})"),
         ("detail", entry.detail),
+        ("asked again", _times(shown.asked)),
         ("repeats", entry.repeats and f"delivery {entry.repeats}"),
         ("ref", request.get("ref")),
         ("commit", request.get("commit_sha")),
@@ -298,6 +310,12 @@ def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
     for name, value in facts:
         if value not in {None, ""}:
             console.print(f"[bold]{name.ljust(12)}[/bold]{escape(_clean(str(value)))}")
+
+
+def _times(asked: Asked | None) -> str:
+    if asked is None:
+        return ""
+    return f"{asked.times} time{'' if asked.times == 1 else 's'}, last {format_seconds(asked.asked_at)}: the forge had failed"
 
 
 def _clean(text: str) -> str:

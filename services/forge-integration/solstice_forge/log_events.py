@@ -62,3 +62,17 @@ class LogEvent(StrEnum):
     """Whoever told the forges died with calls under way: count."""
     CHECKS_FORBIDDEN = "checks.forbidden"
     """The GitHub App may not write check runs, so commit statuses are set instead: source, detail."""
+    RECONCILE_ASKED = "reconcile.asked"
+    """The forge was asked to send a lost delivery again: source, place, delivery_id, event_name, detail (what came of its last
+    attempt), times."""
+    RECONCILE_MADE = "reconcile.made"
+    """A head that no webhook told of was kept as a delivery: source, repo_full_name, ref, commit_sha, delivery_id, decision, reason,
+    request_ids."""
+    RECONCILE_TROUBLED = "reconcile.troubled"
+    """Something could not be compared with the forge; said once while it lasts: source, place, detail."""
+    RECONCILE_ENDED = "reconcile.ended"
+    """A source was compared with its forge: source, detail, seconds."""
+    RECONCILE_HELD = "reconcile.held"
+    """The inbox cannot be used now, and nothing is compared: detail."""
+    RECONCILE_BROKE = "reconcile.broke"
+    """A mistake of ours, with the traceback: source. It is tried again the next time."""

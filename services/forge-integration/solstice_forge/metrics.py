@@ -87,6 +87,13 @@ class Metrics:
             ("source", "outcome"),
             registry=registry,
         )
+        self._reconciled = Counter(
+            "solstice_forge_reconciled",
+            "What came of comparing a source with its forge: deliveries asked for again (sent) or given up, missed heads by what"
+            " became of them (accepted, duplicate, ignored), heads met for the first time (baseline), troubles.",
+            ("source", "outcome"),
+            registry=registry,
+        )
         # Kept at hand: finding a child by its labels costs more than counting.
         self._published = {status: self._publishes.labels(status.value) for status in PublishStatus}
         self._delivered = cache(self._deliveries.labels)
@@ -126,6 +133,10 @@ class Metrics:
     def lookup(self, source: str, outcome: str) -> None:
         """A forge was asked for what a delivery lacks, and this came of it."""
         self._lookups.labels(source, outcome).inc()
+
+    def reconciled(self, source: str, outcome: str, count: int = 1) -> None:
+        """A source was compared with its forge, and so much came of it."""
+        self._reconciled.labels(source, outcome).inc(count)
 
     def render(self, backlog: int, broker: BrokerHealth) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""

@@ -18,7 +18,7 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.process import spare_the_collector
 from solstice_common.settings import without_password
 from solstice_common.topology import asking_topology, jobs_route
-from solstice_forge.access import access_of
+from solstice_forge.access import access_of, patience_of
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.api.wish import SOURCE
 from solstice_forge.app import Parts, create_app
@@ -30,11 +30,12 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.one_write import OneWriteProtocol
 from solstice_forge.pages.deliveries import Pages, no_statuses
+from solstice_forge.reconcile.rounds import Reconciler
 from solstice_forge.relay import Relay
 from solstice_forge.remote.http import open_remotes
 from solstice_forge.retention import run_retention
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.statuses.reporting import patience_of, reporting
+from solstice_forge.statuses.reporting import reporting
 
 log = structlog.get_logger("solstice_forge.service")
 
@@ -68,7 +69,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
             open_broker(settings.amqp_url, name="forge-integration") as broker,
             open_remotes(
                 [access for source in sources.values() if (access := access_of(source)) is not None],
-                patience=patience_of(settings),
+                patience=patience_of(settings.forge_call_seconds),
             ) as remotes,
             reporting(settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics) as statuses,
             asyncio.TaskGroup() as tasks,
@@ -101,10 +102,18 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 version=__version__,
                 public_url=settings.public_url,
                 statuses=no_statuses if statuses is None else statuses.shown,
+                reconciling=inbox.reconciling,
             )
             app = create_app(parts, [*api_routes(inbox, rules, metrics), *pages.routes()])
             server = _server(app, settings.forge_grace_seconds)
             inquirer = Inquirer(
+                inbox=inbox,
+                sources=sources,
+                remotes=remotes,
+                metrics=metrics,
+                rng=random.Random(),  # noqa: S311  jitter, not a secret
+            )
+            reconciler = Reconciler(
                 inbox=inbox,
                 sources=sources,
                 remotes=remotes,
@@ -120,6 +129,10 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 ),
                 name="forge-retention",
             )
+            by_the_clock = [sweeping]
+            if settings.forge_reconcile_minutes and remotes:
+                comparing = reconciler.run(settings.forge_reconcile_minutes * 60.0)
+                by_the_clock.append(tasks.create_task(comparing, name="forge-reconcile"))
             inquiring = tasks.create_task(inquirer.run(), name="forge-lookups")
             relaying = tasks.create_task(relay.run(), name="forge-relay")
             serving = tasks.create_task(server.serve(sockets=[listener]), name="forge-http")
@@ -138,7 +151,8 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
             server.should_exit = True
             await serving
             inquiring.cancel()
-            sweeping.cancel()
+            for task in by_the_clock:
+                task.cancel()
             await _end(relay, relaying, settings.forge_grace_seconds)
             log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
 

@@ -100,12 +100,32 @@ class PagesSettings(SolsticeSettings):
         return url
 
 
+class CallSettings(SolsticeSettings):
+    """How long a forge is waited for."""
+
+    forge_call_seconds: float = Field(
+        default=15.0,
+        gt=0,
+        description="Longest wait for a forge's answer; for twice as long an unanswered call may still be carried out.",
+    )
+
+
+class ReconcileSettings(InboxSettings, SecretSettings, CallSettings):
+    """What `forge-integration reconcile` needs: the inbox, the sources, and patience with their forges."""
+
+
 class DeliveriesSettings(InboxSettings, SecretSettings, PagesSettings):
     """What `forge-integration deliveries` needs: the inbox, and the sources for a replay."""
 
 
 class ForgeSettings(
-    BrokerSettings, SecretSettings, InboxSettings, RetentionSettings, PagesSettings, AccessSettings
+    BrokerSettings,
+    SecretSettings,
+    InboxSettings,
+    RetentionSettings,
+    PagesSettings,
+    AccessSettings,
+    CallSettings,
 ):
     """Where to listen, where to keep deliveries, whom to believe."""
 
@@ -121,10 +141,10 @@ class ForgeSettings(
         ge=0,
         description="At the end: time for open requests, and then for what is not with the broker yet.",
     )
-    forge_call_seconds: float = Field(
+    forge_reconcile_minutes: float = Field(
         default=15.0,
-        gt=0,
-        description="Longest wait for a forge's answer; for twice as long an unanswered call may still be carried out.",
+        ge=0,
+        description="How often sources are compared with their forges, for what no webhook told of; 0: never by itself.",
     )
     forge_retry_seconds: float = Field(
         default=120.0,

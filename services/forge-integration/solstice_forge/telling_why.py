@@ -17,6 +17,7 @@ SENTENCES: Final = {
     "release": "A release was published: its tag is built.",
     "dispatch": "Somebody asked for a branch or tag to be built.",
     "replay": "A person asked for a delivery to be built once more.",
+    "reconciled": "No webhook told of it: it was found by comparing with the forge.",
     "manual": "A program asked for it through the API.",
     "duplicate_delivery": "The forge sent this delivery before, under the same id.",
     "duplicate_content": "The same event was told before, by another hook or under another id.",

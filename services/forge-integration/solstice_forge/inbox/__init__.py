@@ -6,11 +6,15 @@ from typing import Protocol
 
 from solstice_forge.inbox.log import DeliveryLog
 from solstice_forge.inbox.protocol import Inbox, Lookups
+from solstice_forge.inbox.reconcile import Reconciling
 from solstice_forge.inbox.sweeping import Forgetting
 
 
 class KeptInbox(Inbox, Lookups, DeliveryLog, Forgetting, Protocol):
     """All that an inbox can do; those who use it ask for the part they need."""
+
+    @property
+    def reconciling(self) -> Reconciling: ...
 
 
 @asynccontextmanager

@@ -1,13 +1,29 @@
 """What keeping a delivery comes to, in the words of every inbox. Pure."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+
+T = TypeVar("T")
 
 DUPLICATE_DELIVERY: Final = "duplicate_delivery"
 """Its source sent this delivery id before."""
 DUPLICATE_CONTENT: Final = "duplicate_content"
 """The event was told before, under another id or by another hook."""
+
+
+def contents_of(delivery: NewDelivery) -> tuple[str, ...]:
+    """The contents it is recognised by; none when it asks for nothing."""
+    return () if delivery.content_key is None else (delivery.content_key, *delivery.also)
+
+
+def repeated_by(delivery: NewDelivery, known: Mapping[object, T], default: T | None = None) -> T:
+    """What is known of the content that it repeats: of its own first."""
+    found = next((known[key] for key in contents_of(delivery) if key in known), default)
+    if found is None:
+        raise LookupError(delivery.delivery_id)
+    return found
 
 
 def new(delivery: NewDelivery) -> Kept:

@@ -37,6 +37,7 @@ def forget(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
     deliveries = step([(row[0], row[1]) for row in connection.execute(_OLDEST, (limit,))], before, limit)
     copies = step([(row[0], row[1]) for row in connection.execute(_OLDEST_COPIES, (limit,))], before, limit)
     for table, found in (
+        ("aliases", deliveries),
         ("requests", deliveries),
         ("lookups", deliveries),
         ("deliveries", deliveries),

@@ -7,7 +7,14 @@ from typing import Final
 import orjson
 
 from solstice_common.sqlite import insert_many
-from solstice_forge.inbox.answers import DUPLICATE_CONTENT, DUPLICATE_DELIVERY, duplicate, new
+from solstice_forge.inbox.answers import (
+    DUPLICATE_CONTENT,
+    DUPLICATE_DELIVERY,
+    contents_of,
+    duplicate,
+    new,
+    repeated_by,
+)
 from solstice_forge.inbox.frames import compressed
 from solstice_forge.inbox.lookups import insert_lookups
 from solstice_forge.inbox.protocol import Kept, NewDelivery
@@ -17,6 +24,7 @@ _INSERT_DELIVERIES: Final = (
     " headers, body, repo_full_name) VALUES"
 )
 _INSERT_REQUESTS: Final = "INSERT INTO requests (row_id, content_key, request_id, request) VALUES"
+_INSERT_ALIASES: Final = "INSERT INTO aliases (content_key, row_id) VALUES"
 _INSERT_REPEATS: Final = (
     "INSERT INTO repeats (row_id, source_name, delivery_id, event_name, received_at, repo_full_name, reason, repeats,"
     " request_id) VALUES"
@@ -31,7 +39,7 @@ def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) 
     """Store those that are new, in the order given, and of the others that they came; the answer to each."""
     # Nearly always all are new. Then asking first would only be more statements, at each of which Python's module
     # gives up the interpreter, and takes it back from a busy event loop.
-    if _insert(connection, deliveries):
+    if not any(delivery.also for delivery in deliveries) and _insert(connection, deliveries):
         return [new(delivery) for delivery in deliveries]
     fresh, copies = _told_apart(connection, deliveries)
     if fresh:
@@ -50,12 +58,13 @@ def _told_apart(
     copies: list[NewDelivery] = []
     for delivery in deliveries:
         name = (delivery.source_name, delivery.delivery_id)
-        if name in ids or (delivery.content_key is not None and delivery.content_key in contents):
+        keys = contents_of(delivery)
+        if name in ids or not contents.isdisjoint(keys):
             copies.append(delivery)
             continue
         fresh.append(delivery)
         ids.add(name)
-        contents.add(delivery.content_key)
+        contents.update(keys)
     return fresh, copies
 
 
@@ -68,7 +77,7 @@ def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> 
     for row_id, copy in enumerate(copies, start=first):
         name = (copy.source_name, copy.delivery_id)
         reason = DUPLICATE_DELIVERY if name in by_id else DUPLICATE_CONTENT
-        repeated, request_id = by_id[name] if name in by_id else by_content[copy.content_key]
+        repeated, request_id = by_id[name] if name in by_id else repeated_by(copy, by_content)
         answers[id(copy)] = duplicate(copy, reason, request_id)
         rows.append(
             (
@@ -121,9 +130,12 @@ def _insert(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -
     if insert_many(connection, _INSERT_DELIVERIES, rows, _UNLESS_THERE) == len(rows) and (
         insert_many(connection, _INSERT_REQUESTS, requests, _UNLESS_THERE) == len(requests)
     ):
+        aliases = [(key, row_id) for row_id, delivery in numbered for key in delivery.also]
+        insert_many(connection, _INSERT_ALIASES, aliases, _UNLESS_THERE)
         lacking = [each for each in numbered if each[1].lookup is not None]
         if not lacking or insert_lookups(connection, lacking, _UNLESS_THERE):
             return True
+    connection.execute("DELETE FROM aliases WHERE row_id >= ?", (first,))
     connection.execute("DELETE FROM lookups WHERE row_id >= ?", (first,))
     connection.execute("DELETE FROM requests WHERE row_id >= ?", (first,))
     connection.execute("DELETE FROM deliveries WHERE row_id >= ?", (first,))
@@ -152,10 +164,12 @@ def _stored_by_id(connection: sqlite3.Connection, deliveries: Iterable[NewDelive
 
 
 def _stored_by_content(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> _Known:
-    keys = list(dict.fromkeys(each.content_key for each in deliveries if each.content_key is not None))
+    keys = list(dict.fromkeys(key for each in deliveries for key in contents_of(each)))
     rows = connection.execute(
-        f"SELECT content_key, row_id, request_id FROM requests WHERE content_key IN ({_marks(keys)})",  # noqa: S608  nothing but question marks
-        keys,
+        f"SELECT content_key, row_id, request_id FROM requests WHERE content_key IN ({_marks(keys)})"  # noqa: S608  nothing but question marks
+        " UNION ALL SELECT aliases.content_key, row_id, request_id FROM aliases JOIN requests USING (row_id)"
+        f" WHERE aliases.content_key IN ({_marks(keys)})",
+        (*keys, *keys),
     ).fetchall()
     lacking = [each.content_key for each in deliveries if each.lookup is not None]
     if lacking:

@@ -39,6 +39,9 @@ class NewDelivery(Value, frozen=True, kw_only=True):
     request: bytes | None
     lookup: bytes | None = None
     """The event, when only the forge can tell what it lacks; `request` is None then, and follows."""
+    also: tuple[str, ...] = ()
+    """Further content keys that mean the same, of a delivery that we made ourselves: what comes with one of them later is a
+    copy of this one."""
 
 
 class Kept(Value, frozen=True, kw_only=True):
@@ -108,7 +111,7 @@ class Inbox(Protocol):
     """Durable deliveries. Calls made together are one commit; raises only StoreUnavailable."""
 
     async def keep(self, delivery: NewDelivery) -> Kept:
-        """Store it, unless its delivery id or its content key was stored before; durable on return."""
+        """Store it, unless its delivery id or its content key (one of them) was stored before; durable on return."""
         ...
 
     async def pending(self, limit: int) -> Sequence[Pending]:

@@ -21,6 +21,8 @@ from solstice_forge.inbox.keep import keep_all
 from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
 from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
 from solstice_forge.inbox.reading import Questions
+from solstice_forge.inbox.reconcile import Reconciling
+from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sweeping import Swept
 
 BUSY_SECONDS: Final = 3.0
@@ -47,6 +49,9 @@ class SqliteInbox:
         self._doorbell = doorbell
         self._ring_due = False
         self.lookup_kept = asyncio.Event()
+        self.reconciling: Reconciling = ReconcileTables(
+            self._fetch, self._run, prefix="", place="?", listed="(SELECT value FROM json_each($1))"
+        )
         self._gathered: Gathering[NewDelivery, Kept] = Gathering(
             lambda deliveries: database.submit(lambda connection: keep_all(connection, deliveries))
         )
@@ -148,6 +153,9 @@ class SqliteInbox:
 
     async def _fetch(self, statement: str, *values: object) -> Sequence[sqlite3.Row]:
         return await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+
+    async def _run(self, statement: str, *values: object) -> Sequence[sqlite3.Row]:
+        return await self._database.write(lambda connection: connection.execute(statement, values).fetchall())
 
     def _ring(self) -> None:
         self._ring_due = False

@@ -17,7 +17,9 @@ from solstice_common.pages import page_environment, static_files
 from solstice_forge import telling_why
 from solstice_forge.inbox.log import DeliveryLog, Entry, Sought
 from solstice_forge.inbox.protocol import Decision
+from solstice_forge.inbox.reconcile import Asked, Reconciling
 from solstice_forge.pages.visitors import guarded
+from solstice_forge.reconcile.report import decode_report, sentence
 from solstice_forge.statuses.protocol import Shown
 
 PER_PAGE: Final = 50
@@ -47,6 +49,7 @@ class Pages:
         version: str,
         public_url: str = "",
         statuses: Statuses = no_statuses,
+        reconciling: Reconciling | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
@@ -54,6 +57,7 @@ class Pages:
         self._sources = sources
         self._public_url = public_url
         self._statuses = statuses
+        self._reconciling = reconciling
         self._clock = clock
         self._templates = page_environment(
             "solstice_forge.pages",
@@ -102,6 +106,7 @@ class Pages:
             decisions=list(Decision),
             sources=self._sources,
             older=f"/deliveries?{older}" if listed.next is not None else None,
+            compared=await self._compared(),
         )
 
     async def delivery(self, request: Request) -> Response:
@@ -125,7 +130,24 @@ class Pages:
             copies=await self._log.copies_of(entry.row_id, limit=RELATED),
             replays=await self._log.replays_of(entry.row_id, limit=RELATED),
             statuses=told,
+            asked=await self._asked(entry),
         )
+
+    async def _compared(self) -> list[tuple[str, float, str]]:
+        """Of each source that was compared with its forge: its name, when, and what came of it."""
+        rounds = [] if self._reconciling is None else await self._reconciling.rounds(self._clock())
+        known = [(each, decode_report(each.report)) for each in rounds if each.report is not None]
+        return [
+            (each.source_name, each.ended_at, sentence(report))
+            for each, report in known
+            if report is not None and each.ended_at is not None
+        ]
+
+    async def _asked(self, entry: Entry) -> Asked | None:
+        """How often the forge was asked to send this delivery again, if it was."""
+        if self._reconciling is None:
+            return None
+        return (await self._reconciling.asked(entry.source_name, [entry.delivery_id])).get(entry.delivery_id)
 
     def error(self, status: int, message: str) -> Response:
         """A page that says what is wrong and where to go."""

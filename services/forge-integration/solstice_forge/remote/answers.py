@@ -1,7 +1,9 @@
 """How a call ended: (status, headers, the forge's words) -> `Never`, `Later` or "read it". Pure."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
@@ -15,6 +17,8 @@ _LATER: Final = frozenset({401, 408, 409, 423, 425, 429})
 """Beside what the server is to blame for. 401: a token that ran out, or is being replaced; a person will do it."""
 _PERHAPS_DONE: Final = frozenset({408, 502, 504})
 """The words of a proxy: what stands behind it may have done it, or may do so yet."""
+_LINK: Final = re.compile(r"<([^<>]*)>((?:\s*;[^,<]*)*)")
+_NEXT: Final = re.compile(r""";\s*rel\s*=\s*(?:"next"|'next'|next(?![\w-]))""", re.IGNORECASE)
 _LAST_SUCCESS, _FIRST_SERVER_ERROR = 299, 500
 
 
@@ -28,6 +32,17 @@ def judged(answer: Answer, now: float) -> Later | Never | None:
     if answer.status >= _FIRST_SERVER_ERROR or answer.status in _LATER:
         return Later(at=now, why=why, perhaps_done=answer.status in _PERHAPS_DONE)
     return Never(status=answer.status, detail=answer.detail or "no reason given")
+
+
+def next_query(link: str) -> Mapping[str, str] | None:
+    """The query of the next page in a `Link` header (RFC 8288); None when it names none.
+
+    Only the query: where the list is, and that our credentials go there, was decided by whoever asked first.
+    """
+    for url, parameters in _LINK.findall(link):
+        if _NEXT.search(parameters):
+            return dict(parse_qsl(urlsplit(url).query))
+    return None
 
 
 def words_of(body: bytes, secrets: Sequence[str] = ()) -> str:

@@ -14,10 +14,10 @@ import orjson
 
 from solstice_common.messages import Source as Origin
 from solstice_forge.remote import forgejo, gitea, github, gitlab
-from solstice_forge.remote.answers import judged, words_of
+from solstice_forge.remote.answers import judged, next_query, words_of
 from solstice_forge.remote.github_app import AppTokens
 from solstice_forge.remote.limits import Answer, Limits, answered, called, next_call_at
-from solstice_forge.remote.protocol import Access, Call, Dialect, Done, Later, Never, Result
+from solstice_forge.remote.protocol import Access, Call, Dialect, Done, Later, Linked, Never, Result
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class Remote:
         now = self._clock()
         self.limits = answered(self.limits, answer, reserve=RESERVES * self.dialect.PACE.at_once, now=now)
         if call.already(answer.status, answer.detail):
-            return _read(call, b"", now)
+            return _read(call, b"", answer, now)
         ended = judged(answer, now)
         if isinstance(ended, Later):
             return Later(
@@ -140,7 +140,7 @@ class Remote:
                 limited=ended.limited,
                 perhaps_done=ended.perhaps_done and call.writes,
             )
-        return ended or _read(call, body, now)
+        return ended or _read(call, body, answer, now)
 
     def _later(self, error: Exception, *, perhaps_done: bool) -> Later:
         # The library's words may hold a URL, never a header.
@@ -224,9 +224,12 @@ def _same_place(url: httpx2.URL, response: httpx2.Response, call: Call[T]) -> ht
     return target if same else None
 
 
-def _read(call: Call[T], body: bytes, now: float) -> Result[T]:
+def _read(call: Call[T], body: bytes, answer: Answer, now: float) -> Result[T]:
     try:
-        return Done(call.read(orjson.loads(body) if body and not call.unread else None))
+        document = orjson.loads(body) if body and not call.unread else None
+        if call.linked:
+            document = Linked(document=document, next=next_query(answer.headers.get("link", "")))
+        return Done(call.read(document))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         return Later(
             at=now, why=f"an answer that cannot be read: {type(error).__name__}", perhaps_done=call.writes

@@ -6,7 +6,7 @@ and knows how to read the answer. `remote.http.Remote` makes the call. No module
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -62,6 +62,8 @@ class Call(Generic[T]):
     path: str
     read: Callable[[Any], T]
     """The value of the answer's JSON (None when it has no body). Whatever it raises counts as a truncated answer."""
+    linked: bool = False
+    """It is a page of a list: `read` gets the JSON as `Linked`."""
     query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     body: Mapping[str, object] | None = None
     """JSON to send."""
@@ -110,6 +112,26 @@ class Page(Generic[T]):
 
     items: tuple[T, ...]
     next: Call["Page[T]"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """The JSON of one page, and the query of the page after it as the forge's `Link` header tells it (RFC 8288)."""
+
+    document: Any
+    next: Mapping[str, str] | None
+
+
+def paged(call: Call[Any], item: Callable[[Any], T]) -> Call[Page[T]]:
+    """The call for one page of a list; `item` reads one of its objects. Only the query of the next page is believed."""
+
+    def read(linked: Linked) -> Page[T]:
+        if not isinstance(linked.document, list):
+            raise Unreadable("no list")
+        following = None if linked.next is None else paged(replace(call, query=linked.next), item)
+        return Page(items=tuple(item(each) for each in linked.document), next=following)
+
+    return replace(call, read=read, linked=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

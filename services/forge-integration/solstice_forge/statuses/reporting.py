@@ -10,18 +10,12 @@ from solstice_common.broker.protocol import Broker
 from solstice_common.settings import sqlite_path
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
-from solstice_forge.remote.http import Patience, Remote
+from solstice_forge.remote.http import Remote
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.ending import FIRST_RETRY_SECONDS, RetryRules
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
 from solstice_forge.statuses.teller import Teller
-
-
-def patience_of(settings: ForgeSettings) -> Patience:
-    """How long a call to a forge may take."""
-    whole = settings.forge_call_seconds
-    return Patience(connect=min(5.0, whole), read=whole * 2 / 3, whole=whole)
 
 
 def rules_of(settings: ForgeSettings) -> RetryRules:

@@ -47,6 +47,7 @@ async def forget(connection: "Connection", before: float, limit: int) -> Swept:
     rows = await connection.fetch(_OLDEST_COPIES, limit)
     copies = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
     for table, found in (
+        ("inbox_aliases", deliveries),
         ("inbox_requests", deliveries),
         ("inbox_lookups", deliveries),
         ("inbox_deliveries", deliveries),

@@ -15,6 +15,8 @@ from solstice_forge.inbox.postgresql.keep import keep_all
 from solstice_forge.inbox.postgresql.turn import Turn
 from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
 from solstice_forge.inbox.reading import Questions
+from solstice_forge.inbox.reconcile import Reconciling
+from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sweeping import Swept
 
 if TYPE_CHECKING:
@@ -45,6 +47,13 @@ class PostgreSQLInbox:
         self._database = database
         self._keeping = keeping
         self._turn: Turn | None = None
+        self.reconciling: Reconciling = ReconcileTables(
+            database.fetch,
+            database.fetch,
+            prefix="inbox_",
+            place="$",
+            listed="(SELECT json_array_elements_text($1::json))",
+        )
 
     @classmethod
     @asynccontextmanager

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from solstice_forge.inbox.answers import DUPLICATE_CONTENT, DUPLICATE_DELIVERY, duplicate, new
+from solstice_forge.inbox.answers import (
+    DUPLICATE_CONTENT,
+    DUPLICATE_DELIVERY,
+    contents_of,
+    duplicate,
+    new,
+    repeated_by,
+)
 from solstice_forge.inbox.frames import compressed
 from solstice_forge.inbox.protocol import Kept, NewDelivery
 
@@ -21,7 +28,19 @@ _INSERT_DELIVERIES: Final = (
 )
 _INSERT_REQUESTS: Final = (
     "INSERT INTO inbox_requests (row_id, content_key, request_id, request)"
-    " SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[]) ON CONFLICT DO NOTHING RETURNING row_id"
+    " SELECT asked.* FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[]) AS asked (a, key, b, c)"
+    " WHERE NOT EXISTS (SELECT 1 FROM inbox_aliases WHERE content_key = asked.key)"
+    " ON CONFLICT DO NOTHING RETURNING row_id"
+)
+# Only for what has several contents, and that is rare: whoever keeps one of them meanwhile has to see these, or be seen.
+_ALONE: Final = "LOCK TABLE inbox_requests IN SHARE ROW EXCLUSIVE MODE"
+_TOLD: Final = (
+    "SELECT content_key FROM inbox_requests WHERE content_key = ANY($1)"
+    " UNION ALL SELECT content_key FROM inbox_aliases WHERE content_key = ANY($1)"
+)
+_INSERT_ALIASES: Final = (
+    "INSERT INTO inbox_aliases (content_key, row_id) SELECT * FROM unnest($1::text[], $2::bigint[])"
+    " ON CONFLICT DO NOTHING"
 )
 _INSERT_LOOKUPS: Final = (
     "INSERT INTO inbox_lookups (row_id, content_key, request_id, due_at, event)"
@@ -39,6 +58,8 @@ _BY_ID: Final = (
 )
 _BY_CONTENT: Final = (
     "SELECT content_key, row_id, request_id FROM inbox_requests WHERE content_key = ANY($1)"
+    " UNION ALL SELECT a.content_key, a.row_id, r.request_id FROM inbox_aliases a"
+    " JOIN inbox_requests r USING (row_id) WHERE a.content_key = ANY($1)"
     " UNION ALL SELECT l.content_key, l.row_id, d.request_id FROM inbox_lookups l"
     " JOIN inbox_deliveries d USING (row_id) WHERE l.content_key = ANY($1)"
 )
@@ -51,6 +72,10 @@ _UNKNOWN: Final = (None, None)
 
 async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
     """Store those that are new, numbered in the order given, and of the others that they came; the answer to each."""
+    if any(each.also for each in deliveries):
+        await connection.execute(_ALONE)
+        if len(deliveries) > 1:
+            return [kept for each in deliveries for kept in await keep_all(connection, [each])]
     numbers = [row["row_id"] for row in await connection.fetch(_NUMBERS, len(deliveries))]
     numbered = list(zip(sorted(numbers), deliveries, strict=True))
     by_id = await _insert_deliveries(connection, numbered)
@@ -94,7 +119,8 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
     """The numbers of those that ask for nothing, or for what was not asked for before."""
     rows = sorted(stored, key=lambda each: each[1].content_key or "")
     told = {row_id for row_id, each in rows if each.request is None and each.lookup is None}
-    asking = [(row_id, each) for row_id, each in rows if each.request is not None]
+    others = await _told_under_another_name(connection, rows)
+    asking = [(row_id, each) for row_id, each in rows if each.request is not None and row_id not in others]
     if asking:
         inserted = await connection.fetch(
             _INSERT_REQUESTS,
@@ -104,6 +130,11 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
             [each.request for _, each in asking],
         )
         told |= {row["row_id"] for row in inserted}
+        aliases = [(key, row_id) for row_id, each in asking if row_id in told for key in each.also]
+        if aliases:
+            await connection.execute(
+                _INSERT_ALIASES, [key for key, _ in aliases], [row_id for _, row_id in aliases]
+            )
     lacking = [(row_id, each, each.lookup) for row_id, each in rows if each.lookup is not None]
     if lacking:
         inserted = await connection.fetch(
@@ -116,6 +147,16 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
         )
         told |= {row["row_id"] for row in inserted}
     return told
+
+
+async def _told_under_another_name(connection: "Connection", rows: Sequence[_Numbered]) -> set[int]:
+    """The numbers of those of which one of several contents is there."""
+    several = [(row_id, contents_of(each)) for row_id, each in rows if each.also]
+    if not several:
+        return set()
+    found = await connection.fetch(_TOLD, [key for _, keys in several for key in keys])
+    there = {row["content_key"] for row in found}
+    return {row_id for row_id, keys in several if not there.isdisjoint(keys)}
 
 
 async def _remember(
@@ -131,7 +172,7 @@ async def _remember(
     by_id: _Known = {
         (row["source_name"], row["delivery_id"]): (row["row_id"], row["request_id"]) for row in rows
     }
-    keys = [each.content_key for _, each in copies if each.content_key is not None]
+    keys = [key for _, each in copies for key in contents_of(each)]
     rows = await connection.fetch(_BY_CONTENT, keys)
     by_content: _Known = {row["content_key"]: (row["row_id"], row["request_id"]) for row in rows}
     answers: dict[int, Kept] = {}
@@ -140,7 +181,7 @@ async def _remember(
     for row_id, each in copies:
         name = (each.source_name, each.delivery_id)
         if row_id in new_ids:
-            reason, known = DUPLICATE_CONTENT, by_content.get(each.content_key, _UNKNOWN)
+            reason, known = DUPLICATE_CONTENT, repeated_by(each, by_content, _UNKNOWN)
         elif name in by_id:
             reason, known = DUPLICATE_DELIVERY, by_id[name]
         else:

@@ -1,0 +1,118 @@
+"""What came of comparing one source with its forge: values for people, programs and the page. Pure."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from solstice_common.values import Value
+
+
+class Sent(Value, frozen=True, kw_only=True):
+    """A delivery that the forge was asked to send again (or would have been)."""
+
+    place: str
+    delivery_id: str
+    event: str
+    failure: str
+    """What came of the forge's last attempt, in its words."""
+    times: int
+    """With this one."""
+
+
+class Made(Value, frozen=True, kw_only=True):
+    """A head that no webhook told of, and what became of it (or would have)."""
+
+    repository: str
+    ref: str
+    commit_sha: str
+    decision: str
+    """`accepted`, `duplicate`, or `ignored`: by the rules it is not built."""
+    reason: str
+    delivery_id: str | None = None
+    request_ids: tuple[str, ...] = ()
+
+
+class Trouble(Value, frozen=True, kw_only=True):
+    """What could not be compared, and why."""
+
+    place: str
+    detail: str
+
+
+class Report(Value, frozen=True, kw_only=True):
+    """One comparison of one source."""
+
+    source: str
+    dry_run: bool
+    repositories: int
+    """How many were compared."""
+    sent: tuple[Sent, ...] = ()
+    made: tuple[Made, ...] = ()
+    baseline: int = 0
+    """Heads that were met for the first time, and are only remembered."""
+    waiting: int = 0
+    """Deliveries that the forge was asked for lately and that did not come yet."""
+    given_up: tuple[str, ...] = ()
+    """Delivery ids that the forge was asked for often enough."""
+    troubles: tuple[Trouble, ...] = ()
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+@dataclass(slots=True)
+class Findings:
+    """A report while it is being made."""
+
+    repositories: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    made: list[Made] = field(default_factory=list)
+    baseline: int = 0
+    waiting: int = 0
+    given_up: list[str] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def report(self, source: str, *, dry_run: bool) -> Report:
+        return Report(
+            source=source,
+            dry_run=dry_run,
+            repositories=self.repositories,
+            sent=tuple(self.sent),
+            made=tuple(self.made),
+            baseline=self.baseline,
+            waiting=self.waiting,
+            given_up=tuple(self.given_up),
+            troubles=tuple(self.troubles),
+        )
+
+
+def decode_report(kept: bytes) -> Report | None:
+    """What `Report.encoded` wrote; None for another version's."""
+    try:
+        return msgspec.json.decode(kept, type=Report)
+    except msgspec.DecodeError:
+        return None
+
+
+def sentence(report: Report) -> str:
+    """One line: `12 repositories: 2 deliveries asked for again, 1 run made, 1 problem`."""
+    would = "to be " if report.dry_run else ""
+    accepted = sum(each.decision == "accepted" for each in report.made)
+    parts = [
+        (len(report.sent), f"{_deliveries(len(report.sent))} {would}asked for again"),
+        (accepted, f"{accepted} missed {'head' if accepted == 1 else 'heads'} {would}built"),
+        (report.baseline, f"{report.baseline} met for the first time, not built"),
+        (report.waiting, f"{_deliveries(report.waiting)} asked for before and not here yet"),
+        (len(report.given_up), f"{_deliveries(len(report.given_up))} given up"),
+        (
+            len(report.troubles),
+            f"{len(report.troubles)} {'problem' if len(report.troubles) == 1 else 'problems'}",
+        ),
+    ]
+    said = ", ".join(text for count, text in parts if count) or "nothing was missed"
+    noun = "repository" if report.repositories == 1 else "repositories"
+    return f"{report.repositories} {noun}: {said}"
+
+
+def _deliveries(count: int) -> str:
+    return f"{count} {'delivery' if count == 1 else 'deliveries'}"

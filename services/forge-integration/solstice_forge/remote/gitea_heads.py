@@ -1,0 +1,127 @@
+"""What Gitea and Forgejo, which tell nothing of their deliveries, are asked instead: branch heads and open changes. Pure.
+
+Source: routers/api/v1/repo/{repo,branch,pull}.go, services/convert/{convert,pull}.go of both projects; a page has at most 50
+(`[api] MAX_RESPONSE_ITEMS`), the next one stands in the Link header.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from solstice_common.messages import MAX_INTEGER
+from solstice_forge.remote.gitea_family import repository_path
+from solstice_forge.remote.protocol import (
+    Call,
+    Page,
+    Unreadable,
+    commit_id,
+    name_in,
+    nothing,
+    paged,
+)
+
+PER_PAGE: Final = "50"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """What a webhook would say of a repository."""
+
+    full_name: str
+    clone_url: str
+    default_branch: str | None
+    has_changes: bool = True
+    """Pull requests can be switched off; then there is no list of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch and the commit it points at."""
+
+    name: str
+    commit_sha: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenChange:
+    """An open pull request; `document` is what a webhook would send of it, as far as we read it."""
+
+    number: int
+    commit_sha: str
+    document: dict[str, Any]
+
+
+def find_repository(repository: str) -> Call[Repository]:
+    return Call(method="GET", path=repository_path(repository), read=_repository)
+
+
+def find_branches(repository: str) -> Call[Page[Branch]]:
+    call: Call[None] = Call(
+        method="GET",
+        path=f"{repository_path(repository)}/branches",
+        query=MappingProxyType({"limit": PER_PAGE}),
+        read=nothing,
+    )
+    return paged(call, _branch)
+
+
+def find_changes(repository: str) -> Call[Page[OpenChange]]:
+    """Newest first, so that one that is opened meanwhile moves no other one off the next page unseen."""
+    call: Call[None] = Call(
+        method="GET",
+        path=f"{repository_path(repository)}/pulls",
+        query=MappingProxyType({"state": "open", "limit": PER_PAGE}),
+        read=nothing,
+    )
+    return paged(call, _change)
+
+
+def _repository(given: Any) -> Repository:
+    return Repository(
+        full_name=name_in(given["full_name"]),
+        clone_url=name_in(given["clone_url"]),
+        default_branch=None if given.get("default_branch") is None else str(given["default_branch"]),
+        has_changes=given.get("has_pull_requests") is not False,
+    )
+
+
+def _branch(given: Any) -> Branch:
+    commit = given["commit"]
+    return Branch(
+        name=name_in(given["name"]),
+        commit_sha=commit_id(commit["id"]),
+        message=str(commit.get("message") or ""),
+    )
+
+
+def _change(given: Any) -> OpenChange:
+    moment, draft = given.get("updated_at"), given.get("draft")
+    return OpenChange(
+        number=_number(given["number"]),
+        commit_sha=commit_id(given["head"]["sha"]),
+        document={
+            "draft": draft if isinstance(draft, bool) else None,
+            "updated_at": moment if isinstance(moment, str) else None,
+            "head": _side(given["head"]),
+            "base": _side(given["base"]),
+        },
+    )
+
+
+def _side(given: Any) -> dict[str, Any]:
+    origin, number = given.get("repo"), given.get("repo_id")
+    return {
+        "ref": name_in(given["ref"]),
+        "sha": commit_id(given["sha"]),
+        "repo_id": None if number is None else _number(number),
+        "repo": None
+        if origin is None
+        else {"full_name": name_in(origin["full_name"]), "clone_url": name_in(origin["clone_url"])},
+    }
+
+
+def _number(given: object) -> int:
+    if type(given) is not int or not 0 <= given <= MAX_INTEGER:
+        raise Unreadable("no number")
+    return given

@@ -1,0 +1,112 @@
+"""GitHub's deliveries: of repositories, organisations and Apps, kept for three days (Enterprise Server: seven). Pure.
+
+Source: docs.github.com/rest/repos/webhooks, /rest/orgs/webhooks, /rest/apps/webhooks (`cursor` from the Link header; `guid`
+is one for an event, in all hooks and all attempts; `status_code` of what never connected is none of HTTP's),
+/webhooks/using-webhooks/redelivering-webhooks.
+"""
+
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote
+
+from solstice_forge.remote.github import repository_path
+from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, Place
+from solstice_forge.remote.protocol import Call, Page, Unreadable, name_in, nothing, paged
+
+SPACING_SECONDS: Final = 0.0
+"""The pace of all that writes is enough: GitHub names no limit of its own for this."""
+_SUCCESS: Final = range(200, 300)
+_OF_APP: Final = Place(name="the GitHub App", path="/app/hook", repository="")
+
+
+def places(repository: str) -> tuple[Place, ...]:
+    owner = repository.partition("/")[0]
+    return (
+        Place(
+            name=repository,
+            path=f"{repository_path(repository)}/hooks",
+            repository=repository,
+            permissions=MappingProxyType({"repository_hooks": "write"}),
+        ),
+        Place(
+            name=f"organisation {owner}",
+            path=f"/orgs/{quote(owner, safe='')}/hooks",
+            repository=repository,
+            shared=True,
+            permissions=MappingProxyType({"organization_hooks": "write"}),
+        ),
+    )
+
+
+def find_hooks(place: Place) -> Call[Page[Hook]]:
+    def hook(given: Any) -> Hook:
+        return Hook(
+            place=place, path=f"{place.path}/{int(given['id'])}", url=str(given["config"].get("url", ""))
+        )
+
+    call: Call[None] = Call(
+        method="GET",
+        path=place.path,
+        query=MappingProxyType({"per_page": PER_PAGE}),
+        repository=place.repository,
+        permissions=place.permissions,
+        read=nothing,
+    )
+    return paged(call, hook)
+
+
+def find_app_hook() -> Call[Hook]:
+    """The webhook of the App itself, which calls for all its installations."""
+    return Call(
+        method="GET",
+        path="/app/hook/config",
+        as_app=True,
+        read=lambda given: Hook(
+            place=_OF_APP, path=_OF_APP.path, url=str(given.get("url") or ""), as_app=True
+        ),
+    )
+
+
+def find_attempts(hook: Hook) -> Call[Page[Attempt]]:
+    call: Call[None] = Call(
+        method="GET",
+        path=f"{hook.path}/deliveries",
+        query=MappingProxyType({"per_page": PER_PAGE}),
+        repository=hook.place.repository,
+        permissions=hook.place.permissions,
+        as_app=hook.as_app,
+        read=nothing,
+    )
+    return paged(call, _attempt)
+
+
+def send_again(hook: Hook, attempt: Attempt) -> Call[None]:
+    return Call(
+        method="POST",
+        path=f"{hook.path}/deliveries/{attempt.id}/attempts",
+        repository=hook.place.repository,
+        permissions=hook.place.permissions,
+        as_app=hook.as_app,
+        unread=True,
+        read=nothing,
+    )
+
+
+def _attempt(given: Any) -> Attempt:
+    code = int(given["status_code"] or 0)
+    return Attempt(
+        id=int(given["id"]),
+        delivery_id=name_in(given["guid"]),
+        event=name_in(given["event"]),
+        succeeded=code in _SUCCESS,
+        why=f"{code} {given.get('status') or ''}".strip(),
+        delivered_at=_moment(given["delivered_at"]),
+    )
+
+
+def _moment(given: str) -> float:
+    moment = datetime.fromisoformat(given)
+    if moment.tzinfo is None:
+        raise Unreadable("no moment")
+    return moment.timestamp()

@@ -1,0 +1,78 @@
+"""GitLab's deliveries (17.3 and later): of projects and groups, kept for seven days. Pure.
+
+Source: docs.gitlab.com/api/project_webhooks and /api/group_webhooks ("List all events", "Resend": five a minute for each hook
+and user), lib/api/entities/web_hook_log.rb: an event tells no time; `response_status` is a code, or `internal error` when
+nothing was reached. A redirect counts as success (app/services/web_hook_service.rb).
+"""
+
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote
+
+from solstice_forge.remote.gitlab import project_path
+from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, Place
+from solstice_forge.remote.protocol import Call, Page, Unreadable, nothing, paged
+
+SPACING_SECONDS: Final = 13.0
+"""Five a minute are allowed."""
+EVENTS_PER_PAGE: Final = "20"
+"""They come with all that was sent."""
+_SUCCESS: Final = range(200, 400)
+
+
+def places(repository: str) -> tuple[Place, ...]:
+    groups = repository.split("/")[:-1]
+    above = ["/".join(groups[: len(groups) - number]) for number in range(len(groups))]
+    return (
+        Place(name=repository, path=f"{project_path(repository)}/hooks", repository=repository),
+        *(
+            Place(
+                name=f"group {group}",
+                path=f"/groups/{quote(group, safe='')}/hooks",
+                repository=repository,
+                shared=True,
+            )
+            for group in above
+        ),
+    )
+
+
+def find_hooks(place: Place) -> Call[Page[Hook]]:
+    def hook(given: Any) -> Hook:
+        return Hook(place=place, path=f"{place.path}/{int(given['id'])}", url=str(given["url"]))
+
+    call: Call[None] = Call(
+        method="GET", path=place.path, query=MappingProxyType({"per_page": PER_PAGE}), read=nothing
+    )
+    return paged(call, hook)
+
+
+def find_attempts(hook: Hook) -> Call[Page[Attempt]]:
+    call: Call[None] = Call(
+        method="GET",
+        path=f"{hook.path}/events",
+        query=MappingProxyType({"per_page": EVENTS_PER_PAGE}),
+        read=nothing,
+    )
+    return paged(call, _attempt)
+
+
+def send_again(hook: Hook, attempt: Attempt) -> Call[None]:
+    return Call(method="POST", path=f"{hook.path}/events/{attempt.id}/resend", unread=True, read=nothing)
+
+
+def _attempt(given: Any) -> Attempt:
+    headers = {str(name).lower(): str(value) for name, value in given["request_headers"].items()}
+    # `webhook-id`, by which a signed one comes, is the same as the key. Before 17.4 there was no key.
+    delivery_id = headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid")
+    if not delivery_id:
+        raise Unreadable("no delivery id")
+    status = str(given["response_status"])
+    return Attempt(
+        id=int(given["id"]),
+        delivery_id=delivery_id,
+        event=headers.get("x-gitlab-event", str(given.get("trigger", ""))),
+        succeeded=status.isdecimal() and int(status) in _SUCCESS,
+        why=status,
+        delivered_at=None,
+    )

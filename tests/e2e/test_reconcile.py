@@ -1,0 +1,164 @@
+"""A push while nobody was there to hear of it: found by comparing with the forge, built once, shown; real processes."""
+
+import asyncio
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import orjson
+import pytest
+
+from solstice_common.messages import Source
+from tests.e2e.letters import push, secrets
+from tests.repositories import Repository
+from tests.servers.forge_api import TOKEN, forge_api
+from tests.servers.forge_integration import START, ForgeProcess, forge_integration
+from tests.servers.forge_record import Record, show_heads
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.ports import free_ports
+from tests.servers.service_process import kept_environment
+from tests.traffic import becomes
+
+WORKFLOW: Final = 'job "build" { step "work" run="true"; }'
+OFTEN: Final = {"FORGE_RECONCILE_MINUTES": "0.02"}
+NEVER: Final = {"FORGE_RECONCILE_MINUTES": "0"}
+
+
+def sources(directory: Path, origin: Source, url: str, repository: str) -> dict[str, str]:
+    """The settings of a source of that forge, which names the repository in a rule."""
+    file = directory / "sources.toml"
+    file.write_text(
+        f'[sources.{origin.value}]\nforge = "{origin.value}"\nurl = "{url}"\ntoken = "plain:{TOKEN}"\n'
+        f'secrets = ["env:{origin.upper()}_WEBHOOK_SECRET"]\n'
+        f'[[sources.{origin.value}.rules]]\nrepositories = ["{repository}"]\nevents = ["push"]\n'
+    )
+    return {"FORGE_CONFIG": str(file), **secrets()}
+
+
+async def reconciled(place: Place, settings: dict[str, str], *words: str) -> tuple[int, Any, str]:
+    """What the command says, beside the service: exit code, JSON, and what it told people."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", START, "reconcile", "--json", *words),
+        env={
+            **kept_environment(),
+            "FORGE_INBOX_URL": f"sqlite:///{place.directory / 'inbox.db'}",
+            **settings,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    printed, told = await process.communicate()
+    return process.returncode or 0, orjson.loads(printed or b"null"), told.decode()
+
+
+async def started(stack: ExitStack, place: Place, port: int, settings: dict[str, str]) -> ForgeProcess:
+    return await asyncio.to_thread(
+        stack.enter_context, forge_integration(place, **{"FORGE_PORT": str(port), **settings})
+    )
+
+
+async def entries(url: str) -> list[dict[str, Any]]:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+        found: list[dict[str, Any]] = (await client.get("/api/v1/deliveries")).json()["deliveries"]
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("origin", [Source.GITHUB, Source.GITLAB])
+async def test_delivery_that_nobody_heard_is_sent_again_by_the_forge_and_built_once(
+    tmp_path: Path, origin: Source
+) -> None:
+    project = Repository(tmp_path / "anvil")
+    commit = project.commit({".solstice/workflow.kdl": WORKFLOW})
+    place, (port,) = Place(directory=tmp_path), free_ports(1)
+    letter = push(origin, project.url, commit, now=time.time())
+    payload = orjson.loads(letter.body)
+    repository = (
+        payload["repository"]["full_name"]
+        if origin is Source.GITHUB
+        else payload["project"]["path_with_namespace"]
+    )
+    name = "push" if origin is Source.GITHUB else "Push Hook"
+    async with forge_api(origin) as forge:
+        settings = sources(tmp_path, origin, forge.url, repository)
+        secret = settings[f"{origin.upper()}_WEBHOOK_SECRET"] if origin is Source.GITHUB else "whsec"
+        if origin is Source.GITLAB:
+            settings["GITLAB_WEBHOOK_SECRET"] = secret
+        record = Record(forge, url=lambda: f"http://127.0.0.1:{port}/webhooks/{origin.value}", secret=secret)
+        record.hook(f"{'repos' if origin is Source.GITHUB else 'projects'}/{repository}")
+        # Nobody listens.
+        await record.event("lost-1", name, letter.body)
+        assert [each.status for each in record.hooks[0].tried] == [0]
+        with ExitStack() as stack:
+            receiving = await started(stack, place, port, {**settings, **OFTEN})
+            await asyncio.to_thread(
+                stack.enter_context, orchestrator(place, PUBLIC_URL="https://ci.example", EXECUTOR="process")
+            )
+            shown = (repository, commit, "solstice")
+            await becomes(lambda: forge.shown.get(shown, {}).get("state") == "success")
+            await record.settled()
+            assert [each.status for each in record.hooks[0].tried] == [0, 202]
+            (entry,) = await entries(receiving.url)
+            assert (entry["delivery_id"], entry["decision"], entry["reason"]) == (
+                "lost-1",
+                "accepted",
+                "push",
+            )
+            code, (report,), told = await reconciled(place, settings)
+            assert (code, report["sent"], report["troubles"], report["repositories"]) == (0, [], [], 1)
+            assert repository in told
+            assert len(record.asked) == 1
+            async with httpx2.AsyncClient(base_url=receiving.url, trust_env=False) as client:
+                listed = (await client.get("/deliveries")).text
+                delivery = (await client.get(f"/deliveries/{entry['number']}")).text
+            assert "Compared with the forges" in listed
+            assert "Asked for again" in delivery
+            receiving.terminate()
+            assert await asyncio.to_thread(receiving.ended) == 0
+
+
+@pytest.mark.timeout(240)
+async def test_branch_that_moved_on_unheard_is_built_once_and_its_late_webhook_is_a_copy(
+    tmp_path: Path,
+) -> None:
+    project = Repository(tmp_path / "anvil")
+    first = project.commit({".solstice/workflow.kdl": WORKFLOW})
+    second = project.commit({"more": "of it"})
+    place, (port,) = Place(directory=tmp_path), free_ports(1)
+    heard, late = (push(Source.FORGEJO, project.url, each, now=time.time()) for each in (first, second))
+    repository = orjson.loads(heard.body)["repository"]["full_name"]
+    branch = (repository, "refs/heads/main")
+    async with (
+        forge_api(Source.FORGEJO) as forge,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+    ):
+        show_heads(forge, clone_urls={repository: project.url})
+        settings = sources(tmp_path, Source.FORGEJO, forge.url, repository)
+        with ExitStack() as stack:
+            receiving = await started(stack, place, port, {**settings, **NEVER})
+            answer = await client.post("/webhooks/forgejo", content=heard.body, headers=dict(heard.headers))
+            assert answer.status_code == 202
+            receiving.terminate()
+            assert await asyncio.to_thread(receiving.ended) == 0
+        forge.refs[branch] = second
+        code, (report,), _ = await reconciled(place, settings, "--dry-run")
+        assert (code, [each["commit_sha"] for each in report["made"]]) == (0, [second])
+        with ExitStack() as stack:
+            receiving = await started(stack, place, port, {**settings, **OFTEN})
+            await asyncio.to_thread(
+                stack.enter_context, orchestrator(place, PUBLIC_URL="https://ci.example", EXECUTOR="process")
+            )
+            await becomes(
+                lambda: forge.shown.get((repository, second, "solstice"), {}).get("state") == "success"
+            )
+            answer = await client.post("/webhooks/forgejo", content=late.body, headers=dict(late.headers))
+            assert (answer.status_code, answer.json()["decision"]) == (200, "duplicate")
+            copy, made, _ = await entries(receiving.url)
+            assert (made["reason"], made["decision"]) == ("reconciled", "accepted")
+            assert copy["request_ids"] == made["request_ids"]
+            assert copy["repeats"] == made["number"]
+            receiving.terminate()
+            assert await asyncio.to_thread(receiving.ended) == 0

@@ -1,0 +1,317 @@
+"""Which lost deliveries are asked for again, and which heads were missed: decided without any I/O."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_common.messages import JobRequestV1
+from solstice_common.messages import Source as Origin
+from solstice_forge.events import Ignored, IgnoreReason, Push
+from solstice_forge.inbox.protocol import NewDelivery
+from solstice_forge.inbox.reconcile import Asked, Head, Known
+from solstice_forge.plan import content_key
+from solstice_forge.reconcile.heads import (
+    Found,
+    Judged,
+    changed,
+    judge,
+    kinds_of,
+    made_up,
+    named_repositories,
+    pushed,
+)
+from solstice_forge.reconcile.report import (
+    Made,
+    Report,
+    Sent,
+    Trouble,
+    decode_report,
+    sentence,
+)
+from solstice_forge.reconcile.resending import (
+    FIRST_PAUSE_SECONDS,
+    MOST_TIMES,
+    OVERLAP_SECONDS,
+    Verdict,
+    failed,
+    is_past,
+    mark,
+    verdict,
+)
+from solstice_forge.remote.answers import next_query
+from solstice_forge.remote.gitea_heads import Branch, OpenChange, Repository
+from solstice_forge.remote.hooks import Attempt, Hook, Place, calls_us
+from solstice_forge.rules import Forks, Rule
+from solstice_forge.sources import FORGES, Source
+
+NOW = 1_790_000_000.0
+OLD, NEW = "0a" * 20, "0b" * 20
+REPOSITORY = Repository(
+    full_name="river/otter", clone_url="https://forge.example/river/otter.git", default_branch="main"
+)
+NOTHING = Known(kinds=frozenset(), compared=frozenset(), heads={})
+COMPARED = Known(
+    kinds=frozenset({"push", "change_request"}),
+    compared=frozenset({"push", "change_request"}),
+    heads={"refs/heads/main": OLD, "refs/pull/7/head": OLD},
+)
+
+
+def attempt(number: int, guid: str, *, succeeded: bool = False, at: float | None = NOW) -> Attempt:
+    return Attempt(id=number, delivery_id=guid, event="push", succeeded=succeeded, why="502", delivered_at=at)
+
+
+def source(*rules: Rule, origin: Origin = Origin.FORGEJO) -> Source:
+    return Source(name="acme", forge=FORGES[origin], secrets=("s",), rules=rules)
+
+
+def branch(sha: str = NEW, *, message: str = "more") -> Branch:
+    return Branch(name="main", commit_sha=sha, message=message)
+
+
+def change(sha: str = NEW, *, fork: bool = False) -> OpenChange:
+    def side(ref: str, commit: str, number: int) -> dict[str, object]:
+        name = "dora/otter" if number == 2 else "river/otter"
+        repo = {"full_name": name, "clone_url": f"https://forge.example/{name}.git"}
+        return {"ref": ref, "sha": commit, "repo_id": number, "repo": repo}
+
+    document = {
+        "draft": False,
+        "updated_at": None,
+        "head": side("spring", sha, 2 if fork else 1),
+        "base": side("main", OLD, 1),
+    }
+    return OpenChange(number=7, commit_sha=sha, document=document)
+
+
+def request_of(found: Found, whose: Source) -> JobRequestV1:
+    made = made_up(found, whose, now=NOW)
+    assert isinstance(made, NewDelivery)
+    assert made.request is not None
+    return JobRequestV1.decode(made.request)
+
+
+@pytest.mark.parametrize(
+    ("arrived", "asked", "expected"),
+    [
+        (True, None, Verdict.ARRIVED),
+        (True, Asked(times=9, asked_at=NOW), Verdict.ARRIVED),
+        (False, None, Verdict.SEND),
+        (False, Asked(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS + 1), Verdict.WAIT),
+        (False, Asked(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS), Verdict.SEND),
+        (False, Asked(times=2, asked_at=NOW - FIRST_PAUSE_SECONDS), Verdict.WAIT),
+        (False, Asked(times=2, asked_at=NOW - 2 * FIRST_PAUSE_SECONDS), Verdict.SEND),
+        (False, Asked(times=2, asked_at=NOW + 86_400), Verdict.SEND),
+        (False, Asked(times=MOST_TIMES, asked_at=0.0), Verdict.GIVEN_UP),
+    ],
+    ids=["here", "here after all", "never asked", "asked lately", "asked a while ago", "twice, lately",
+         "twice, a while ago", "clock set back", "often enough"],
+)  # fmt: skip
+def test_lost_delivery_is_asked_for_now_and_then_and_not_for_ever(
+    *, arrived: bool, asked: Asked | None, expected: Verdict
+) -> None:
+    assert verdict(arrived=arrived, asked=asked, now=NOW) is expected
+
+
+def test_delivery_of_which_any_attempt_succeeded_is_not_lost() -> None:
+    tried = [
+        attempt(5, "a"),
+        attempt(4, "a", succeeded=True),
+        attempt(3, "b"),
+        attempt(2, "b"),
+        attempt(1, "c"),
+    ]
+    assert [(each.delivery_id, each.id) for each in failed(tried)] == [("c", 1), ("b", 3)]
+
+
+ATTEMPTS = st.lists(
+    st.builds(attempt, st.integers(1, 50), st.sampled_from("abcd"), succeeded=st.booleans()), max_size=20
+)
+
+
+@given(ATTEMPTS)
+def test_every_delivery_is_lost_once_or_not_at_all(tried: list[Attempt]) -> None:
+    lost = failed(tried)
+    good = {each.delivery_id for each in tried if each.succeeded}
+    assert Counter(each.delivery_id for each in lost) == Counter({e.delivery_id for e in tried} - good)
+    assert [each.id for each in lost] == sorted(each.id for each in lost)
+
+
+@given(ATTEMPTS, st.floats(NOW - 86_400, NOW + 10))
+def test_what_was_dealt_with_is_past_and_what_came_since_is_not(tried: list[Attempt], began: float) -> None:
+    by_id = [attempt(each.id, each.delivery_id, at=None) for each in tried]
+    reached = mark(by_id, began=began, looked_to=None)
+    assert all(is_past(each, since=0.0, looked_to=reached) for each in by_id)
+    assert not is_past(attempt(51, "new", at=None), since=0.0, looked_to=reached)
+    timed = mark(tried, began=began, looked_to=None)
+    assert not is_past(attempt(51, "new", at=began), since=0.0, looked_to=timed)
+    assert is_past(attempt(51, "new", at=began - OVERLAP_SECONDS - 1), since=began, looked_to=timed)
+
+
+@pytest.mark.parametrize(
+    ("url", "ours"),
+    [
+        ("https://ci.example/webhooks/acme", True),
+        ("https://ci.example/behind/a/proxy/webhooks/acme/?x=1", True),
+        ("https://ci.example/webhooks/acme2", False),
+        ("https://chat.example/webhooks/other", False),
+        ("https://chat.example/?to=/webhooks/acme", False),
+        ("http://[broken/webhooks/acme", False),
+        ("", False),
+    ],
+)
+def test_only_hooks_that_call_us_are_looked_at(url: str, *, ours: bool) -> None:
+    place = Place(name="river/otter", path="/p", repository="river/otter")
+    assert calls_us(Hook(place=place, path="/p/1", url=url), "acme") is ours
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ('<https://a.example/x?cursor=v1_5&per_page=100>; rel="next"', {"cursor": "v1_5", "per_page": "100"}),
+        ('<https://a.example/x?page=1>; rel="prev", <https://a.example/x?page=3>; rel=next', {"page": "3"}),
+        ('<https://a.example/x?page=9>; rel="last"', None),
+        ('<https://a.example/x?page=9>; rel="nextish"', None),
+        ("", None),
+        ("<<<;;;rel=next", None),
+    ],
+)
+def test_next_page_is_found_in_the_link_header(link: str, expected: dict[str, str] | None) -> None:
+    assert next_query(link) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "expected"),
+    [
+        (NOTHING, False, Judged.BASELINE),
+        (NOTHING, True, Judged.KNOWN),
+        (COMPARED, True, Judged.KNOWN),
+        (COMPARED, False, Judged.MISSED),
+        (Known(kinds=frozenset(), compared=frozenset({"push"}), heads={}), False, Judged.MISSED),
+        (Known(kinds=frozenset(), compared=frozenset({"change_request"}), heads={}), False, Judged.BASELINE),
+        (Known(kinds=frozenset(), compared=frozenset(), heads={"refs/heads/main": OLD}), False, Judged.MISSED),
+        (Known(kinds=frozenset(), compared=frozenset(), heads={"refs/heads/main": NEW}), False, Judged.KNOWN),
+    ],
+    ids=["first meeting", "told of", "told of, and compared", "moved on", "new branch", "other kind compared",
+         "moved on before we looked", "as we know it"],
+)  # fmt: skip
+def test_head_is_missed_when_it_moved_on_and_nobody_told(
+    known: Known, expected: Judged, *, told: bool
+) -> None:
+    head = Head(kind="push", ref="refs/heads/main", commit_sha=NEW)
+    assert judge(head, known, told=told) is expected
+
+
+@given(
+    st.dictionaries(st.sampled_from(["refs/heads/main", "refs/heads/b"]), st.sampled_from([OLD, NEW])),
+    st.frozensets(st.sampled_from(["push", "change_request"])),
+    st.booleans(),
+)
+def test_no_head_is_built_that_was_told_of_or_remembered(
+    heads: dict[str, str], compared: frozenset[str], told: bool
+) -> None:
+    head = Head(kind="push", ref="refs/heads/main", commit_sha=NEW)
+    known = Known(kinds=frozenset({"push"}), compared=compared, heads=heads)
+    judged = judge(head, known, told=told)
+    assert (judged is Judged.KNOWN) == (told or heads.get(head.ref) == NEW)
+    # Remembered, whatever it was, it is known.
+    after = Known(kinds=known.kinds, compared=compared | {"push"}, heads={**heads, head.ref: NEW})
+    assert judge(head, after, told=False) is Judged.KNOWN
+
+
+def test_missed_push_is_the_event_that_its_webhook_would_have_been() -> None:
+    found = pushed(source(), REPOSITORY, branch(), COMPARED)
+    request = request_of(found, source())
+    assert (request.event, request.ref, request.commit_sha, request.before_sha) == (
+        "push",
+        "refs/heads/main",
+        NEW,
+        OLD,
+    )
+    assert (request.repo_url, request.default_branch, request.trusted) == (REPOSITORY.clone_url, "main", True)
+    real = Push(
+        repo_full_name="river/otter",
+        repo_url=REPOSITORY.clone_url,
+        ref="refs/heads/main",
+        commit_sha=NEW,
+        before_sha=OLD,
+        sender="ada",
+    )
+    assert found.keys(source()) == (request.idempotency_key,)
+    assert content_key(real, source(), "any") == request.idempotency_key
+    assert request.delivery_id == f"reconcile:{request.idempotency_key}"
+
+
+def test_missed_pull_request_is_recognised_under_every_action() -> None:
+    found = changed(source(), REPOSITORY, change(), NOTHING)
+    made = made_up(found, source(), now=NOW)
+    assert isinstance(made, NewDelivery)
+    assert len({made.content_key, *made.also}) == 4
+    assert '"action":"opened"' in made.body.decode()
+    again = changed(source(), REPOSITORY, change(), COMPARED)
+    assert '"action":"synchronized"' in again.payload.decode()
+    assert set(again.keys(source())) == {made.content_key, *made.also}
+
+
+def test_fork_is_as_untrusted_as_by_its_webhook() -> None:
+    found = changed(source(), REPOSITORY, change(fork=True), COMPARED)
+    request = request_of(found, source())
+    assert (request.trusted, request.needs_approval) == (False, True)
+    assert request.head_repo_url == "https://forge.example/dora/otter.git"
+    none = source(Rule(name="r", forks=Forks.NONE))
+    refused = made_up(changed(none, REPOSITORY, change(fork=True), COMPARED), none, now=NOW)
+    assert isinstance(refused, Ignored)
+    assert refused.reason is IgnoreReason.FORK_NOT_BUILT
+
+
+@pytest.mark.parametrize(
+    ("whose", "message", "reason"),
+    [
+        (source(), "wip [skip ci]", IgnoreReason.SKIP_CI),
+        (source(Rule(name="r", branches=("release/*",))), "more", IgnoreReason.BRANCH_NOT_BUILT),
+        (source(Rule(name="r", repositories=("sea/*",))), "more", IgnoreReason.NO_RULE),
+    ],
+    ids=["skip ci", "branch", "repository"],
+)
+def test_what_the_rules_leave_out_is_not_built(whose: Source, message: str, reason: IgnoreReason) -> None:
+    made = made_up(pushed(whose, REPOSITORY, branch(message=message), COMPARED), whose, now=NOW)
+    assert isinstance(made, Ignored)
+    assert made.reason is reason
+
+
+def test_branch_of_a_name_that_cannot_be_built_is_no_head() -> None:
+    odd = Branch(name="a b", commit_sha=NEW, message="")
+    assert pushed(source(), REPOSITORY, odd, COMPARED).head is None
+
+
+def test_only_what_was_told_of_or_named_is_compared() -> None:
+    told = Known(kinds=frozenset({"", "push"}), compared=frozenset(), heads={})
+    assert kinds_of(told, is_named=False) == ("push",)
+    assert kinds_of(told, is_named=True) == ("push", "change_request")
+    rules = (Rule(name="r", repositories=("river/otter", "sea/*", "lake/[ab]")),)
+    assert named_repositories(rules) == {"river/otter"}
+
+
+def test_report_survives_and_says_what_happened() -> None:
+    made = Made(
+        repository="r/o", ref="refs/heads/main", commit_sha=NEW, decision="accepted", reason="reconciled"
+    )
+    report = Report(
+        source="acme",
+        dry_run=False,
+        repositories=2,
+        sent=(Sent(place="r/o", delivery_id="g", event="push", failure="502", times=1),),
+        made=(made,),
+        baseline=3,
+        troubles=(Trouble(place="r/p", detail="404"),),
+    )
+    assert decode_report(report.encoded()) == report
+    assert decode_report(b'{"other": 1}') is None
+    assert sentence(report) == (
+        "2 repositories: 1 delivery asked for again, 1 missed head built, 3 met for the first time, not built, 1 problem"
+    )
+    assert (
+        sentence(Report(source="acme", dry_run=False, repositories=1)) == "1 repository: nothing was missed"
+    )
