@@ -15,7 +15,7 @@ from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.line_words import line_words
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.statuses import context_of, encode_status
+from solstice_orchestrator.statuses import Status, context_of, encode_status
 from solstice_orchestrator.store.protocol import JobStore, JobView, RunView
 from solstice_orchestrator.waiting import explain
 from solstice_orchestrator.workers import Presence
@@ -83,15 +83,12 @@ class LineReports:
 
     def _status(self, job: JobView, run: RunView, words: str, now: float) -> Message:
         """The status that the job has, in other words: the same sequence, a higher revision."""
-        about = {
-            "schema_version": JobStatusV1.VERSION,
-            "source": run.source,
-            "repo_url": run.repo_url,
-            "commit_sha": run.commit_sha,
-        }
         base = self._public_url
-        body = encode_status(
-            about,
+        status = Status(
+            schema_version=JobStatusV1.VERSION,
+            source=run.source,
+            repo_url=run.repo_url,
+            commit_sha=run.commit_sha,
             status_id=self._new_id(now),
             request_id=run.request_id,
             run_id=run.run_id,
@@ -102,8 +99,8 @@ class LineReports:
             ref=run.ref,
             change_number=run.change_number,
             context=context_of(job.name),
-            state=str(job.state),
-            reason=str(job.reason),
+            state=job.state,
+            reason=job.reason,
             description=words,
             occurred_at=format_seconds(now),
             target_url=base and f"{base}/jobs/{job.job_id}",
@@ -114,7 +111,7 @@ class LineReports:
         return Message(
             exchange=STATUSES.exchange,
             routing_key=STATUSES.routing_key,
-            body=body,
+            body=encode_status(status),
             type=JobStatusV1.VERSION,
             correlation_id=run.request_id,
         )

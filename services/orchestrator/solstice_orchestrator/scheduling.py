@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from solstice_common.messages import Priority
+from solstice_common.values import Value
 
 PRIORITY_ORDER: Final = tuple(Priority)
 """Most urgent first."""
@@ -98,8 +99,7 @@ def next_turn_without(next_turn: int, given_up: Collection[int]) -> int:
 # -- a slot is free ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Value, frozen=True, kw_only=True):
     """A job that could start."""
 
     job_id: str

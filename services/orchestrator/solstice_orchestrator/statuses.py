@@ -5,26 +5,17 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-import orjson
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+from msgspec.structs import replace
 
+from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 
 RUN_CONTEXT: Final = "solstice"
 _NAME_LIMIT: Final = 255
 _DESCRIPTION_LIMIT: Final = 1000
 _DETAIL_LIMIT: Final = 4000
-
-_SUBJECT: Final = (
-    "source",
-    "repo_url",
-    "commit_sha",
-    "source_name",
-    "repo_full_name",
-    "ref",
-    "change_number",
-    "delivery_id",
-    "traceparent",
-)
 
 _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.RELEASED: "Handed back by an orchestrator that shut down; waits for a free slot again",
@@ -48,24 +39,83 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
 }
 
 
-def subject(request: Mapping[str, object]) -> dict[str, object]:
-    """What every status about a request repeats: fields of it, and the version of the schema."""
-    about = {name: value for name in _SUBJECT if (value := request.get(name)) is not None}
-    about["schema_version"] = "jobstatus.v1"
-    return about
+class Subject(Struct, frozen=True, kw_only=True, gc=False):
+    """What every status about a request repeats of it."""
+
+    request_id: str
+    source: str
+    repo_url: str
+    commit_sha: str
+    source_name: str | None = None
+    repo_full_name: str | None = None
+    ref: str | None = None
+    change_number: int | None = None
+    delivery_id: str | None = None
+    traceparent: str | None = None
+
+
+read_subject: Final = Decoder(Subject).decode
+"""Of a stored request; it was validated when it was admitted, and its other fields are passed over."""
+
+
+class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """`jobstatus.v1` as `JobStatusV1` has it, without the cost of a model per message; its fields stand in canonical order."""
+
+    attempt: int | None = None
+    change_number: int | None = None
+    commit_sha: str
+    context: str | None = None
+    delivery_id: str | None = None
+    description: str | None = None
+    exit_code: int | None = None
+    job_id: str | None = None
+    job_name: str | None = None
+    occurred_at: str | None = None
+    reason: str | None = None
+    ref: str | None = None
+    repo_full_name: str | None = None
+    repo_url: str
+    request_id: str
+    revision: int | None = None
+    run_id: str | None = None
+    schema_version: str
+    sequence: int | None = None
+    source: str
+    source_name: str | None = None
+    state: str | None = None
+    status_id: str | None = None
+    target_url: str | None = None
+    traceparent: str | None = None
+
+
+def status_about(request: Subject | JobRequestV1) -> Status:
+    """What all statuses about a request have in common."""
+    return Status(
+        schema_version=JobStatusV1.VERSION,
+        request_id=request.request_id,
+        source=request.source,
+        repo_url=request.repo_url,
+        commit_sha=request.commit_sha,
+        source_name=request.source_name,
+        repo_full_name=request.repo_full_name,
+        ref=request.ref,
+        change_number=request.change_number,
+        delivery_id=request.delivery_id,
+        traceparent=request.traceparent,
+    )
+
+
+def encode_status(status: Status, **fields: object) -> bytes:
+    """The canonical bytes of `status` with these fields; what is None is left out."""
+    return _CANONICAL.encode(replace(status, **fields))
+
+
+_CANONICAL: Final = Encoder()
 
 
 def context_of(job_name: str) -> str:
     """What the commit status of a job is called."""
     return f"{RUN_CONTEXT}/{job_name}"[:_NAME_LIMIT]
-
-
-def encode_status(about: Mapping[str, object], **fields: object) -> bytes:
-    """`about` a `subject`: canonical `jobstatus.v1`: what `JobStatusV1(...).encode()` gives, without the cost of a model per message."""
-    for name in [name for name, value in fields.items() if value is None]:
-        del fields[name]
-    fields.update(about)
-    return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
 
 def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:

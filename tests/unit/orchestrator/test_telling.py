@@ -10,12 +10,14 @@ from solstice_common.topology import STATUSES, Route
 from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
 from solstice_orchestrator.outbox import message_of, told
 from solstice_orchestrator.statuses import (
+    Status,
     context_of,
     describe_job,
     describe_run,
     detail_of,
     encode_status,
-    subject,
+    read_subject,
+    status_about,
 )
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxRow
 from tests.builders import job_request
@@ -34,17 +36,24 @@ def row(row_id: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS
     )
 
 
+def test_the_short_way_knows_every_field_in_canonical_order() -> None:
+    assert list(Status.__struct_fields__) == sorted(JobStatusV1.model_fields)
+
+
 def test_the_short_way_gives_the_canonical_bytes() -> None:
-    request = job_request(change_number=3, source_name="main", delivery_id="d", later={"unknown": True})
+    request = job_request(
+        change_number=3, source_name="main", delivery_id="d", later={"unknown": 10**400, "state": "no"}
+    )
+    about = status_about(request)
+    assert status_about(read_subject(request.encode())) == about
     body = encode_status(
-        subject(request.model_dump()),
+        about,
         status_id=request.request_id,
-        request_id=request.request_id,
         run_id=request.request_id,
         sequence=1,
         context="solstice",
         state="planning",
-        description='Ünïcode "quoted"',
+        description='Ünïcode "quoted" \x00\x1b\x7f\u2028\\',
         occurred_at="2026-03-01T12:00:00.000Z",
         target_url=None,
     )

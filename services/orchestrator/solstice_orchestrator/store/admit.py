@@ -8,7 +8,7 @@ from typing import NamedTuple
 from solstice_common.messages import JobRequestV1, decode_request
 from solstice_orchestrator.cancels import change_key
 from solstice_orchestrator.jobs import RunState
-from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, subject
+from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, status_about
 from solstice_orchestrator.store.changes import Message
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.protocol import OutboxKind
@@ -52,9 +52,8 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> list[Message]:
             OutboxKind.STATUS,
             run.request.request_id,
             encode_status(
-                subject(run.request.__dict__),
+                status_about(run.request),
                 status_id=moment.new_id(),
-                request_id=run.request.request_id,
                 run_id=run.run_id,
                 sequence=1,
                 context=RUN_CONTEXT,

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from msgspec import structs
+
 from solstice_orchestrator.scheduling import Queue, enter, next_turn_without, turns
 from solstice_orchestrator.store.changes import Changes, Job
 
@@ -81,4 +83,4 @@ def _all(changes: Changes) -> Iterable[Job]:
 
 
 def _placed(jobs: Sequence[Job], given: Mapping[str, int]) -> Sequence[Job]:
-    return [job._replace(turn=given[job.job_id]) if job.job_id in given else job for job in jobs]
+    return [structs.replace(job, turn=given[job.job_id]) if job.job_id in given else job for job in jobs]

@@ -1,19 +1,21 @@
 """What a decision is given and what it yields: rows as they were loaded, and rows as they are to be written.
 
-Rows are named tuples, not dataclasses: they are made by the ten thousand, straight from what the database returns, and
-`run_with` and `job_with` give the row as it shall be. Their fields have the names of their columns, in every store.
+Rows are made by the ten thousand, straight from what the database returns. Their fields have the names of their columns,
+in every store.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from solstice_orchestrator.jobs import Condition, JobState, Reason, RunState
 from solstice_orchestrator.store.protocol import OutboxKind
 
 
-class Run(NamedTuple):
+class Run(Struct, frozen=True, gc=False):
     """A run, with its request."""
 
     state: RunState
@@ -42,7 +44,7 @@ class Run(NamedTuple):
     """`jobrequest.v1` as it came."""
 
 
-class Job(NamedTuple):
+class Job(Struct, frozen=True, gc=False):
     """A job of a run."""
 
     state: JobState
@@ -84,27 +86,6 @@ class Job(NamedTuple):
     group_key: bytes | None = None
     """Digest of the concurrency group of the job itself. It asks for it when it is BLOCKED for CONCURRENCY_GROUP and not
     for its run's sake, and has it from WAITING to its end."""
-
-
-_RUN_PLACES: Final = {name: place for place, name in enumerate(Run._fields)}
-_JOB_PLACES: Final = {name: place for place, name in enumerate(Job._fields)}
-
-
-def run_with(run: Run, columns: Mapping[str, Any]) -> Run:
-    """The row with these columns; what `_replace` gives, which would look up every field instead of the few."""
-    return Run._make(_replaced(run, _RUN_PLACES, columns))
-
-
-def job_with(job: Job, columns: Mapping[str, Any]) -> Job:
-    """The row with these columns, as `run_with`."""
-    return Job._make(_replaced(job, _JOB_PLACES, columns))
-
-
-def _replaced(row: Sequence[Any], places: Mapping[str, int], columns: Mapping[str, Any]) -> list[Any]:
-    values = list(row)
-    for name, value in columns.items():
-        values[places[name]] = value
-    return values
 
 
 class Attempt(NamedTuple):

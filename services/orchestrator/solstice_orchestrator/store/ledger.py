@@ -1,8 +1,10 @@
 """The one place where jobs and runs change their state: a decision moves what was loaded, and yields what to write. Pure."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.jobs import (
@@ -18,12 +20,15 @@ from solstice_orchestrator.jobs import (
 from solstice_orchestrator.needs import Node, unblock
 from solstice_orchestrator.statuses import (
     RUN_CONTEXT,
+    Status,
+    Subject,
     context_of,
     describe_job,
     describe_run,
     detail_of,
     encode_status,
-    subject,
+    read_subject,
+    status_about,
 )
 from solstice_orchestrator.store.burial import epitaph
 from solstice_orchestrator.store.changes import (
@@ -33,12 +38,9 @@ from solstice_orchestrator.store.changes import (
     Kin,
     Message,
     Run,
-    job_with,
-    run_with,
 )
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.protocol import OutboxKind
-from solstice_orchestrator.store.rows import request_fields
 
 _NEVER_WAITED: Final = frozenset({JobState.BLOCKED, JobState.APPROVAL})
 _WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
@@ -81,7 +83,7 @@ class Ledger:
         self._kin: list[Kin] = []
         self._groups: dict[bytes, None] = {}
         self._stamp = moment.stamp
-        self._subjects: dict[str, tuple[str, Mapping[str, object]]] = {}
+        self._subjects: dict[str, Status] = {}
 
     def changes(self) -> Changes:
         """What came of it."""
@@ -111,8 +113,8 @@ class Ledger:
         self._new[job.job_id] = spec
         if job.state is JobState.WAITING:
             self._arrivals.append(job.job_id)
-            job = job._replace(waiting_since=self.now)
-        self._tell_job(job._replace(sequence=1))
+            job = replace(job, waiting_since=self.now)
+        self._tell_job(replace(job, sequence=1))
         if job.reason is Reason.CONCURRENCY_GROUP:
             self.ask(job.job_id)
 
@@ -140,11 +142,11 @@ class Ledger:
             "finished_at": self.now if final else None,
             "sequence": job.sequence + 1,
         }
-        self._tell_job(job_with(job, columns))
+        self._tell_job(replace(job, **columns))
 
     def change(self, job_id: str, **columns: Any) -> None:
         """Set columns of which nobody is told."""
-        self.jobs[job_id] = job_with(self.jobs[job_id], columns)
+        self.jobs[job_id] = replace(self.jobs[job_id], **columns)
         self._changed_jobs[job_id] = None
 
     def close(self, job: Job, outcome: Outcome) -> Attempt:
@@ -184,7 +186,7 @@ class Ledger:
             return False
         self._groups[group] = None
         if job.reason is not Reason.CONCURRENCY_GROUP:
-            self._tell_job(job._replace(reason=Reason.CONCURRENCY_GROUP, sequence=job.sequence + 1))
+            self._tell_job(replace(job, reason=Reason.CONCURRENCY_GROUP, sequence=job.sequence + 1))
         return True
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -250,35 +252,27 @@ class Ledger:
             "plan_worker": None,
             "plan_since": None,
         }
-        run = run_with(run, columns)
+        run = replace(run, **columns)
         self.runs[run_id] = run
         self._changed_runs[run_id] = None
         if final and run.group_key is not None:
             self._groups[run.group_key] = None
-        request_id, about = self._subject(run)
         base = self.moment.rules.public_url
         self._tell(
-            request_id,
-            encode_status(
-                about,
-                status_id=self.moment.new_id(),
-                request_id=request_id,
-                run_id=run_id,
-                sequence=run.sequence,
-                context=RUN_CONTEXT,
-                state=str(new),
-                reason=None if reason is None else str(reason),
-                description=describe_run(new, detail, jobs),
-                occurred_at=self._stamp,
-                target_url=base and f"{base}/runs/{run_id}",
-            ),
+            run,
+            sequence=run.sequence,
+            context=RUN_CONTEXT,
+            state=new,
+            reason=reason,
+            description=describe_run(new, detail, jobs),
+            target_url=base and f"{base}/runs/{run_id}",
         )
         if new is RunState.ERRORED:
             self._bury(run, reason, detail)
 
     def change_run(self, run_id: str, **columns: Any) -> None:
         """Set columns of which nobody is told."""
-        self.runs[run_id] = run_with(self.runs[run_id], columns)
+        self.runs[run_id] = replace(self.runs[run_id], **columns)
         self._changed_runs[run_id] = None
 
     def join(self, kin: Kin) -> None:
@@ -291,46 +285,42 @@ class Ledger:
         """Keep the job as it has become, and tell of it."""
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
-        request_id, about = self._subject(self.runs[job.run_id])
         base = self.moment.rules.public_url
         self._tell(
-            request_id,
-            encode_status(
-                about,
-                status_id=self.moment.new_id(),
-                request_id=request_id,
-                run_id=job.run_id,
-                sequence=job.sequence,
-                context=context_of(job.name),
-                state=str(job.state),
-                reason=str(job.reason),
-                description=describe_job(
-                    job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
-                ),
-                occurred_at=self._stamp,
-                target_url=base and f"{base}/jobs/{job.job_id}",
-                job_id=job.job_id,
-                job_name=job.name,
-                attempt=job.attempt or None,
-                exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
+            self.runs[job.run_id],
+            sequence=job.sequence,
+            context=context_of(job.name),
+            state=job.state,
+            reason=job.reason,
+            description=describe_job(
+                job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
             ),
+            target_url=base and f"{base}/jobs/{job.job_id}",
+            job_id=job.job_id,
+            job_name=job.name,
+            attempt=job.attempt or None,
+            exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
         )
 
-    def _tell(self, request_id: str, body: bytes) -> None:
-        self._messages.append(Message(OutboxKind.STATUS, request_id, body))
+    def _tell(self, run: Run, **fields: object) -> None:
+        subject = self._subject(run)
+        body = encode_status(subject, status_id=self.moment.new_id(), **fields)
+        self._messages.append(Message(OutboxKind.STATUS, subject.request_id, body))
 
     def know(self, run_id: str, request: JobRequestV1) -> None:
         """The run's request, by somebody who has read it anyway."""
         if run_id not in self._subjects:
-            self._subjects[run_id] = (request.request_id, subject(request.__dict__))
+            self._subjects[run_id] = self._about(run_id, request)
 
-    def _subject(self, run: Run) -> tuple[str, Mapping[str, object]]:
-        """The id of the run's request, and what every status repeats of it."""
+    def _subject(self, run: Run) -> Status:
+        """What all statuses about the run that are told now have in common."""
         found = self._subjects.get(run.run_id)
         if found is None:
-            fields = request_fields(run.request)
-            found = self._subjects[run.run_id] = (fields["request_id"], subject(fields))
+            found = self._subjects[run.run_id] = self._about(run.run_id, read_subject(run.request))
         return found
+
+    def _about(self, run_id: str, request: Subject | JobRequestV1) -> Status:
+        return replace(status_about(request), run_id=run_id, occurred_at=self._stamp)
 
     def _bury(self, run: Run, reason: Reason | None, detail: str) -> None:
         """The request goes to the dead letters with its whole history, when it was the world that failed it (DESIGN 7)."""
@@ -344,7 +334,8 @@ class Ledger:
         told = epitaph(tries, reason, detail)
         if told is not None:
             headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self._stamp}
-            request_id, _ = self._subject(run)
             self._messages.append(
-                Message(OutboxKind.DEAD_LETTER, request_id, run.request, json.dumps(headers))
+                Message(
+                    OutboxKind.DEAD_LETTER, self._subject(run).request_id, run.request, json.dumps(headers)
+                )
             )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
+from solstice_common.values import Value
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
 from solstice_orchestrator.store.roster import WorkerRoster
@@ -52,16 +53,14 @@ class PlanningTask:
     request: JobRequestV1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptKey:
+class AttemptKey(Value, frozen=True, kw_only=True):
     """One try at a job. `number` grows with every claim, so that a late holder can be told apart."""
 
     job_id: str
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Value, frozen=True, kw_only=True):
     """A job that is now ours to run, until `lease_until` (seconds since the epoch) unless renewed."""
 
     key: AttemptKey

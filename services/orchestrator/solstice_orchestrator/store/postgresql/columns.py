@@ -13,9 +13,9 @@ _IN_REQUESTS: Final[Mapping[str, str]] = {
     "created_at": "requests.created_at",
     "request": "requests.body AS request",
 }
-RUN: Final = ", ".join(_IN_REQUESTS.get(name, f"runs.{name}") for name in Run._fields)
+RUN: Final = ", ".join(_IN_REQUESTS.get(name, f"runs.{name}") for name in Run.__struct_fields__)
 """Of `runs JOIN requests USING (run_id)`."""
-JOB: Final = ", ".join(f"jobs.{name}" for name in Job._fields)
+JOB: Final = ", ".join(f"jobs.{name}" for name in Job.__struct_fields__)
 ATTEMPT: Final = ", ".join(Attempt._fields)
 
 _TYPES: Final[Mapping[str, str]] = {

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from solstice_common.postgresql import Connection
 
+_RUN_WIDTH: Final = len(Run.__struct_fields__)
+_JOB_WIDTH: Final = len(Job.__struct_fields__)
 _RUN_STATES: Final = {state.value: state for state in RunState}
 _JOB_STATES: Final = {state.value: state for state in JobState}
 _REASONS: Final = {reason.value: reason for reason in Reason}
@@ -82,8 +84,7 @@ async def ledger_of_jobs(transaction: Transaction, job_ids: Iterable[str]) -> Le
         " ORDER BY runs.run_id, jobs.position FOR NO KEY UPDATE OF runs, jobs",
         "\n".join(job_ids),
     )
-    width = len(Job._fields)
-    runs = [run_of(row[width:]) for row in rows if row["position"] == 0]
+    runs = [run_of(row[_JOB_WIDTH:]) for row in rows if row["position"] == 0]
     moment = transaction.moment(rows[0] if rows else None)
     return await _ledger(transaction, moment, runs, map(job_of, rows))
 
@@ -116,12 +117,12 @@ async def attempts_of(transaction: Transaction, job_ids: Sequence[str]) -> Seque
 
 def run_of(row: Any) -> Run:
     """From the columns `RUN`, and whatever follows them."""
-    return Run(_RUN_STATES[row[0]], *row[1 : len(Run._fields)])
+    return Run(_RUN_STATES[row[0]], *row[1:_RUN_WIDTH])
 
 
 def job_of(row: Any) -> Job:
     """From the columns `JOB`, and whatever follows them."""
-    return Job(_JOB_STATES[row[0]], _REASONS[row[1]], *row[2 : len(Job._fields)])
+    return Job(_JOB_STATES[row[0]], _REASONS[row[1]], *row[2:_JOB_WIDTH])
 
 
 def job_state(word: str) -> JobState:

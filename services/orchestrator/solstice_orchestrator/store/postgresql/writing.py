@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from solstice_orchestrator.store.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
@@ -41,8 +43,8 @@ def statement_of(changes: Changes) -> tuple[str, Sequence[Any]] | None:
         _update("jobs", _JOB_NAMES, [*map(_OF_JOB, changes.jobs)], [*map(_OF_JOB, jobs_before)], arguments),
         _insert(
             "jobs",
-            (*Job._fields, "spec"),
-            [(*job, changes.specs[job.job_id]) for job in changes.new_jobs],
+            (*Job.__struct_fields__, "spec"),
+            [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
             arguments,
         ),
         _insert("attempts", Attempt._fields, changes.attempts, arguments),

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import structs
+
 from solstice_common.sqlite import insert_many
 from solstice_orchestrator.caps import room
 from solstice_orchestrator.jobs import JobState, Reason, RunState
@@ -28,8 +30,8 @@ from solstice_orchestrator.store.sqlite.roster import note_ends
 REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
 """A column of every statement about `runs` whose rows are to tell of the request."""
 
-RUN: Final = ", ".join((*Run._fields[:-1], REQUEST))
-JOB: Final = ", ".join(Job._fields)
+RUN: Final = ", ".join((*Run.__struct_fields__[:-1], REQUEST))
+JOB: Final = ", ".join(Job.__struct_fields__)
 ATTEMPT: Final = ", ".join(Attempt._fields)
 
 RUN_STATES: Final = {state.value: state for state in RunState}
@@ -113,7 +115,7 @@ def write(transaction: Transaction, changes: Changes) -> None:
     insert_many(
         connection,
         f"INSERT INTO jobs ({JOB}, spec) VALUES",
-        [(*job, changes.specs[job.job_id]) for job in changes.new_jobs],
+        [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
     insert_many(connection, f"INSERT INTO lineages ({', '.join(Kin._fields)}) VALUES", changes.kin)
