@@ -8,7 +8,7 @@ NewId = Callable[[float], str]
 """Makes the next id, given the time in seconds since the epoch."""
 
 _COUNTER_LIMIT: Final = 1 << 12
-_VARIANT: Final = 2 << 62
+_VARIANT: Final = 2 << 14
 
 
 def lowest_id(at: float) -> str:
@@ -30,8 +30,8 @@ def id_source(rng: random.Random) -> NewId:
             if counter == _COUNTER_LIMIT:
                 last_millisecond, counter = last_millisecond + 1, 0
                 beginning = _beginning(last_millisecond)
-        digits = "%x" % (_VARIANT | rng.getrandbits(62))  # 16 of them; an f-string takes twice as long
-        return f"{beginning}-7{counter:03x}-{digits[:4]}-{digits[4:]}"
+        random_bits = _VARIANT | rng.getrandbits(14), rng.getrandbits(48)
+        return "%s-7%03x-%x-%012x" % (beginning, counter, *random_bits)  # noqa: UP031  an f-string takes half as long again
 
     return new_id
 
