@@ -1,13 +1,12 @@
 """What a transition says to the outside: the words and the canonical bytes of `jobstatus.v1`. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
 from msgspec.json import Decoder, Encoder
-from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
@@ -105,12 +104,8 @@ def status_about(request: Subject | JobRequestV1) -> Status:
     )
 
 
-def encode_status(status: Status, **fields: object) -> bytes:
-    """The canonical bytes of `status` with these fields; what is None is left out."""
-    return _CANONICAL.encode(replace(status, **fields))
-
-
-_CANONICAL: Final = Encoder()
+encode_status: Final[Callable[[Status], bytes]] = Encoder().encode
+"""The canonical bytes; what is None is left out."""
 
 
 def context_of(job_name: str) -> str:

@@ -5,6 +5,8 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from solstice_common.messages import JobRequestV1, decode_request
 from solstice_orchestrator.cancels import change_key
 from solstice_orchestrator.jobs import RunState
@@ -52,15 +54,17 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> list[Message]:
             OutboxKind.STATUS,
             run.request.request_id,
             encode_status(
-                status_about(run.request),
-                status_id=moment.new_id(),
-                run_id=run.run_id,
-                sequence=1,
-                context=RUN_CONTEXT,
-                state=RunState.PLANNING.value,
-                description=description,
-                occurred_at=at,
-                target_url=base and f"{base}/runs/{run.run_id}",
+                replace(
+                    status_about(run.request),
+                    status_id=moment.new_id(),
+                    run_id=run.run_id,
+                    sequence=1,
+                    context=RUN_CONTEXT,
+                    state=RunState.PLANNING,
+                    description=description,
+                    occurred_at=at,
+                    target_url=base and f"{base}/runs/{run.run_id}",
+                )
             ),
         )
         for run in runs

@@ -198,29 +198,33 @@ class Ledger:
             if job.run_id in by_run:
                 by_run[job.run_id].append(job)
         for run_id, jobs in by_run.items():
-            states = {job.name: job.state for job in jobs}
-            if JobState.BLOCKED in states.values():
-                ids = {job.name: job.job_id for job in jobs}
-                nodes = {
-                    job.name: Node(
-                        state=job.state,
-                        needs=tuple(json.loads(job.needs)),
-                        condition=Condition(job.condition),
-                    )
-                    for job in jobs
-                }
-                for unblocked in unblock(nodes):
-                    if unblocked.state is JobState.WAITING and self._waits_for_group(ids[unblocked.name]):
-                        continue
-                    job_id = ids[unblocked.name]
-                    # It needs nothing, and waited for a concurrency group.
-                    met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
-                    self.move(job_id, unblocked.state, Reason.PLANNED if met else unblocked.reason)
-                    states[unblocked.name] = unblocked.state
-            new = run_state(tuple(states.values()))
+            states = [job.state for job in jobs]
+            if JobState.BLOCKED in states:
+                self._unblock(jobs)
+                states = [self.jobs[job.job_id].state for job in jobs]
+            new = run_state(states)
             if self.runs[run_id].state is not new:
                 reason, detail = self._way_made(run_id) if new is RunState.CANCELLED else (None, "")
-                self.move_run(run_id, new, reason=reason, detail=detail, jobs=tuple(states.values()))
+                self.move_run(run_id, new, reason=reason, detail=detail, jobs=states)
+
+    def _unblock(self, jobs: Sequence[Job]) -> None:
+        """Move those of a run's jobs whose needs have ended."""
+        ids = {job.name: job.job_id for job in jobs}
+        nodes = {
+            job.name: Node(
+                state=job.state,
+                needs=tuple(json.loads(job.needs)),
+                condition=Condition(job.condition),
+            )
+            for job in jobs
+        }
+        for unblocked in unblock(nodes):
+            job_id = ids[unblocked.name]
+            if unblocked.state is JobState.WAITING and self._waits_for_group(job_id):
+                continue
+            # It needs nothing, and waited for a concurrency group.
+            met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
+            self.move(job_id, unblocked.state, Reason.PLANNED if met else unblocked.reason)
 
     def _way_made(self, run_id: str) -> tuple[Reason | None, str]:
         """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
@@ -304,8 +308,8 @@ class Ledger:
 
     def _tell(self, run: Run, **fields: object) -> None:
         subject = self._subject(run)
-        body = encode_status(subject, status_id=self.moment.new_id(), **fields)
-        self._messages.append(Message(OutboxKind.STATUS, subject.request_id, body))
+        status = replace(subject, status_id=self.moment.new_id(), **fields)
+        self._messages.append(Message(OutboxKind.STATUS, subject.request_id, encode_status(status)))
 
     def know(self, run_id: str, request: JobRequestV1) -> None:
         """The run's request, by somebody who has read it anyway."""

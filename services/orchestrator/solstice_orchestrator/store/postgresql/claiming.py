@@ -97,13 +97,11 @@ async def _give(
     if found.busy:
         # Several rounds may have taken a while, and a lease begins when it is given.
         moment = Moment(await transaction.now(), transaction.rules)
-    ids = [candidate.job_id for candidate in chosen]
-    concerned = [
-        job for job in found.jobs.values() if job.job_id in set(ids) or job.state is JobState.BACKOFF
-    ]
+    ids = dict.fromkeys(candidate.job_id for candidate in chosen)
+    concerned = [job for job in found.jobs.values() if job.job_id in ids or job.state is JobState.BACKOFF]
     ledger = Ledger(moment, found.runs.values(), concerned)
     end_backoffs(ledger)
-    claims = give(ledger, worker_id, ids, found.specs, found.siblings)
+    claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
     await write(transaction, ledger.changes())
     return claims
 
