@@ -156,11 +156,14 @@ def assign(
 
     chosen: list[Candidate] = []
     while len(chosen) < limit:
-        open_queues = [queue for label, queue in queues.items() if slots.get(label, 0) > 0]
-        heads = [head for queue in open_queues if (head := _head(queue, left)) is not None]
+        heads = [
+            head
+            for label, queue in queues.items()
+            if slots.get(label, 0) > 0 and (head := _head(queue, left)) is not None
+        ]
         if not heads:
             break
-        chosen.append(first := min(heads, key=urgency))
+        chosen.append(first := heads[0] if len(heads) == 1 else min(heads, key=urgency))
         queues[first.label].popleft()
         slots[first.label] -= 1
         if first.repository in left:
