@@ -1,12 +1,13 @@
 """Jobs that wait, in memory: what the stores keep in tables and find by indexes. `scheduling.py` decides, not this. Pure.
 
-Jobs of one label, class and repository start in the order in which they came, whatever the order says of others: only
-the first of each can be next. Two heaps have those heads in the two orders that a store asks for.
+A store asks for the beginning of a label's queue in two orders: by class and turn, and by the time of waiting. Both are
+kept as heaps of no more than the first job of each class and repository: those behind it cannot be next.
 """
 
 import heapq
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from solstice_common.messages import Priority
@@ -58,7 +59,7 @@ class Lines(Generic[Job]):
         self._lines = {
             label: tuple(_Line[Job](label, priority) for priority in PRIORITY_ORDER) for label in slots
         }
-        self._by_wait = {label: _Heads[Job]() for label in slots}
+        self._by_wait = {label: _Heads() for label in slots}
         self._waiting = dict.fromkeys(slots, 0)
 
     def serve(self, label: str) -> bool:
@@ -78,11 +79,14 @@ class Lines(Generic[Job]):
         given = turns(entry, line.next_turns.get(repository), len(jobs))
         line.clock, line.next_turns[repository] = entry.clock, given.stop
         self._waiting[label] += len(jobs)
-        come = [Waiting(age, turn, now, job) for (age, job), turn in zip(jobs, given, strict=True)]
-        if repository in line.waiting:
-            line.waiting[repository].extend(come)
-        else:
-            line.waiting[repository] = deque(come)
+        queue = line.waiting.setdefault(repository, deque())
+        is_first, last = not queue, queue[-1] if queue else None
+        for (age, job), turn in zip(jobs, given, strict=True):
+            if last is not None and last.since == now and last.age > age:
+                line.shuffled.add(repository)
+            last = Waiting(age, turn, now, job)
+            queue.append(last)
+        if is_first or repository in line.shuffled:
             self._next(line, repository)
 
     def start(self, now: float) -> Sequence[tuple[Candidate, Job]]:
@@ -111,15 +115,13 @@ class Lines(Generic[Job]):
             self._full.discard(repository)
             for lines in self._lines.values():
                 for line in lines:
-                    if repository in line.heads:
+                    if repository in line.waiting:
                         self._list(line, repository)
 
     def withdraw(self, label: str, priority: Priority, repository: str, age: int) -> None:
         """A job that waits is not wanted any more, and gives back its turn."""
         line = self._lines[label][rank(priority)]
-        queue = line.waiting[repository]
-        gone = next(each for each in queue if each.age == age)
-        queue.remove(gone)
+        gone = _out_of(line.waiting[repository], age)
         self._waiting[label] -= 1
         if repository in line.next_turns:
             line.next_turns[repository] = next_turn_without(line.next_turns[repository], [gone.turn])
@@ -139,8 +141,8 @@ class Lines(Generic[Job]):
             if late is not None and late.waiting_since < before:
                 heads.append(late)
             for line in self._lines[label]:
-                if line.heads and (first := line.in_order.first(self._full)) is not None:
-                    if not heads or first is not late:
+                if line.waiting and (first := line.in_order.first(self._full)) is not None:
+                    if first not in heads:
                         heads.append(first)
                     break
         return heads
@@ -148,7 +150,7 @@ class Lines(Generic[Job]):
     def _take(self, candidate: Candidate) -> Job:
         label, repository = candidate.label, candidate.repository
         line = self._lines[label][rank(candidate.priority)]
-        taken = line.waiting[repository].popleft()
+        taken = _out_of(line.waiting[repository], candidate.age)
         self._free[label] -= 1
         self._limit -= 1
         self._waiting[label] -= 1
@@ -162,24 +164,22 @@ class Lines(Generic[Job]):
         """Somebody else is the first of the repository."""
         queue = line.waiting[repository]
         if not queue:
-            del line.waiting[repository], line.heads[repository]
+            del line.waiting[repository], line.first[repository], line.oldest[repository]
+            line.shuffled.discard(repository)
             return
-        age, turn, since, _ = queue[0]
-        line.heads[repository] = Candidate(
-            job_id=str(age),
-            label=line.label,
-            priority=line.priority,
-            age=age,
-            repository=repository,
-            turn=turn,
-            waiting_since=since,
+        first = oldest = queue[0]
+        if repository in line.shuffled:
+            oldest = min(takewhile(lambda each: each.since == first.since, queue), key=lambda each: each.age)
+        line.first[repository] = line.candidate(first, repository)
+        line.oldest[repository] = (
+            line.first[repository] if oldest is first else line.candidate(oldest, repository)
         )
         self._list(line, repository)
 
     def _list(self, line: "_Line[Job]", repository: str) -> None:
-        head = line.heads[repository]
-        line.in_order.list(head.turn, head, line)
-        self._by_wait[line.label].list(head.waiting_since, head, line)
+        first, oldest = line.first[repository], line.oldest[repository]
+        line.in_order.list(first.turn, first, line.first)
+        self._by_wait[line.label].list(oldest.waiting_since, oldest, line.oldest)
 
 
 class _Line(Generic[Job]):
@@ -192,9 +192,26 @@ class _Line(Generic[Job]):
         self.next_turns: dict[str, int] = {}
         self.waiting: dict[str, deque[Waiting[Job]]] = {}
         """By repository; none of them is empty."""
-        self.heads: dict[str, Candidate] = {}
-        """The first of each."""
-        self.in_order = _Heads[Job]()
+        self.first: dict[str, Candidate] = {}
+        """Of each repository the one with the smallest turn."""
+        self.oldest: dict[str, Candidate] = {}
+        """Of each repository the one that has waited longest; the older, where several began at the same moment."""
+        self.shuffled: set[str] = set()
+        """Repositories of which jobs that began at the same moment stand in another order than that of their ages."""
+        self.in_order = _Heads()
+
+    def candidate(self, waiting: Waiting[Job], repository: str) -> Candidate:
+        """As `scheduling.py` knows it."""
+        age, turn, since, _ = waiting
+        return Candidate(
+            job_id=str(age),
+            label=self.label,
+            priority=self.priority,
+            age=age,
+            repository=repository,
+            turn=turn,
+            waiting_since=since,
+        )
 
     def queue(self, passed_over: Collection[str]) -> Queue:
         """What somebody who comes now finds, but for the jobs of repositories that are passed over."""
@@ -211,37 +228,47 @@ class _Line(Generic[Job]):
         return Queue(clock=self.clock, largest_next_turn=largest)
 
 
-class _Heads(Generic[Job]):
-    """First jobs of repositories by a key, then by age; those that are not first any more are dropped when met."""
+def _out_of(queue: deque[Waiting[Job]], age: int) -> Waiting[Job]:
+    """The job of that age, which is removed; nearly always the first."""
+    if queue[0].age == age:
+        return queue.popleft()
+    taken = next(each for each in queue if each.age == age)
+    queue.remove(taken)
+    return taken
+
+
+class _Heads:
+    """Jobs that are the first of their repositories, by a key, then by age; those that are not any more go when met."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Candidate, _Line[Job]]] = []
+        self._heap: list[tuple[float, int, str, Mapping[str, Candidate]]] = []
         self._listed: set[int] = set()
         """The ages in the heap: nobody is in it twice."""
         self._tidy_at = TIDY
 
-    def list(self, key: float, head: Candidate, line: _Line[Job]) -> None:
+    def list(self, key: float, head: Candidate, firsts: Mapping[str, Candidate]) -> None:
+        """`firsts`, by repository, says at every moment who is; safe to repeat."""
         if head.age in self._listed:
             return
         if len(self._heap) >= self._tidy_at:
-            self._heap = [entry for entry in self._heap if _is_head(*entry[2:])]
+            self._heap = [entry for entry in self._heap if _is_first(*entry[1:])]
             heapq.heapify(self._heap)
             self._listed = {entry[1] for entry in self._heap}
             self._tidy_at = max(TIDY, 2 * len(self._heap))
         self._listed.add(head.age)
-        heapq.heappush(self._heap, (key, head.age, head, line))
+        heapq.heappush(self._heap, (key, head.age, head.repository, firsts))
 
     def first(self, passed_over: Collection[str]) -> Candidate | None:
         """Whoever of a repository that is passed over is met on the way has to be listed again."""
         while self._heap:
-            _, age, head, line = self._heap[0]
-            if head.repository not in passed_over and _is_head(head, line):
-                return head
+            _, age, repository, firsts = self._heap[0]
+            if repository not in passed_over and _is_first(age, repository, firsts):
+                return firsts[repository]
             heapq.heappop(self._heap)
             self._listed.discard(age)
         return None
 
 
-def _is_head(candidate: Candidate, line: _Line[Job]) -> bool:
-    """Whether it waits still, and is the next of its repository."""
-    return line.heads.get(candidate.repository) is candidate
+def _is_first(age: int, repository: str, firsts: Mapping[str, Candidate]) -> bool:
+    first = firsts.get(repository)
+    return first is not None and first.age == age
