@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from solstice_common.messages import Priority, format_timestamp
 from solstice_orchestrator.jobs import Concurrency, JobSpec, RunSpec
@@ -21,9 +22,9 @@ BEGUN: float = Clock().now
 
 
 def trace_job(
-    at: float = 0.0, seconds: float = 1.0, repository: str = "acme/app", **changes: object
+    at: float = 0.0, seconds: float = 1.0, repository: str = "acme/app", **changes: Any
 ) -> TraceJob:
-    return TraceJob(**{"at": at, "seconds": seconds, "repository": repository, "label": "linux", **changes})  # type: ignore[arg-type]
+    return TraceJob(**{"at": at, "seconds": seconds, "repository": repository, "label": "linux", **changes})
 
 
 def one_by_one(*jobs: TraceJob) -> Sequence[TraceRun]:
