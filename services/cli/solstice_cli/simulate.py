@@ -70,7 +70,7 @@ def simulate(
 ) -> None:
     """How long jobs would wait, in virtual time: play a trace (--trace, --slots), or make one: generate, record.
 
-    The orchestrator's own scheduling decides who starts. A year of jobs takes a minute.
+    The orchestrator's own scheduling decides who starts.
     """
     if context.invoked_subcommand is not None:
         if trace is not None or slots:
