@@ -6,6 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,38 +123,50 @@ def test_what_is_wrong_is_said_in_a_line(trace: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("what", ["generate", "play"])
-def test_an_interrupt_ends_it_without_a_word_of_python(trace: Path, tmp_path: Path, what: str) -> None:
-    out, pipe = tmp_path / "more.jsonl", tmp_path / "endless"
-    if what == "generate":
-        words = ["generate", "--out", str(out), "--jobs", "100000000"]
-        ready = out.with_name("more.jsonl.part")
-    else:
-        os.mkfifo(pipe)
-        words, ready = ["--trace", str(pipe), "--slots", "linux=1"], pipe
-    process = subprocess.Popen(
-        [sys.executable, "-m", "solstice_cli", "simulate", *words],
+@contextmanager
+def process(*words: str | Path | int) -> Iterator["subprocess.Popen[str]"]:
+    """The command at work, ended at the latest when this is left."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "solstice_cli", "simulate", *map(str, words)],
         env=kept_environment(),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    if what == "play":
-        # Opens when the other side reads.
-        writing = os.open(pipe, os.O_WRONLY)
-        os.write(writing, trace.read_bytes()[:1000])
-    else:
-        while not (ready.exists() and ready.stat().st_size):
-            assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    told, complaints = process.communicate(timeout=60)
-    if what == "play":
-        os.close(writing)
-    assert process.returncode == 130
-    assert told == ""
+    ) as working:
+        try:
+            yield working
+        finally:
+            working.kill()
+
+
+def interrupted(working: "subprocess.Popen[str]") -> None:
+    working.send_signal(signal.SIGINT)
+    told, complaints = working.communicate(timeout=60)
+    assert (working.returncode, told) == (130, "")
     assert "Traceback" not in complaints
-    assert not out.exists()
-    assert not ready.exists() or what == "play"
+
+
+def test_an_interrupt_ends_a_play_without_a_word_of_python(trace: Path, tmp_path: Path) -> None:
+    endless = tmp_path / "endless"
+    os.mkfifo(endless)
+    # Opening it returns when the other side reads.
+    with process("--trace", endless, "--slots", "linux=1") as working, endless.open("wb") as writing:
+        writing.write(trace.read_bytes()[:1000])
+        writing.flush()
+        interrupted(working)
+
+
+def test_an_interrupt_leaves_no_half_trace(tmp_path: Path) -> None:
+    out = tmp_path / "jobs.jsonl"
+    with process("generate", "--out", out, "--jobs", 10**8) as working:
+        until = time.monotonic() + 60
+        while not any(tmp_path.iterdir()):
+            assert working.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        interrupted(working)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
