@@ -46,7 +46,8 @@ def lively(
         at += _eighths(rng.expovariate(1 / 4))
         repository = rng.choice(["acme/app"] * 4 + ["acme/docs", "reef/tide", "reef/lamp"])
         size, chained = rng.choice([1, 1, 2, 4]) if entangled else 1, rng.random() < 0.3
-        run_group = _group(rng) if entangled and rng.random() < 0.1 else None
+        # Never two groups at once: in which order a store looks at those is chance (the hash of a digest).
+        run_group = TraceGroup(group="release") if entangled and rng.random() < 0.2 else None
         trace.append(
             [
                 TraceJob(
@@ -58,7 +59,9 @@ def lively(
                     run=f"run-{number}",
                     name=f"job-{number}-{position}",
                     needs=(f"job-{number}-{position - 1}",) if chained and position else (),
-                    concurrency=_group(rng) if entangled and rng.random() < 0.1 else None,
+                    concurrency=TraceGroup(group="deploy")
+                    if entangled and not run_group and rng.random() < 0.2
+                    else None,
                     run_concurrency=run_group,
                 )
                 for position in range(size)
@@ -159,10 +162,6 @@ def spec_of(each: TraceJob) -> JobSpec:
 
 def _concurrency(group: TraceGroup | None) -> Concurrency | None:
     return None if group is None else Concurrency(group=group.group, mode=group.mode)
-
-
-def _group(rng: random.Random) -> TraceGroup:
-    return TraceGroup(group=rng.choice(["deploy", "pages"]))
 
 
 def _eighths(seconds: float) -> float:
