@@ -15,16 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from solstice_common.logs import configure_logs
-from tests.bench import claiming, consuming, first_status, idle, latency, line, outage, publishing
+from tests.bench import claiming, consuming, first_status, idle, latency, line, outage, publishing, simulating
 from tests.bench.claiming import Claiming
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
 from tests.bench.latency import Latency
 from tests.bench.outage import Outage
 from tests.bench.pairs import Comparison
+from tests.bench.simulating import Simulating
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
-Figures = Comparison | Latency | FirstStatus | Outage | Mapping[str, Idle] | list[Claiming]
+Figures = Comparison | Latency | FirstStatus | Outage | Simulating | Mapping[str, Idle] | list[Claiming]
 Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -48,6 +49,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "outage": lambda server, quick: outage.measure(
         server, outage_seconds=5 if quick else outage.OUTAGE_SECONDS
     ),
+    "simulate": lambda _, quick: simulating.measure(jobs=20_000 if quick else 1_000_000),
     "idle": lambda server, quick: idle.measure(server, seconds=5 if quick else 30),
 }
 
@@ -106,7 +108,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f"{figure.ratio:.2f}x",
                     f">= {figure.goal:.1f}x",
                 )
-            case Latency() | FirstStatus() | Outage():
+            case Latency() | FirstStatus() | Outage() | Simulating():
                 console.print(figure.told)
             case list():
                 console.print(_claims(figure))
@@ -157,7 +159,7 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency() | FirstStatus() | Outage():
+        case Latency() | FirstStatus() | Outage() | Simulating():
             return asdict(figure)
         case list():
             return [{**asdict(each), "ratio": each.ratio} for each in figure]

@@ -5,7 +5,20 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from solstice_cli import display, logs, reading, schema, steering, token, topology, up, webhook, why, workers
+from solstice_cli import (
+    display,
+    logs,
+    reading,
+    schema,
+    simulate,
+    steering,
+    token,
+    topology,
+    up,
+    webhook,
+    why,
+    workers,
+)
 from solstice_cli.local import local_broker_url
 from solstice_common import __version__, commandline
 from solstice_forge.enqueue import EnqueueSettings
@@ -63,6 +76,7 @@ app.command("rerun", rich_help_panel=LOOK)(steering.rerun)
 app.add_typer(workers.app, name="workers", rich_help_panel=LOOK)
 app.add_typer(store_command.app, name="store", rich_help_panel=SET_UP)
 app.command("purge", rich_help_panel=SET_UP)(store_command.purge)
+app.add_typer(simulate.app, name="simulate", rich_help_panel=SET_UP)
 app.add_typer(token.app, name="token", rich_help_panel=SET_UP)
 app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
 app.add_typer(schema.app, name="schema", rich_help_panel=SET_UP)

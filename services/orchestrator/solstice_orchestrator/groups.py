@@ -62,10 +62,11 @@ def settle_group(members: Sequence[Member]) -> Settled:
     other. Among those who stay the oldest is let go, once the holder has ended: one that is superseded and runs still
     holds.
     """
+    cancelling = [member for member in members if member.mode is GroupMode.CANCEL]
     superseded = {
         member.holder: newer.run_id
         for member in members
-        if (newer := _takes_the_place_of(member, members)) is not None
+        if (newer := _takes_the_place_of(member, cancelling)) is not None
     }
     held = any(member.holds and (member.running or member.holder not in superseded) for member in members)
     waiting = [member for member in members if not member.holds and member.holder not in superseded]
@@ -87,14 +88,10 @@ def ahead_in_group(holder: str, members: Iterable[Member]) -> Sequence[Member]:
     )
 
 
-def _takes_the_place_of(member: Member, members: Iterable[Member]) -> Member | None:
+def _takes_the_place_of(member: Member, cancelling: Iterable[Member]) -> Member | None:
     """The newest that came to end what is older than itself."""
     newer = [
-        each
-        for each in members
-        if each.mode is GroupMode.CANCEL
-        and each.run_id != member.run_id
-        and each.seniority > member.seniority
+        each for each in cancelling if each.run_id != member.run_id and each.seniority > member.seniority
     ]
     return max(newer, key=lambda each: each.seniority, default=None)
 

@@ -10,7 +10,6 @@ that a claim reads the beginning of an index, however much waits behind it.
 import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from solstice_common.messages import Priority
@@ -34,8 +33,7 @@ def rank(priority: Priority) -> int:
 # -- a job begins to wait ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class Queue(Value, frozen=True, kw_only=True):
     """What a job finds when it begins to wait: the jobs of its label and class, as far as its turn depends on them.
 
     The *first* is the one with the smallest turn (then age) of those whose repository has room.
@@ -51,8 +49,7 @@ class Queue:
     """Of any repository; asked only when nobody waits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Value, frozen=True, kw_only=True):
     """Where those come in who did not wait before."""
 
     turn: int

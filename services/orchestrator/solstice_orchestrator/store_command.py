@@ -145,11 +145,11 @@ def purge(
         typer.echo(f"would remove {ended}" if dry_run else f"removed {ended}")
 
 
-def age_seconds(text: str) -> float:
-    """`30d`, `12h`, `90m` as seconds; ConfigurationError for anything else."""
+def age_seconds(text: str, option: str = "--older-than") -> float:
+    """`30d`, `12h`, `90m` as seconds; ConfigurationError, which names the option, for anything else."""
     match = _AGE.fullmatch(text)
     if match is None:
-        raise ConfigurationError(f"--older-than: {text!r} is no age; write 30d, 12h or 90m")
+        raise ConfigurationError(f"{option}: {text!r} is no age; write 30d, 12h or 90m")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -16,7 +16,7 @@ Anything else is written to the log as it stands, and succeeds: a real workflow 
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,9 @@ _COMMAND: Final = re.compile(
     r"|error (?P<error>[a-z_]+)|crash ?(?P<crash>.*)"
 )
 
+Sleep = Callable[[float], Awaitable[None]]
+"""Waits so many seconds, of whatever time."""
+
 
 class ScriptedCrash(RuntimeError):
     """The script asked for an executor that breaks."""
@@ -43,6 +46,7 @@ class ScriptedExecutor:
     isolates: bool = True
     no_output_seconds: float = 0.0
     """How long a job may write nothing that does not say so itself; 0: for ever."""
+    sleep: Sleep = asyncio.sleep
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
         silence, quiet = Silence(), execution.spec.no_output_seconds or self.no_output_seconds
@@ -51,7 +55,7 @@ class ScriptedExecutor:
             with silence.broken():
                 await log(data)
 
-        playing = asyncio.create_task(_play(execution, heard), name=f"play {execution.spec.name}")
+        playing = asyncio.create_task(_play(execution, heard, self.sleep), name=f"play {execution.spec.name}")
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.spec.name}")
         hearing = asyncio.create_task(silence.lasts(quiet), name=f"silence of {execution.spec.name}")
         try:
@@ -77,12 +81,12 @@ class ScriptedExecutor:
             await asyncio.wait([playing, stopping, hearing])
 
 
-async def _play(execution: Execution, log: LogWriter) -> Outcome:
+async def _play(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
     for step in execution.spec.steps:
         await log(f"$ {step.name}\n".encode())
         try:
             async with asyncio.timeout(step.timeout_seconds):
-                outcome = await _step(step, log)
+                outcome = await _step(step, log, sleep)
         except TimeoutError:
             return Outcome(
                 state=JobState.TIMED_OUT,
@@ -95,12 +99,12 @@ async def _play(execution: Execution, log: LogWriter) -> Outcome:
     return Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 
 
-async def _step(step: StepSpec, log: LogWriter) -> Outcome | None:
+async def _step(step: StepSpec, log: LogWriter, sleep: Sleep) -> Outcome | None:
     """The outcome that this step gives the job, None when the next step may begin."""
     for line in step.run.splitlines():
         match _COMMAND.fullmatch(line.strip()):
             case re.Match(lastgroup="sleep") as command:
-                await asyncio.sleep(float(command["sleep"]))
+                await sleep(float(command["sleep"]))
             case re.Match(lastgroup="hang"):
                 await asyncio.Event().wait()
             case re.Match(lastgroup="crash") as command:

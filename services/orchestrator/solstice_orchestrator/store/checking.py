@@ -87,7 +87,7 @@ async def check(url: str) -> Checkup:
 
 
 async def _check_sqlite(path: Path) -> Checkup:
-    with _reading(path) as connection:
+    with reading(path) as connection:
 
         async def ask(query: str) -> Sequence[Any]:
             found = await asyncio.to_thread(lambda: connection.execute(query).fetchall())
@@ -98,7 +98,7 @@ async def _check_sqlite(path: Path) -> Checkup:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write, nor make the file."""
     if not path.is_file():
         raise StoreUnavailable(str(path), "there is no such file")

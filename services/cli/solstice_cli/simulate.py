@@ -1,0 +1,324 @@
+"""`solstice simulate`: how long jobs would wait with other slots, tried on a trace in virtual time."""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, BinaryIO, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from solstice_cli import display
+from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
+from solstice_common.errors import ConfigurationError
+from solstice_orchestrator.capacity import capacity, parse_slots
+from solstice_orchestrator.caps import parse_caps
+from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.settings import StoreSettings
+from solstice_orchestrator.simulation.comparing import OneMore, with_one_more
+from solstice_orchestrator.simulation.play import House, play
+from solstice_orchestrator.simulation.report import Report, Waits, report
+from solstice_orchestrator.simulation.tally import Tally
+from solstice_orchestrator.simulation.trace import TraceRun, encode, read_runs
+from solstice_orchestrator.simulation.traffic import Traffic, generate
+from solstice_orchestrator.store_command import age_seconds
+
+app: Final = typer.Typer(
+    help="Try slots and caps on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The trace to write: JSON lines.")]
+SHOWN_EVERY: Final = 5000
+"""Lines between two looks at the bar."""
+
+Told = Callable[[int, int], None]
+"""How much is done, of how much."""
+
+
+@app.callback(invoke_without_command=True)
+def simulate(
+    *,
+    context: typer.Context,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", "-t", metavar="FILE", help="What comes: JSON lines, one job a line."),
+    ] = None,
+    slots: Annotated[
+        str, typer.Option(metavar="MAP", help="As CAPACITY_MAP, all workers together: linux=8,illumos=1.")
+    ] = "",
+    max_concurrency: Annotated[
+        int, typer.Option(min=0, help="Jobs at once over all labels; 0: as many as there are slots.")
+    ] = 0,
+    repository_caps: Annotated[
+        str, typer.Option(metavar="CAPS", help="As REPOSITORY_CAPS: *=8,acme/app=2.")
+    ] = "",
+    max_wait_seconds: Annotated[
+        float, typer.Option(min=0, help="As MAX_WAIT_SECONDS: who waits longer goes before all others.")
+    ] = MAX_WAIT_SECONDS,
+    more: Annotated[
+        bool, typer.Option("--one-more/--no-one-more", help="Play again with a slot more of each label.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """How long jobs would wait, in virtual time: play a trace (--trace, --slots), or make one: generate, record.
+
+    The orchestrator's own scheduling decides who starts.
+    """
+    if context.invoked_subcommand is not None:
+        if trace is not None or slots:
+            raise ConfigurationError(
+                f"write options behind the word: solstice simulate {context.invoked_subcommand} ..."
+            )
+        return
+    if trace is None or not slots:
+        raise ConfigurationError(
+            "what comes, and with how many slots? solstice simulate --trace FILE --slots linux=8; "
+            "'solstice simulate generate' and 'solstice simulate record' write such a file"
+        )
+    house = _house(slots, max_concurrency, repository_caps, max_wait_seconds)
+    with _bar() as bar:
+        tally = Tally()
+        play(_runs(trace, bar("playing")), house, tally)
+        served = [label for label in house.capacity.slots if more]
+        changes = [
+            change
+            for label in served
+            if (
+                change := with_one_more(
+                    lambda label=label: _runs(trace, bar(f"with one more of {label}")),  # type: ignore[misc]
+                    house,
+                    tally,
+                    label,
+                )
+            )
+        ]
+    found = report(tally, house.capacity)
+    if as_json:
+        display.print_json({**asdict(found), "one_more": [asdict(change) for change in changes]})
+    else:
+        _show(found, changes)
+
+
+@app.command("generate")
+def generate_trace(
+    *,
+    out: Out,
+    jobs: Annotated[int, typer.Option(min=1, help="How many.")] = 1_000_000,
+    repositories: Annotated[
+        int, typer.Option(min=1, help="Of so many; by Zipf's law few of them send most.")
+    ] = 10_000,
+    over: Annotated[
+        str, typer.Option(metavar="TIME", help="In so much time, from a Monday's midnight: 365d, 24h.")
+    ] = "365d",
+    labels: Annotated[
+        str, typer.Option(metavar="MAP", help="The labels, and how much of the whole each gets.")
+    ] = "linux=1",
+    median_seconds: Annotated[float, typer.Option(min=0.001, help="Half of the jobs take longer.")] = 60.0,
+    chained: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of runs whose jobs need each other.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same trace.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trace of invented traffic: days and nights, few repositories that send most, short jobs and long ones."""
+    traffic = Traffic(
+        jobs=jobs,
+        repositories=repositories,
+        over_seconds=age_seconds(over, "--over"),
+        labels=_slots("--labels", labels),
+        median_seconds=median_seconds,
+        chained=chained,
+    )
+    with _written(out) as file, _bar() as bar:
+        told = bar("generating")
+        for number, job in enumerate(generate(traffic, random.Random(seed)), start=1):  # noqa: S311  repeatable
+            file.write(encode(job))
+            if number % SHOWN_EVERY == 0:
+                told(number, jobs)
+    _tell(out, jobs, as_json=as_json)
+
+
+@app.command("record")
+@with_settings(StoreSettings)
+def record_trace(
+    settings: StoreSettings,
+    *,
+    out: Out,
+    since: Annotated[
+        str, typer.Option(metavar="AGE", help="Runs that were planned no longer ago: 30d, 12h.")
+    ] = "365d",
+    as_json: AsJson = False,
+) -> None:
+    """Write a trace of what the orchestrators on a store have run; reads only."""
+    begin = time.time() - age_seconds(since, "--since")
+    with _written(out) as file:
+        jobs = asyncio.run(_record(settings.database_url, begin, file))
+    _tell(out, jobs, as_json=as_json)
+
+
+async def _record(url: str, since: float, file: BinaryIO) -> int:
+    from solstice_orchestrator.store.recording import recorded  # noqa: PLC0415  others do not pay for PostgreSQL
+
+    jobs = 0
+    async for run in recorded(url, since):
+        file.writelines(encode(job) for job in run)
+        jobs += len(run)
+    return jobs
+
+
+def _house(slots: str, max_concurrency: int, repository_caps: str, max_wait_seconds: float) -> House:
+    try:
+        caps = parse_caps(repository_caps)
+    except ValueError as error:
+        raise ConfigurationError(f"--repository-caps: {error}") from None
+    whole = capacity(_slots("--slots", slots), max_concurrency)
+    return House(capacity=whole, caps=caps, max_wait_seconds=max_wait_seconds)
+
+
+def _slots(option: str, text: str) -> dict[str, int]:
+    try:
+        return dict(parse_slots(text))
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+
+
+def _runs(trace: Path, told: Told) -> Iterator[TraceRun]:
+    """The trace from its beginning; lines are read as they are played."""
+
+    def lines(file: BinaryIO, size: int) -> Iterator[bytes]:
+        for number, line in enumerate(file, start=1):
+            yield line
+            if number % SHOWN_EVERY == 0:
+                told(file.tell(), size)
+
+    try:
+        with trace.open("rb") as file:
+            yield from read_runs(lines(file, trace.stat().st_size), str(trace))
+    except OSError as error:
+        raise ConfigurationError(f"--trace: {trace}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """A file that is there as a whole, or not at all."""
+    fresh = path.with_name(f"{path.name}.part")
+    try:
+        with fresh.open("wb") as file:
+            yield file
+        fresh.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"--out: {path}: {error.strerror or error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str], Told]]:
+    """A bar for each stretch of work, on the terminal of whoever watches."""
+    console = Console(file=sys.stderr)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
+
+        def begin(what: str) -> Told:
+            task = bars.add_task(what, total=None)
+            return lambda done, whole: bars.update(task, completed=done, total=whole)
+
+        yield begin
+
+
+def _tell(out: Path, jobs: int, *, as_json: bool) -> None:
+    if as_json:
+        display.print_json({"trace": str(out), "jobs": jobs})
+    else:
+        typer.echo(f"wrote {jobs} {'job' if jobs == 1 else 'jobs'} to {out}")
+
+
+def _show(found: Report, changes: list[OneMore]) -> None:
+    """Tables for a terminal; in a pipe lines of tab-separated whole values, the first of each says what it is."""
+    fair = found.fairness
+    _print_table(
+        "waits",
+        "Seconds that jobs waited for a slot",
+        ("label", "priority", "jobs", *_WAITS),
+        [(each.label, each.priority or "all", each.waits.jobs, *_values(each.waits)) for each in found.waits],
+    )
+    _print_table(
+        "labels",
+        "What became of the slots",
+        ("label", "slots", "jobs", "utilisation", "longest line"),
+        [
+            (use.label, use.slots, use.jobs, f"{100 * use.utilisation:.1f} %", use.longest_line)
+            for use in found.labels
+        ],
+    )
+    _print_table(
+        "one more",
+        "With one slot more of a label: what its jobs would wait",
+        ("label", "slots", *(f"{name}, {when}" for name in ("mean", "p99") for when in ("now", "then"))),
+        [
+            (
+                change.label,
+                change.slots,
+                _seconds(change.before.mean),
+                _seconds(change.after.mean),
+                _seconds(change.before.p99),
+                _seconds(change.after.p99),
+            )
+            for change in changes
+        ],
+    )
+    facts = [
+        ("jobs", found.jobs),
+        ("superseded", found.superseded or None),
+        ("never started", found.never_started or None),
+        ("time", display.duration(found.span_seconds)),
+    ]
+    if fair is not None:
+        facts += [
+            (
+                "fairness",
+                f"{fair.jain:.3f}: Jain's index of the mean speeds of {fair.repositories} repositories",
+            ),
+            ("speed", f"{fair.mean_speed:.2f} on average, {fair.slowest_speed:.2f} of {fair.slowest}"),
+        ]
+    display.print_facts(facts)
+
+
+_WAITS: Final = ("mean", "p50", "p90", "p99", "max")
+
+
+def _values(waits: Waits) -> tuple[str, ...]:
+    return tuple(_seconds(getattr(waits, name)) for name in _WAITS)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}"
+
+
+def _print_table(name: str, title: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            typer.echo("\t".join((name, *map(str, row))))
+        return
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column in {"label", "priority"} else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    console.print(table, "")

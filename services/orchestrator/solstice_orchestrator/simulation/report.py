@@ -1,0 +1,153 @@
+"""What a play amounts to: waits, fairness, and the use of slots. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.capacity import Capacity
+from solstice_orchestrator.scheduling import rank
+from solstice_orchestrator.simulation.tally import Speed, Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Seconds for a slot, of the jobs that started."""
+
+    jobs: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsOf:
+    """Of one label and class; of a label as a whole without a class."""
+
+    label: str
+    priority: Priority | None
+    waits: Waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fairness:
+    """How alike repositories are served, by the mean speed (`tally.Speed`) of the jobs of each."""
+
+    repositories: int
+    jain: float
+    """1 when all have the same, 1/n when one has everything (Jain, Chiu and Hawe 1984)."""
+    mean_speed: float
+    slowest: str
+    slowest_speed: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelUse:
+    """What became of a label's slots."""
+
+    label: str
+    slots: int
+    jobs: int
+    """That came."""
+    utilisation: float
+    """The share of its slots' time, from the first arrival to the last end, in which they had a job."""
+    longest_line: int
+    """How many waited for it at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Of one play."""
+
+    jobs: int
+    superseded: int
+    """Of those: cancelled or skipped before they started, for a newer one of their concurrency group."""
+    never_started: int
+    """Of those: there are no slots for them, or for what they need, or their repository may run nothing."""
+    span_seconds: float
+    """From the first arrival to the last end."""
+    waits: Sequence[WaitsOf]
+    """By label, then class, the most urgent first; at the end of each label the label as a whole."""
+    labels: Sequence[LabelUse]
+    fairness: Fairness | None
+    """None when nothing ran."""
+
+
+def report(tally: Tally, whole: Capacity) -> Report:
+    """The report of a play to its end."""
+    span = tally.ended_at - tally.began_at if tally.began_at is not None and tally.speeds else 0.0
+    labels = sorted({*whole.slots, *tally.jobs})
+    jobs, started = tally.jobs.total(), sum(map(len, tally.waits.values()))
+    return Report(
+        jobs=jobs,
+        superseded=tally.superseded,
+        never_started=jobs - started - tally.superseded,
+        span_seconds=span,
+        waits=[each for label in labels for each in _waits_of(tally, label)],
+        labels=[
+            LabelUse(
+                label=label,
+                slots=(slots := whole.slots.get(label, 0)),
+                jobs=tally.jobs[label],
+                utilisation=tally.busy_seconds[label] / (slots * span) if slots and span else 0.0,
+                longest_line=tally.longest_line[label],
+            )
+            for label in labels
+        ],
+        fairness=_fairness(tally.of_repositories()),
+    )
+
+
+def waits_of_label(tally: Tally, label: str) -> Waits | None:
+    """Of all its classes together; None when no job of the label started."""
+    return _waits(seconds for (of, _), waits in tally.waits.items() if of == label for seconds in waits)
+
+
+def jain(shares: Collection[float]) -> float:
+    """Jain's index of these: their sum's square by as many times the sum of their squares."""
+    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least so large a share does not exceed (nearest rank)."""
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]
+
+
+def _waits_of(tally: Tally, label: str) -> Iterable[WaitsOf]:
+    classes = sorted((priority for of, priority in tally.waits if of == label), key=rank)
+    for priority in classes:
+        if (waits := _waits(tally.waits[label, priority])) is not None:
+            yield WaitsOf(label=label, priority=priority, waits=waits)
+    if (waits := waits_of_label(tally, label)) is not None:
+        yield WaitsOf(label=label, priority=None, waits=waits)
+
+
+def _waits(seconds: Iterable[float]) -> Waits | None:
+    ordered = sorted(seconds)
+    if not ordered:
+        return None
+    return Waits(
+        jobs=len(ordered),
+        mean=fmean(ordered),
+        p50=percentile(ordered, 0.5),
+        p90=percentile(ordered, 0.9),
+        p99=percentile(ordered, 0.99),
+        max=ordered[-1],
+    )
+
+
+def _fairness(speeds: Mapping[str, Speed]) -> Fairness | None:
+    if not speeds:
+        return None
+    means = {repository: speed.mean for repository, speed in speeds.items()}
+    slowest = min(means, key=means.__getitem__)
+    return Fairness(
+        repositories=len(means),
+        jain=jain(means.values()),
+        mean_speed=fmean(means.values()),
+        slowest=slowest,
+        slowest_speed=means[slowest],
+    )

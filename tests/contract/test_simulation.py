@@ -1,0 +1,200 @@
+"""What the simulator says is what the orchestrator does: on every store, with the dispatcher and the scripted executor."""
+
+import asyncio
+import heapq
+import random
+import statistics
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.capacity import capacity
+from solstice_orchestrator.caps import parse_caps
+from solstice_orchestrator.dispatch import Dispatch
+from solstice_orchestrator.execution import execute
+from solstice_orchestrator.executors.scripted import ScriptedExecutor
+from solstice_orchestrator.jobs import GroupMode, JobState
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.simulation.play import House
+from solstice_orchestrator.simulation.trace import TraceGroup, TraceRun
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.recording import recorded
+from solstice_orchestrator.supersede import Supersede
+from tests.stores import WORKER, Clock, card
+from tests.traces import BEGUN, RealStore, lively, one_by_one, plan, played, trace_job
+
+WAIT_SECONDS = 60
+MAX_WAIT = 60.0
+NEVER = 1e9
+"""Longer than any trace: nothing is overdue, and no lease runs out."""
+
+Open = Callable[[House], AbstractAsyncContextManager[JobStore]]
+
+
+@pytest.fixture
+def opened(store_url: str, clock: Clock) -> Open:
+    """Open the test's store by the rules of a house."""
+    return lambda house: open_store(
+        store_url,
+        clock=clock,
+        lease_seconds=NEVER,
+        max_wait_seconds=house.max_wait_seconds,
+        caps=house.caps,
+        supersede=Supersede.OFF,
+    )
+
+
+def house(
+    slots: Mapping[str, int], limit: int = 0, caps: str = "", *, max_wait_seconds: float = NEVER
+) -> House:
+    return House(capacity=capacity(slots, limit), caps=parse_caps(caps), max_wait_seconds=max_wait_seconds)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "tried",
+    [
+        pytest.param(house({"linux": 3}), id="one label"),
+        pytest.param(house({"linux": 2, "illumos": 2}, limit=3), id="two labels, a limit over both"),
+        pytest.param(house({"linux": 4}, caps="*=3,acme/app=1"), id="caps"),
+    ],
+)
+async def test_every_job_starts_when_it_does_in_the_store(
+    opened: Open, clock: Clock, tried: House, seed: int
+) -> None:
+    trace = lively(random.Random(seed), 60, labels=tuple(tried.capacity.slots))
+    async with opened(tried) as store:
+        really = await RealStore(store, clock, tried).carry_out(trace)
+    assert played(trace, tried).at == really
+    assert len(really) == sum(map(len, trace))
+
+
+@pytest.mark.parametrize("caps", ["", "*=2"])
+async def test_the_overdue_start_when_they_do_in_the_store(opened: Open, clock: Clock, caps: str) -> None:
+    """Of those that began to wait at the very same moment PostgreSQL takes any: here there are none such."""
+    tried = house({"linux": 2}, caps=caps, max_wait_seconds=MAX_WAIT)
+    trace = lively(random.Random(4), 120, entangled=False)
+    async with opened(tried) as store:
+        really = await RealStore(store, clock, tried).carry_out(trace)
+    tally = played(trace, tried)
+    assert tally.at == really
+    assert sum(wait > MAX_WAIT for waits in tally.waits.values() for wait in waits) > 20
+
+
+async def test_who_is_cancelled_for_a_newer_one_of_its_group_is_so_in_the_store(
+    opened: Open, clock: Clock
+) -> None:
+    cancels = TraceGroup(group="deploy", mode=GroupMode.CANCEL)
+    busy = [trace_job(0.0, 40.0, name=f"busy-{number}", repository="reef/tide") for number in range(2)]
+    runs = [
+        trace_job(1.0 + number, 50.0, name=f"deploy-{number}", concurrency=cancels) for number in range(4)
+    ]
+    later = [
+        trace_job(50.0 + 10 * number, 50.0, name=f"later-{number}", concurrency=cancels)
+        for number in range(3)
+    ]
+    trace, tried = one_by_one(*busy, *runs, *later), house({"linux": 2})
+    async with opened(tried) as store:
+        really = await RealStore(store, clock, tried).carry_out(trace)
+    tally = played(trace, tried)
+    assert tally.at == really
+    assert tally.superseded == 3
+    assert "deploy-0" not in really
+
+
+@dataclass
+class VirtualTime:
+    """Jobs sleep by a clock that is moved by hand."""
+
+    clock: Clock
+    sleeping: list[tuple[float, int, asyncio.Event]] = field(default_factory=list)
+    _slept: int = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self._slept += 1
+        over = asyncio.Event()
+        heapq.heappush(self.sleeping, (self.clock.now + seconds, self._slept, over))
+        await over.wait()
+
+
+@asynccontextmanager
+async def orchestrating(store: JobStore, time: VirtualTime, tried: House) -> AsyncIterator[None]:
+    """A worker as the orchestrator has it, with the scripted executor."""
+    executor = ScriptedExecutor(sleep=time.sleep)
+    async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
+        dispatch = Dispatch(
+            store=store,
+            execute=partial(execute, store=store, executor=executor, clock=time.clock),
+            card=card(WORKER, capacity=tried.capacity),
+            jobs=jobs,
+            metrics=Metrics(),
+            rng=random.Random(1),
+            lease_seconds=NEVER,
+            renew_seconds=NEVER,
+        )
+        claiming = loops.create_task(dispatch.claim_jobs(), name="claim jobs")
+        yield
+        dispatch.stop_claiming()
+        await claiming
+        await dispatch.finish_jobs(asyncio.Event())
+
+
+async def at_rest(store: JobStore, time: VirtualTime, slots: int, unfinished: int) -> None:
+    """Until every end is known, every free slot that somebody waits for is filled, and what was started sleeps."""
+    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        while True:
+            changed.clear()
+            counts = await store.counts()
+            running = counts.get((JobState.RUNNING, "linux"), 0)
+            waiting = counts.get((JobState.WAITING, "linux"), 0)
+            filled = running == min(slots, unfinished) and running + waiting == unfinished
+            if filled and len(time.sleeping) == running:
+                return
+            # A job sleeps some time after the store has changed.
+            await asyncio.sleep(0.002)
+
+
+async def really_run(store: JobStore, clock: Clock, trace: Sequence[TraceRun], tried: House) -> None:
+    """The orchestrator runs the trace; nothing but time is virtual."""
+    time, left, unfinished = VirtualTime(clock), list(trace), 0
+    slots = tried.capacity.slots["linux"]
+    async with orchestrating(store, time, tried):
+        while left or time.sleeping:
+            came = left[0][0].at if left else float("inf")
+            if not time.sleeping or BEGUN + came < time.sleeping[0][0]:
+                clock.now = BEGUN + came
+                unfinished += len(left[0])
+                await plan(store, left.pop(0), clock)
+            else:
+                clock.now, _, over = heapq.heappop(time.sleeping)
+                over.set()
+                unfinished -= 1
+            await at_rest(store, time, slots, unfinished)
+
+
+async def test_waits_are_those_of_an_orchestrator_that_ran_the_trace(
+    opened: Open, store_url: str, clock: Clock
+) -> None:
+    """With the dispatcher, leases, logs and the scripted executor; then what the store recorded is played."""
+    trace, tried = lively(random.Random(3), 150, entangled=False), house({"linux": 2})
+    async with opened(tried) as store:
+        await really_run(store, clock, trace, tried)
+        views = await store.jobs(limit=1000)
+    really: dict[Priority, list[float]] = {}
+    for view in views:
+        assert view.started_at is not None
+        really.setdefault(view.priority, []).append(view.started_at - view.created_at)
+    record = [run async for run in recorded(store_url, since=0.0)]
+    assert sum(map(len, record)) == len(views) == len(trace)
+    for source in (trace, record):
+        simulated = played(source, tried).waits
+        for priority, waits in really.items():
+            assert statistics.fmean(simulated["linux", priority]) == pytest.approx(
+                statistics.fmean(waits), rel=0.1
+            )
+            assert max(simulated["linux", priority]) == pytest.approx(max(waits), rel=0.1)
+    assert statistics.fmean(map(statistics.fmean, really.values())) > 5

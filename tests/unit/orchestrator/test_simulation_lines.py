@@ -1,0 +1,119 @@
+"""Lines in memory, which look at heads alone, start whom a plain list of all that wait would start."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.scheduling import Candidate
+from solstice_orchestrator.simulation import lines
+from solstice_orchestrator.simulation.lines import Lines
+from tests.waiting_room import WaitingRoom
+
+SLOTS = {"linux": 3, "illumos": 1}
+LIMIT = 3
+MAX_WAIT = 100.0
+REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
+
+
+class AsInTheWaitingRoom(RuleBasedStateMachine):
+    """Whatever comes, ends and is cancelled, in both at once."""
+
+    @initialize(
+        labels=st.sampled_from([("linux",), ("linux", "illumos")]),
+        of=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 2)),
+        default=st.sampled_from([None, 1, 4]),
+    )
+    def open(self, labels: Sequence[str], of: dict[str, int], default: int | None) -> None:
+        # A claim of several jobs asks for as many of each label as it has slots for; where caps leave some of those out,
+        # a less urgent one of another label may take their repository's place. Here jobs start one by one.
+        caps = Caps(of=of, default=default) if len(labels) == 1 else Caps()
+        self.slots = {label: SLOTS[label] for label in labels}
+        self.room = WaitingRoom(caps=caps, max_wait_seconds=MAX_WAIT)
+        self.lines = Lines[str](self.slots, limit=LIMIT, caps=caps, max_wait_seconds=MAX_WAIT)
+        self.running: dict[str, Candidate] = {}
+
+    @rule(
+        repository=st.sampled_from(REPOSITORIES),
+        count=st.integers(1, 12),
+        label=st.sampled_from(sorted(SLOTS)),
+        priority=st.sampled_from(Priority),
+    )
+    def arrive(self, repository: str, count: int, label: str, priority: Priority) -> None:
+        if label not in self.slots:
+            label = "linux"
+        ids = self.room.arrive(repository, count, label=label, priority=priority)
+        ages = range(self.room.arrivals - count + 1, self.room.arrivals + 1)
+        self.lines.arrive(label, priority, repository, list(zip(ages, ids, strict=True)), self.room.now)
+
+    @rule(seconds=st.integers(1, 80))
+    def time_goes_by(self, seconds: int) -> None:
+        self.room.now += seconds
+
+    @rule()
+    def start(self) -> None:
+        chosen = self.room.claim("worker", self.free(), LIMIT - len(self.room.running))
+        started = self.lines.start(self.room.now)
+        assert [job for _, job in started] == [each.job_id for each in chosen]
+        self.running |= {job: candidate for candidate, job in started}
+
+    @precondition(lambda self: self.room.running)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.room.running)))
+        self.room.end(job_id)
+        self.lines.end(self.running.pop(job_id))
+
+    @precondition(lambda self: self.room.waiting)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        gone = data.draw(st.sampled_from(self.room.waiting))
+        self.room.cancel([gone.job_id])
+        self.lines.withdraw(gone.label, gone.priority, gone.repository, gone.age)
+
+    @invariant()
+    def as_many_wait(self) -> None:
+        for label in self.slots:
+            assert self.lines.waiting(label) == sum(each.label == label for each in self.room.waiting)
+
+    def free(self) -> Mapping[str, int]:
+        return {
+            label: slots - sum(job.label == label for _, job in self.room.running.values())
+            for label, slots in self.slots.items()
+        }
+
+
+AsInTheWaitingRoom.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAsInTheWaitingRoom = AsInTheWaitingRoom.TestCase
+
+
+def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A low job that waits for ever keeps all that started before it in the heap of the longest waits."""
+    monkeypatch.setattr(lines, "TIDY", 8)
+    waiting = Lines[int]({"linux": 1}, limit=1, max_wait_seconds=1e9)
+    waiting.arrive("linux", Priority.LOW, "reef/tide", [(0, 0)], 0.0)
+    for age in range(1, 500):
+        waiting.arrive("linux", Priority.HIGH, f"acme/{age}", [(age, age)], float(age))
+        ((candidate, job),) = waiting.start(float(age))
+        assert job == age
+        waiting.end(candidate)
+    assert len(waiting._by_wait["linux"]._heap) <= 16
+    ((_, job),) = waiting.start(500.0)
+    assert job == 0
+
+
+def test_of_those_who_began_to_wait_together_the_older_is_overdue_first() -> None:
+    waiting = Lines[str]({"linux": 1}, limit=1, max_wait_seconds=10.0)
+    waiting.arrive("linux", Priority.LOW, "acme/app", [(7, "younger")], 0.0)
+    waiting.arrive("linux", Priority.LOW, "acme/app", [(3, "older")], 0.0)
+    waiting.arrive("linux", Priority.LOW, "acme/app", [(9, "youngest")], 0.0)
+    started = []
+    for _ in range(3):
+        ((candidate, job),) = waiting.start(20.0)
+        started.append(job)
+        waiting.end(candidate)
+    assert started == ["older", "younger", "youngest"]
