@@ -47,8 +47,9 @@ def _build(root: Path) -> None:
         apt_install("debootstrap", "debian-archive-keyring")
     building = root.with_name(f"{root.name}.building")
     shutil.rmtree(building, ignore_errors=True)
-    mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR", "http://deb.debian.org/debian")
-    bootstrap = ["debootstrap", "--variant=minbase", SUITE, str(building), mirror]
+    # Debian's own mirror unless told: debootstrap knows it.
+    mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR")
+    bootstrap = ["debootstrap", "--variant=minbase", SUITE, str(building), *([mirror] if mirror else [])]
     # In a mount namespace of its own: what debootstrap mounts in the folder ends with it.
     run("unshare", "--mount", "--propagation", "private", *bootstrap)
     (building / "etc/hosts").write_text("127.0.0.1 localhost\n")
