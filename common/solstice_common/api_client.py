@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -19,6 +19,17 @@ from solstice_common.errors import ServiceRefused, ServiceUnavailable
 from solstice_common.settings import ClientSettings
 
 Document = dict[str, Any]
+
+
+class Filters(TypedDict, total=False):
+    """Which runs or jobs to list; what is None or left out is not asked for."""
+
+    repository: str | None
+    branch: str | None
+    state: str | None
+    label: str | None
+    priority: str | None
+
 
 FINAL_STATES: Final = frozenset({"succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"})
 """States of a run or job that it never leaves."""
@@ -67,18 +78,9 @@ class OrchestratorClient:
         """A client of the orchestrator that the settings name."""
         return cls.open(settings.solstice_url, token=settings.solstice_token.get_secret_value())
 
-    async def runs(
-        self,
-        *,
-        limit: int = 50,
-        after: str | None = None,
-        repository: str | None = None,
-        state: str | None = None,
-    ) -> Document:
+    async def runs(self, *, limit: int = 50, after: str | None = None, **wanted: Unpack[Filters]) -> Document:
         """One page of runs, newest first: `{"runs": [...], "next": CURSOR | null}`."""
-        return await self._get(
-            "/api/v1/runs", {"limit": limit, "after": after, "repository": repository, "state": state}
-        )
+        return await self._get("/api/v1/runs", {"limit": limit, "after": after, **_given(wanted)})
 
     async def run(self, run_id: str) -> Document:
         """The run with its `jobs`."""
@@ -94,16 +96,27 @@ class OrchestratorClient:
             raise
 
     async def jobs(
-        self, *, run_id: str | None = None, state: str | None = None, limit: int = 50
-    ) -> list[Document]:
-        """Jobs: of one run in workflow order, else newest first."""
-        answer = await self._get("/api/v1/jobs", {"run_id": run_id, "state": state, "limit": limit})
-        jobs: list[Document] = answer["jobs"]
-        return jobs
+        self,
+        *,
+        run_id: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+        **wanted: Unpack[Filters],
+    ) -> Document:
+        """One page of jobs, of one run in workflow order, else newest first: `{"jobs": [...], "next": CURSOR | null}`."""
+        return await self._get(
+            "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_given(wanted)}
+        )
 
     async def job(self, job_id: str) -> Document:
         """The job with its `attempts`."""
         return await self._get(f"/api/v1/jobs/{job_id}")
+
+    async def attempts(self, job_id: str) -> list[Document]:
+        """Every try at the job, oldest first."""
+        answer = await self._get(f"/api/v1/jobs/{job_id}/attempts")
+        attempts: list[Document] = answer["attempts"]
+        return attempts
 
     async def why_job(self, job_id: str) -> Document:
         """Why the job waits: `{"job_id", "run_id", "name", "state", "why": {...} | null}`."""
@@ -116,13 +129,13 @@ class OrchestratorClient:
     async def log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int | None = None
     ) -> Document:
-        """One page of the log of an attempt (the newest unless told), chunks with a sequence above `after`."""
+        """One page of the log of an attempt (the newest unless told): `chunks` with a sequence above `after`, and `missing`."""
         return await self._get(
             f"/api/v1/jobs/{job_id}/log", {"attempt": attempt, "after": after, "limit": limit}
         )
 
     def log_events(self, job_id: str, *, attempt: int | None = None) -> AsyncGenerator[ApiEvent, None]:
-        """The log from its beginning and on as it grows: `attempt`, `chunk`, and one `end`, the last."""
+        """The log from its beginning and on as it grows: `attempt`, `chunk`, `gap`, and one `end`, the last."""
         parameters = {} if attempt is None else {"attempt": str(attempt)}
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
@@ -142,9 +155,15 @@ class OrchestratorClient:
         """Let the jobs of a run that wait for approval go on; returns how it is now."""
         return await self._post(f"/api/v1/runs/{run_id}/approve")
 
-    async def rerun(self, run_id: str) -> Document:
-        """The new run of the same commit."""
-        return await self._post(f"/api/v1/runs/{run_id}/rerun")
+    async def rerun(self, run_id: str, *, failed: bool = False) -> Document:
+        """The new run of the same commit; with `failed` only of what did not succeed."""
+        return await self._ask(
+            "POST", f"/api/v1/runs/{run_id}/rerun", {"jobs": "failed" if failed else "all"}
+        )
+
+    async def prioritise(self, job_id: str, priority: str) -> Document:
+        """Put a job into another class; returns how it is now."""
+        return await self._ask("POST", f"/api/v1/jobs/{job_id}/priority", {"priority": priority})
 
     async def workers(self) -> list[Document]:
         """Every worker that is there or was a while ago, by name."""
@@ -206,6 +225,10 @@ class OrchestratorClient:
     def _unavailable(self, error: httpx2.HTTPError) -> ServiceUnavailable:
         detail = str(error) or type(error).__name__
         return ServiceUnavailable("orchestrator", self.url, detail, _ADVICE)
+
+
+def _given(wanted: Filters) -> dict[str, str | int | None]:
+    return {**wanted}  # type: ignore[dict-item]  # of a TypedDict only that its values are objects is known
 
 
 def _is_last(event: ApiEvent) -> bool:

@@ -32,9 +32,16 @@ async def follow_job(
             if event.name == "chunk":
                 text = str(event.data["text"])
                 write(harmless.feed(text) if harmless else text)
+            elif event.name == "gap":
+                write(missing(event.data))
             elif event.name == "end":
                 return event.data
     return {}
+
+
+def missing(gap: Document) -> str:
+    """What is written in the place of chunks that are not there."""
+    return f"\n! Output is missing here: pieces {gap['first']} to {gap['last']} were never stored.\n"
 
 
 async def follow_run(

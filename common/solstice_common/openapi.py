@@ -90,9 +90,10 @@ def refusals(scope: Scope, problem: type[BaseModel]) -> Node:
 
 def query_of(model: type[BaseModel]) -> list[Node]:
     """The parameters of a query: absent instead of null."""
+    shown = model.model_json_schema(ref_template=_REF)
     return [
-        _parameter(name, schema)
-        for name, schema in model.model_json_schema(ref_template=_REF)["properties"].items()
+        _parameter(name, schema, required=name in shown.get("required", ()))
+        for name, schema in shown["properties"].items()
     ]
 
 
@@ -109,7 +110,13 @@ def plain(schema: Any) -> Any:
     return [plain(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _parameter(name: str, schema: Node) -> Node:
+def _parameter(name: str, schema: Node, *, required: bool) -> Node:
     description = schema.pop("description")
     options = [option for option in schema.pop("anyOf", [schema]) if option != {"type": "null"}]
-    return {"name": name, "in": "query", "description": description, "schema": plain(options[0])}
+    return {
+        "name": name,
+        "in": "query",
+        "description": description,
+        **({"required": True} if required else {}),
+        "schema": plain(options[0]),
+    }

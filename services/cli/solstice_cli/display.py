@@ -33,6 +33,8 @@ STATE_STYLE: Final[Mapping[str, str]] = {
     "ended": "dim",
 }
 
+MORE: Final = "There are more: --all, or --limit N"
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -60,11 +62,13 @@ def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -
         ],
         now=now,
         nothing="No runs yet. Push to a repository whose webhook comes here, or try 'solstice enqueue'.",
-        more="There are more: --all, or --limit N" if more else "",
+        more=MORE if more else "",
     )
 
 
-def print_jobs(jobs: Sequence[Document], *, now: datetime, nothing: str = "No jobs.") -> None:
+def print_jobs(
+    jobs: Sequence[Document], *, now: datetime, nothing: str = "No jobs.", more: bool = False
+) -> None:
     """One line per job, in the order given."""
     _print_rows(
         ("JOB", "STATE", "NAME", "RUN", "RUNS ON", "ATTEMPT", "REASON", "AGE", "TOOK"),
@@ -84,6 +88,30 @@ def print_jobs(jobs: Sequence[Document], *, now: datetime, nothing: str = "No jo
         ],
         now=now,
         nothing=nothing,
+        more=MORE if more else "",
+    )
+
+
+def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
+    """One line per attempt, in the order given."""
+    _print_rows(
+        ("ATTEMPT", "STATE", "REASON", "WORKER", "EXIT", "STEP", "AGE", "TOOK", "DETAIL"),
+        [
+            (
+                str(attempt["number"]),
+                attempt["state"],
+                attempt["reason"],
+                attempt["worker_id"],
+                "" if attempt["exit_code"] is None else str(attempt["exit_code"]),
+                attempt["step"] or "",
+                attempt["started_at"],
+                _seconds(attempt, now),
+                attempt["detail"],
+            )
+            for attempt in attempts
+        ],
+        now=now,
+        nothing="No attempts yet: the job waits ('solstice why').",
     )
 
 

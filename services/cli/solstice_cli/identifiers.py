@@ -68,5 +68,5 @@ async def _get(api: OrchestratorClient, kind: Kind, identifier: str) -> Document
 
 async def _ids(api: OrchestratorClient, kind: Kind) -> list[str]:
     if kind == "job":
-        return [job["job_id"] for job in await api.jobs(limit=LOOKED_AT)]
+        return [job["job_id"] for job in (await api.jobs(limit=LOOKED_AT))["jobs"]]
     return [run["run_id"] for run in (await api.runs(limit=LOOKED_AT))["runs"]]

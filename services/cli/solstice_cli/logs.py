@@ -12,7 +12,7 @@ from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import Exit, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.following import LineWriter, follow_job, follow_run
+from solstice_common.following import LineWriter, follow_job, follow_run, missing
 from solstice_common.settings import ClientSettings
 
 PAGE: Final = 1000
@@ -86,7 +86,13 @@ async def _print_log(
     lines, after = LineWriter(_write, label, terminal=sys.stdout.isatty()), 0
     while True:
         page = await api.log(job["job_id"], attempt=attempt, after=after, limit=PAGE)
+        gaps = {gap["last"] + 1: gap for gap in page["missing"]}
         for chunk in page["chunks"]:
+            gap = gaps.get(chunk["sequence"])
+            if gap and as_json:
+                _write_json({"event": "gap", "job_id": job["job_id"], "attempt": page["attempt"], **gap})
+            elif gap:
+                lines.write(missing(gap))
             if as_json:
                 _write_json({"event": "chunk", "job_id": job["job_id"], "attempt": page["attempt"], **chunk})
             else:

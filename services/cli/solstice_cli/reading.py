@@ -1,50 +1,60 @@
-"""`solstice runs`, `jobs`, `show`: what there is, and how it stands."""
+"""`solstice runs`, `jobs`, `show`, `attempts`: what there is, and how it stands."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from solstice_cli import display
 from solstice_cli.identifiers import find
-from solstice_common.api_client import Document, OrchestratorClient
+from solstice_common.api_client import Document, Filters, OrchestratorClient
 from solstice_common.commandline import with_settings
+from solstice_common.messages import Priority
 from solstice_common.settings import ClientSettings
 
+PAGE: Final = 100
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API gave it.")]
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
+Everything = Annotated[bool, typer.Option("--all", "-a", help="All there are.")]
+OfRepository = Annotated[
+    str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME or its URL.")
+]
+OfBranch = Annotated[
+    str | None,
+    typer.Option("--branch", "-b", help="Only of this branch; of a tag: refs/tags/NAME."),
+]
+InState = Annotated[str | None, typer.Option("--state", "-s", help="Only in this state.")]
+OnLabel = Annotated[str | None, typer.Option("--label", "-l", help="Only what runs on this label.")]
+OfPriority = Annotated[Priority | None, typer.Option("--priority", "-p", help="Only what is of this class.")]
 
 
 @with_settings(ClientSettings)
 def runs(
     settings: ClientSettings,
     *,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="All there are.")] = False,
-    repository: Annotated[
-        str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME or its URL.")
-    ] = None,
-    state: Annotated[str | None, typer.Option("--state", "-s", help="Only in this state.")] = None,
+    limit: Limit = 20,
+    everything: Everything = False,
+    repository: OfRepository = None,
+    branch: OfBranch = None,
+    state: InState = None,
+    label: OnLabel = None,
+    priority: OfPriority = None,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. In a pipe: tab-separated, whole values, no heading."""
+    wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
     async def ask() -> tuple[list[Document], bool]:
         async with OrchestratorClient.of(settings) as api:
-            found: list[Document] = []
-            after: str | None = None
-            while everything or len(found) < limit:
-                page = await api.runs(
-                    limit=100 if everything else min(100, limit - len(found)),
-                    after=after,
-                    repository=repository,
-                    state=state,
-                )
-                found += page["runs"]
-                after = page.get("next")
-                if after is None:
-                    break
-            return found, after is not None
+            return await _pages(
+                lambda limit, after: api.runs(limit=limit, after=after, **wanted),
+                "runs",
+                None if everything else limit,
+            )
 
     found, more = asyncio.run(ask())
     if as_json:
@@ -58,22 +68,67 @@ def jobs(
     settings: ClientSettings,
     *,
     run: Annotated[str | None, typer.Argument(help="Only of this run (id, or its beginning or end).")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="At most so many.")] = 50,
-    state: Annotated[str | None, typer.Option("--state", "-s", help="Only in this state.")] = None,
+    limit: Limit = 50,
+    everything: Everything = False,
+    repository: OfRepository = None,
+    branch: OfBranch = None,
+    state: InState = None,
+    label: OnLabel = None,
+    priority: OfPriority = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs: of one run in workflow order, else newest first."""
+    wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
-    async def ask() -> list[Document]:
+    async def ask() -> tuple[list[Document], bool]:
         async with OrchestratorClient.of(settings) as api:
             run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
-            return await api.jobs(run_id=run_id, state=state, limit=limit)
+            return await _pages(
+                lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **wanted),
+                "jobs",
+                None if everything else limit,
+            )
 
-    found = asyncio.run(ask())
+    found, more = asyncio.run(ask())
     if as_json:
         display.print_json({"jobs": found})
     else:
-        display.print_jobs(found, now=display.now_utc())
+        display.print_jobs(found, now=display.now_utc(), more=more)
+
+
+async def _pages(
+    ask: Callable[[int, str | None], Awaitable[Document]], what: str, limit: int | None
+) -> tuple[list[Document], bool]:
+    """The first `limit` (None: all) of a list, and whether there are more."""
+    found: list[Document] = []
+    after: str | None = None
+    while limit is None or len(found) < limit:
+        page = await ask(PAGE if limit is None else min(PAGE, limit - len(found)), after)
+        found += page[what]
+        after = page.get("next")
+        if after is None:
+            break
+    return found, after is not None
+
+
+@with_settings(ClientSettings)
+def attempts(
+    settings: ClientSettings,
+    *,
+    job: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    as_json: AsJson = False,
+) -> None:
+    """List every try at a job, oldest first."""
+
+    async def ask() -> list[Document]:
+        async with OrchestratorClient.of(settings) as api:
+            return await api.attempts((await find(api, job, ("job",)))[1]["job_id"])
+
+    found = asyncio.run(ask())
+    if as_json:
+        display.print_json({"attempts": found})
+    else:
+        display.print_attempts(found, now=display.now_utc())
 
 
 @with_settings(ClientSettings)

@@ -1,4 +1,4 @@
-"""`solstice cancel`, `approve`, `rerun`: a person's word about a run."""
+"""`solstice cancel`, `approve`, `rerun`, `priority`: a person's word about a run."""
 
 import asyncio
 from typing import Annotated, Final
@@ -10,6 +10,7 @@ from solstice_cli.identifiers import find
 from solstice_cli.reading import AsJson
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import Exit, with_settings
+from solstice_common.messages import Priority
 from solstice_common.settings import ClientSettings
 
 
@@ -79,6 +80,9 @@ def rerun(
     settings: ClientSettings,
     *,
     run: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only the jobs that did not succeed, and those that need them.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build the commit of a run once more, as a new run."""
@@ -86,11 +90,36 @@ def rerun(
     async def ask() -> Document:
         async with OrchestratorClient.of(settings) as api:
             _, before = await find(api, run, ("run",))
-            return await api.rerun(before["run_id"])
+            return await api.rerun(before["run_id"], failed=failed)
 
     new = asyncio.run(ask())
     if as_json:
         display.print_json(new)
     else:
-        typer.echo(f"run {new['run_id']} builds {new['commit_sha'][:10]} again")
+        what = "what failed of " if failed else ""
+        typer.echo(f"run {new['run_id']} builds {what}{new['commit_sha'][:10]} again")
         typer.echo(f"  solstice logs -f {new['run_id']}", err=True)
+
+
+@with_settings(ClientSettings)
+def priority(
+    settings: ClientSettings,
+    *,
+    job: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    to: Annotated[Priority, typer.Argument(metavar="CLASS", help="critical, high, default or low.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put a job that has not ended into another priority class, where it is the newest."""
+
+    async def ask() -> Document:
+        async with OrchestratorClient.of(settings) as api:
+            _, before = await find(api, job, ("job",))
+            return await api.prioritise(before["job_id"], to)
+
+    now = asyncio.run(ask())
+    if as_json:
+        display.print_json(now)
+    else:
+        typer.echo(f"job {now['job_id']} has priority {now['priority']}")
+        if now["state"] == "running":
+            typer.echo("it runs already: this counts if it has to wait again", err=True)

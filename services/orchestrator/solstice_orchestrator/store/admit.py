@@ -25,6 +25,7 @@ class NewRun(NamedTuple):
     idempotency_key: bytes | None
     repository: str
     change_key: str | None
+    ref: str | None
     request: JobRequestV1
     body: bytes
 
@@ -38,6 +39,7 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
             None if request.idempotency_key is None else key(request.idempotency_key),
             request.repo_full_name or request.repo_url,
             change_key(request),
+            request.ref,
             request,
             body,
         )

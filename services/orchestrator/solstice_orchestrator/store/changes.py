@@ -83,6 +83,8 @@ class Job(Struct, frozen=True, gc=False):
     ending: str = ""
     """The reason for which its holder was asked to end it; empty: nobody asked, or a person did."""
     ending_detail: str = ""
+    ref: str | None = None
+    """Of its run's request."""
     group_key: bytes | None = None
     """Digest of the concurrency group of the job itself. It asks for it when it is BLOCKED for CONCURRENCY_GROUP and not
     for its run's sake, and has it from WAITING to its end."""
@@ -153,6 +155,7 @@ JOB_CHANGES: Final = (
     "state",
     "reason",
     "detail",
+    "priority",
     "sequence",
     "attempt",
     "failures",

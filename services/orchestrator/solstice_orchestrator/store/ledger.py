@@ -144,6 +144,19 @@ class Ledger:
         }
         self._tell_job(replace(job, **columns))
 
+    def change_class(self, job_id: str, priority: int) -> None:
+        """Give a job another priority (a rank). Turns of two classes cannot be compared: where it has one it gets another.
+
+        The turn of a job that waits is free then; one that runs has used its turn, and needs the new one should it have
+        to wait again.
+        """
+        job = self.jobs[job_id]
+        if job.state is JobState.WAITING:
+            self._given_up.append(job)
+        if job.state not in _NEVER_WAITED:
+            self._arrivals.append(job_id)
+        self.change(job_id, priority=priority)
+
     def change(self, job_id: str, **columns: Any) -> None:
         """Set columns of which nobody is told."""
         self.jobs[job_id] = replace(self.jobs[job_id], **columns)

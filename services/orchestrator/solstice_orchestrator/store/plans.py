@@ -15,6 +15,7 @@ from solstice_orchestrator.jobs import (
     RunSpec,
     RunState,
 )
+from solstice_orchestrator.reruns import FIRST, Again, cut_down
 from solstice_orchestrator.retries import next_retry
 from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.statuses import storable
@@ -42,21 +43,22 @@ def planned(
     said: RunSpec,
     known: Lineage = NO_LINEAGE,
     *,
-    rerun: bool = False,
+    again: Again = FIRST,
     answers: Answers | None = None,
 ) -> bool | Question:
     """Give the run its jobs and its limits; end those of its lineage, or the run itself, whose place a newer one takes.
 
-    `known`: what is remembered of its lineage; those of it that may be ended are in the ledger. `rerun`: it was asked for
-    by hand. A Question changes nothing.
+    `known`: what is remembered of its lineage; those of it that may be ended are in the ledger. A Question changes
+    nothing.
     """
     run = _current(ledger, task)
     if run is None:
         return False
-    own = placed(ledger, run, said, known, rerun=rerun, answers=answers)
+    own = placed(ledger, run, said, known, rerun=again.asked, answers=answers)
     if isinstance(own, Question):
         return own
     awaiting = awaits_approval(task.request)
+    jobs = cut_down(jobs, again.only)
     states = [_first_state(spec, said, awaiting=awaiting) for spec in jobs]
     ledger.move_run(
         task.run_id,
@@ -81,6 +83,7 @@ def planned(
                 runs_on=spec.runs_on,
                 priority=rank(spec.priority),
                 repository=run.repository,
+                ref=task.request.ref,
                 needs=json.dumps(spec.needs),
                 created_at=ledger.now,
                 condition=spec.condition.value,

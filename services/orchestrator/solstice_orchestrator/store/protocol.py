@@ -6,12 +6,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict, Unpack
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.values import Value
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
+from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store.roster import WorkerRoster
 from solstice_orchestrator.waiting import WaitFacts
 from solstice_orchestrator.workers import WorkerState
@@ -111,6 +112,20 @@ class LogPage:
     state: LogState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Where in a log a byte is."""
+
+    total: int
+    """Bytes of the log so far."""
+    start: int
+    """The byte's offset from the beginning; not below `total` when the log is not so long."""
+    sequence: int
+    """Of the chunk that it is in; 1 when there is none."""
+    begins: int
+    """Offset of that chunk."""
+
+
 class OutboxKind(StrEnum):
     STATUS = "status"
     """`body` is canonical `jobstatus.v1`, for the statuses' exchange."""
@@ -203,6 +218,30 @@ class Page:
 
     runs: Sequence[RunView]
     next: str | None
+
+
+class RunFilters(TypedDict, total=False):
+    """What runs are asked for; what is None or left out is not asked. All of it together has to hold."""
+
+    repository: str | None
+    """Its full name, or its URL if it has no name."""
+    ref: str | None
+    """`refs/heads/main`"""
+    state: RunState | None
+    label: str | None
+    """A job of it runs on that,"""
+    priority: Priority | None
+    """and is of that class."""
+
+
+class JobFilters(TypedDict, total=False):
+    """What jobs are asked for, as `RunFilters`."""
+
+    repository: str | None
+    ref: str | None
+    state: JobState | None
+    label: str | None
+    priority: Priority | None
 
 
 LOG_CHUNKS_PER_PURGE: Final = 1000
@@ -329,12 +368,20 @@ class JobStore(WorkerRoster, Protocol):
         """
         ...
 
+    async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
+        """Put a job into another class, where it is the newest; nothing changes once it has ended. None when there is none."""
+        ...
+
     async def approve_run(self, run_id: str) -> RunView | None:
         """Let the jobs of a run that wait for APPROVAL go on; changes nothing when none does. None when there is no such run."""
         ...
 
     async def rerun(self, run_id: str) -> RunView | None:
         """A new run of the same request, under a new request id, with `rerun_of`. None when there is none."""
+        ...
+
+    async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
+        """As `rerun`, with those jobs alone that did not succeed, and those that need one of them (`reruns.py`)."""
         ...
 
     # -- the outcome is told ------------------------------------------------------------------------------------
@@ -367,15 +414,8 @@ class JobStore(WorkerRoster, Protocol):
 
     # -- readers ------------------------------------------------------------------------------------------------
 
-    async def runs(
-        self,
-        *,
-        limit: int,
-        after: str | None = None,
-        repository: str | None = None,
-        state: RunState | None = None,
-    ) -> Page:
-        """Runs, newest first."""
+    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
+        """Runs, newest first, behind the one with the id `after`."""
         ...
 
     async def run(self, run_id: str) -> RunView | None: ...
@@ -383,9 +423,9 @@ class JobStore(WorkerRoster, Protocol):
     async def run_of_request(self, request_id: str) -> RunView | None: ...
 
     async def jobs(
-        self, *, run_id: str | None = None, state: JobState | None = None, limit: int
+        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
     ) -> Sequence[JobView]:
-        """Jobs: of one run in workflow order, else newest first."""
+        """Jobs behind the one with the id `after`: of one run in workflow order, else newest first."""
         ...
 
     async def job(self, job_id: str) -> JobView | None: ...
@@ -398,6 +438,10 @@ class JobStore(WorkerRoster, Protocol):
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
     ) -> LogPage | None:
         """Log chunks with a sequence above `after`, of the newest attempt unless told. None when there is no job."""
+        ...
+
+    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+        """Where that byte of an attempt's log is; counted from its end when negative, and then at least the first."""
         ...
 
     async def planning(self, run_id: str) -> WaitFacts | None:

@@ -1,8 +1,14 @@
-"""Jobs and runs are ended from outside: by people, by newer runs, by the time limit of their run. Pure."""
+"""Jobs and runs are steered from outside: by people, by newer runs, by the time limit of their run. Pure."""
 
+import json
 from dataclasses import replace
 
-from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
+from solstice_common.messages import Priority
+from solstice_orchestrator import reruns
+from solstice_orchestrator.jobs import Condition, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.needs import Node
+from solstice_orchestrator.reruns import NotRerun
+from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.statuses import storable
 from solstice_orchestrator.store.changes import Job
 from solstice_orchestrator.store.ledger import Ledger
@@ -14,6 +20,27 @@ def cancel_job(ledger: Ledger, job_id: str) -> None:
     if job is not None and not job.state.final:
         end_job(ledger, job, Reason.CANCEL_REQUESTED)
         ledger.settle([job.run_id])
+
+
+def prioritise(ledger: Ledger, job_id: str, priority: Priority) -> None:
+    """Put a job that has not ended into another class, where it is a newcomer."""
+    job = ledger.jobs.get(job_id)
+    if job is not None and not job.state.final and job.priority != rank(priority):
+        ledger.change_class(job_id, rank(priority))
+
+
+def failed_of(ledger: Ledger, run_id: str) -> frozenset[str] | NotRerun | None:
+    """What of a run is to run again when only what failed is wanted (`reruns.failed_of`)."""
+    if not ledger.runs[run_id].state.final:
+        return NotRerun.NOT_ENDED
+    return reruns.failed_of(
+        {
+            job.name: Node(
+                state=job.state, needs=tuple(json.loads(job.needs)), condition=Condition(job.condition)
+            )
+            for job in ledger.jobs_of(run_id)
+        }
+    )
 
 
 def cancel_run(ledger: Ledger, run_id: str) -> None:

@@ -1,37 +1,35 @@
 """API v1: what programs ask, in JSON and server-sent events."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from solstice_orchestrator.jobs import JobState, RunState
-from solstice_orchestrator.store.protocol import JobStore, JobView, RunView
-from solstice_orchestrator.web.following import (
-    BATCH,
-    MAX_JOBS,
-    Ended,
-    NewAttempt,
-    Piece,
-    Position,
-    follow_log,
-    follow_run,
-    follow_runs,
+from solstice_orchestrator.reruns import NotRerun
+from solstice_orchestrator.store.protocol import JobFilters, JobStore, JobView, RunFilters, RunView
+from solstice_orchestrator.web.cursors import cursor_of, place_of
+from solstice_orchestrator.web.following import MAX_JOBS, follow_run, follow_runs
+from solstice_orchestrator.web.queries import (
+    JobsQuery,
+    Nothing,
+    PriorityQuery,
+    RerunQuery,
+    RunsQuery,
+    asked,
 )
-from solstice_orchestrator.web.refusals import Refusal, limit, not_found, number
-from solstice_orchestrator.web.rows import LogRows, utf8
-from solstice_orchestrator.web.sse import Event, Events, EventStream, Streams
-from solstice_orchestrator.web.views import chunk_document, document, job_document, run_document
+from solstice_orchestrator.web.refusals import Refusal, not_found
+from solstice_orchestrator.web.sse import Events, EventStream, Streams
+from solstice_orchestrator.web.views import document, job_document, run_document
 
-StateT = TypeVar("StateT", RunState, JobState)
-
-LONGEST_CHARACTER: Final = 4
-"""Bytes of a UTF-8 sequence: how far back decoding has to begin to know what is half read."""
-MAX_CHUNKS: Final = 1000
+RUNS: Final = "runs"
+JOBS: Final = "jobs"
+_WHY_NOT: Final = {
+    NotRerun.NOT_ENDED: "has not ended, so it is not known what fails of it: wait, or cancel it first",
+    NotRerun.NOTHING_FAILED: "has no job that did not succeed: run all of it again instead",
+}
 
 
 class Api:
@@ -53,30 +51,35 @@ class Api:
             Route("/requests/{request_id}", self.request),
             Route("/jobs", self.jobs),
             Route("/jobs/{job_id}", self.job),
-            Route("/jobs/{job_id}/log", self.log),
-            Route("/jobs/{job_id}/log.txt", self.log_text),
-            Route("/jobs/{job_id}/log/events", self.log_events),
+            Route("/jobs/{job_id}/attempts", self.attempts),
             Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/jobs/{job_id}/priority", self.prioritise, methods=["POST"]),
             Route("/events", self.events),
         ]
 
     async def runs(self, request: Request) -> Response:
         """One page of runs, newest first."""
-        page = await self._store.runs(
-            limit=limit(request),
-            after=request.query_params.get("after") or None,
-            repository=request.query_params.get("repository") or None,
-            state=asked_state(request, RunState),
+        query = asked(request, RunsQuery)
+        wanted = RunFilters(
+            repository=query.repository,
+            ref=query.ref,
+            state=query.state,
+            label=query.label,
+            priority=query.priority,
         )
-        return answer({"runs": [document(run) for run in page.runs], "next": page.next})
+        page = await self._store.runs(limit=query.limit, after=_place(query.after, RUNS, wanted), **wanted)
+        following = page.next and cursor_of(page.next, RUNS, wanted)
+        return answer({"runs": [document(run) for run in page.runs], "next": following})
 
     async def run(self, request: Request) -> Response:
         """One run with its jobs."""
+        asked(request, Nothing)
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.run(run_id), run_id)
 
     async def request(self, request: Request) -> Response:
         """The run that a request became; 404 until it is admitted."""
+        asked(request, Nothing)
         request_id = request.path_params["request_id"]
         run = await self._store.run_of_request(request_id)
         if run is None:
@@ -86,57 +89,39 @@ class Api:
         return await self._run(run, request_id)
 
     async def jobs(self, request: Request) -> Response:
-        """Jobs: of one run in workflow order, else newest first."""
-        jobs = await self._store.jobs(
-            run_id=request.query_params.get("run_id") or None,
-            state=asked_state(request, JobState),
-            limit=limit(request),
+        """One page of jobs: of one run in workflow order, else newest first."""
+        query = asked(request, JobsQuery)
+        wanted = JobFilters(
+            repository=query.repository,
+            ref=query.ref,
+            state=query.state,
+            label=query.label,
+            priority=query.priority,
         )
-        return answer({"jobs": [document(job) for job in jobs]})
+        of = f"{JOBS} of {query.run_id}"
+        jobs = await self._store.jobs(
+            limit=query.limit + 1, run_id=query.run_id, after=_place(query.after, of, wanted), **wanted
+        )
+        shown = jobs[: query.limit]
+        following = cursor_of(shown[-1].job_id, of, wanted) if len(jobs) > len(shown) else None
+        return answer({"jobs": [document(job) for job in shown], "next": following})
 
     async def job(self, request: Request) -> Response:
         """One job with its attempts."""
+        asked(request, Nothing)
         job = await known_job(self._store, request)
         return answer(job_document(job, await self._store.attempts(job.job_id)))
 
-    async def log(self, request: Request) -> Response:
-        """Chunks of one attempt's log after a sequence."""
+    async def attempts(self, request: Request) -> Response:
+        """Every try at a job, oldest first."""
+        asked(request, Nothing)
         job = await known_job(self._store, request)
-        attempt, after = asked_attempt(request, job), number(request, "after", 0)
-        # A character may begin in the chunks before the asked-for ones.
-        behind = min(after, LONGEST_CHARACTER)
-        page = await self._store.log(
-            job.job_id,
-            attempt=attempt,
-            after=after - behind,
-            limit=limit(request, BATCH, MAX_CHUNKS) + behind,
-        )
-        if page is None:
-            raise not_found("job", job.job_id)
-        decoder, chunks = utf8(), []
-        for chunk in page.chunks:
-            is_last = page.state == "closed" and chunk is page.chunks[-1]
-            text = decoder.decode(chunk.data, final=is_last)
-            if chunk.sequence > after:
-                chunks.append(chunk_document(chunk, text))
-        return answer({"attempt": page.attempt, "state": page.state.value, "chunks": chunks})
-
-    async def log_text(self, request: Request) -> Response:
-        """One attempt's whole log so far: the bytes as they came, or with `?plain=1` what a person would read."""
-        job = await known_job(self._store, request)
-        attempt = asked_attempt(request, job)
-        is_plain = request.query_params.get("plain") not in {None, "", "0"}
-        body = (_plain if is_plain else _raw)(self._store, job.job_id, attempt)
-        return StreamingResponse(body, media_type="text/plain; charset=utf-8")
-
-    async def log_events(self, request: Request) -> Response:
-        """The log as it is written."""
-        job = await known_job(self._store, request)
-        start, pinned = asked_position(request, job)
-        return stream(request, _log_events(self._store, self._streams, job.job_id, start, pinned))
+        attempts = await self._store.attempts(job.job_id)
+        return answer({"attempts": [document(attempt) for attempt in attempts]})
 
     async def run_events(self, request: Request) -> Response:
         """One run, whenever it changes."""
+        asked(request, Nothing)
         run_id = request.path_params["run_id"]
         if await self._store.run(run_id) is None:
             raise not_found("run", run_id)
@@ -144,10 +129,12 @@ class Api:
 
     async def events(self, request: Request) -> Response:
         """That the newest runs changed."""
+        asked(request, Nothing)
         return stream(request, follow_runs(self._store, self._streams))
 
     async def cancel_job(self, request: Request) -> Response:
         """Ask for the end of a job."""
+        asked(request, Nothing)
         job_id = request.path_params["job_id"]
         job = await self._store.cancel_job(job_id)
         if job is None:
@@ -156,24 +143,53 @@ class Api:
 
     async def cancel_run(self, request: Request) -> Response:
         """Ask for the end of every job of a run."""
+        asked(request, Nothing)
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.cancel_run(run_id), run_id, status=202)
 
     async def approve_run(self, request: Request) -> Response:
         """Let the jobs of a run that wait for approval go on."""
+        asked(request, Nothing)
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.approve_run(run_id), run_id)
 
     async def rerun(self, request: Request) -> Response:
-        """The same commit again, as a new run."""
-        run_id = request.path_params["run_id"]
-        return await self._run(await self._store.rerun(run_id), run_id, status=201)
+        """The same commit again, or what failed of it, as a new run."""
+        query, run_id = asked(request, RerunQuery), request.path_params["run_id"]
+        run = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
+        if isinstance(run, NotRerun):
+            raise Refusal(409, run.value, f"Run {run_id!r} {_WHY_NOT[run]}.")
+        return await self._run(run, run_id, status=201)
+
+    async def prioritise(self, request: Request) -> Response:
+        """Put a job that has not ended into another class, where it is the newest."""
+        query, job_id = asked(request, PriorityQuery), request.path_params["job_id"]
+        job = await self._store.prioritise(job_id, query.priority)
+        if job is None:
+            raise not_found("job", job_id)
+        if job.state.final:
+            raise Refusal(409, "has_ended", f"Job {job_id!r} has ended: {job.state}. Run it again instead.")
+        return answer(document(job))
 
     async def _run(self, run: RunView | None, asked: str, *, status: int = 200) -> Response:
         if run is None:
             raise not_found("run", asked)
         jobs = await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS)
         return answer(run_document(run, jobs), status=status)
+
+
+def _place(cursor: str | None, of: str, wanted: Mapping[str, object]) -> str | None:
+    """The id behind which the asked-for page begins."""
+    if cursor is None:
+        return None
+    place = place_of(cursor, of, wanted)
+    if place is None:
+        raise Refusal(
+            400,
+            "invalid_cursor",
+            "after must be the next of a page of this list with the same filters: begin without it.",
+        )
+    return place
 
 
 def answer(content: object, *, status: int = 200) -> Response:
@@ -197,100 +213,3 @@ async def known_job(store: JobStore, request: Request) -> JobView:
     if job is None:
         raise not_found("job", job_id)
     return job
-
-
-def asked_state(request: Request, states: type[StateT]) -> StateT | None:
-    """The `state` of the query."""
-    text = request.query_params.get("state")
-    if not text:
-        return None
-    try:
-        return states(text)
-    except ValueError:
-        known = ", ".join(state.value for state in states)
-        raise Refusal(400, "invalid_parameter", f"state must be one of {known}, not {text!r}.") from None
-
-
-def asked_attempt(request: Request, job: JobView) -> int | None:
-    """The `attempt` of the query; None means the newest."""
-    if not request.query_params.get("attempt"):
-        return None
-    attempt = number(request, "attempt", 0, least=1)
-    if attempt > job.attempt:
-        raise Refusal(404, "not_found", f"Job {job.job_id!r} has had {job.attempt} attempts, not {attempt}.")
-    return attempt
-
-
-def asked_position(request: Request, job: JobView) -> tuple[Position | None, int | None]:
-    """Where a stream begins, and the attempt that it keeps to.
-
-    `Last-Event-ID` wins over `?after=` (`ATTEMPT.SEQUENCE`, or the sequence alone), since a client that comes
-    again repeats the query as it was.
-    """
-    pinned = asked_attempt(request, job)
-    after = request.query_params.get("after")
-    if after and after.isascii() and after.isdecimal():
-        after = f"{pinned or job.attempt}.{after}"
-    text = request.headers.get("last-event-id") or after
-    if not text:
-        return Position(pinned, 0) if pinned else None, pinned
-    position = Position.parse(text)
-    if position is None or (pinned and position.attempt != pinned):
-        raise Refusal(400, "invalid_parameter", f"after must be ATTEMPT.SEQUENCE, not {text!r}.")
-    return position, pinned
-
-
-async def _log_events(
-    store: JobStore, streams: Streams, job_id: str, start: Position | None, pinned: int | None
-) -> Events:
-    decoder = utf8()
-    if start is not None and start.sequence:
-        behind = min(start.sequence, LONGEST_CHARACTER)
-        page = await store.log(job_id, attempt=start.attempt, after=start.sequence - behind, limit=behind)
-        for chunk in page.chunks if page else ():
-            if chunk.sequence <= start.sequence:
-                decoder.decode(chunk.data)
-    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
-        async for what in told:
-            match what:
-                case Piece():
-                    for chunk in what.chunks:
-                        yield Event(
-                            name="chunk",
-                            id=f"{what.attempt}.{chunk.sequence}",
-                            data=chunk_document(chunk, decoder.decode(chunk.data)),
-                        )
-                case NewAttempt():
-                    decoder = utf8()
-                    yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
-                case Ended():
-                    yield Event(name="end", data=ended_document(what))
-                case _:
-                    yield None
-
-
-def ended_document(ended: Ended) -> dict[str, str | int | None]:
-    """The data of an `end` event."""
-    return {"state": ended.state.value, "reason": ended.reason.value, "exit_code": ended.exit_code}
-
-
-async def _raw(store: JobStore, job_id: str, attempt: int | None) -> AsyncGenerator[bytes, None]:
-    after = 0
-    while (page := await store.log(job_id, attempt=attempt, after=after, limit=BATCH)) and page.chunks:
-        attempt, after = page.attempt, page.chunks[-1].sequence
-        yield b"".join(chunk.data for chunk in page.chunks)
-
-
-async def _plain(store: JobStore, job_id: str, attempt: int | None) -> AsyncGenerator[bytes, None]:
-    """Without control sequences, each line as it was last; the open one at the end."""
-    log, last = LogRows(), ""
-    while (page := await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)) and page.chunks:
-        attempt, update = page.attempt, await log.add(page.chunks)
-        if update:
-            *lines, last = (row.text for row in update.rows)
-            if log.line_is_open:
-                yield "".join(f"{line}\n" for line in lines).encode()
-            else:
-                yield "".join(f"{line}\n" for line in (*lines, last)).encode()
-                last = ""
-    yield last.encode()

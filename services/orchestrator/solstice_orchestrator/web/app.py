@@ -24,6 +24,7 @@ from solstice_orchestrator.web.api import Api, answer
 from solstice_orchestrator.web.entrance import Entrance
 from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard
 from solstice_orchestrator.web.health import Health
+from solstice_orchestrator.web.log_api import LogApi
 from solstice_orchestrator.web.pages import Pages
 from solstice_orchestrator.web.refusals import Refusal
 from solstice_orchestrator.web.sse import Streams
@@ -65,7 +66,9 @@ def create_app(
     def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101  registered for nothing else
         if isinstance(error, Refusal):
-            return refused(request, error.status_code, error.code, error.detail)
+            response = refused(request, error.status_code, error.code, error.detail)
+            response.headers.update(error.headers or {})
+            return response
         code = _CODES.get(error.status_code, "error")
         response = refused(request, error.status_code, code, f"{request.url.path}: {error.detail}.")
         response.headers.update(error.headers or {})
@@ -90,6 +93,7 @@ def create_app(
                 "/api/v1",
                 routes=[
                     *Api(store, streams).routes(),
+                    *LogApi(store, streams).routes(),
                     *WhyApi(store).routes(),
                     *WorkersApi(store, streams).routes(),
                 ],

@@ -57,8 +57,18 @@ RunPage: Final = _with(
     next=str | None,
 )
 WholeRun: Final = _with("WholeRun", Run, "A run with its jobs.", jobs=_many(Job))
-Jobs: Final = _with("Jobs", _Answer, "Jobs.", jobs=_many(Job))
+Jobs: Final = _with("Jobs", _Answer, "One page of jobs.", jobs=_many(Job), next=str | None)
 WholeJob: Final = _with("WholeJob", Job, "A job with its attempts.", attempts=_many(Attempt))
+
+
+Attempts: Final = _with("Attempts", _Answer, "Every try at a job, oldest first.", attempts=_many(Attempt))
+
+
+class Missing(_Answer):
+    """Chunks that were never stored, or are no more; both ends are among them."""
+
+    first: Annotated[int, Field(ge=1)]
+    last: Annotated[int, Field(ge=1)]
 
 
 class Chunk(_Answer):
@@ -76,6 +86,8 @@ class LogPart(_Answer):
     state: LogState
     """`closed` once the attempt is over and nothing comes behind this part."""
     chunks: list[Chunk]
+    missing: list[Missing]
+    """What is missing between the asked-for sequence and the last of these chunks."""
 
 
 class ExpectedStart(_Answer):
@@ -136,6 +148,7 @@ MODELS: Final[tuple[Model, ...]] = (
     WholeRun,
     Jobs,
     WholeJob,
+    Attempts,
     LogPart,
     WhyJob,
     WhyRun,
@@ -143,57 +156,3 @@ MODELS: Final[tuple[Model, ...]] = (
     Worker,
     Problem,
 )
-
-
-class RunsQuery(BaseModel):
-    """Which runs to list."""
-
-    limit: Annotated[int, Field(ge=1, le=200, description="At most so many.")] = 50
-    after: Annotated[str | None, Field(description="Go on behind a page: its `next`.")] = None
-    repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
-    state: Annotated[RunState | None, Field(description="Only in this state.")] = None
-
-
-class JobsQuery(BaseModel):
-    """Which jobs to list."""
-
-    run_id: Annotated[str | None, Field(description="Only of this run, in the order of its workflow.")] = None
-    state: Annotated[JobState | None, Field(description="Only in this state.")] = None
-    limit: Annotated[int, Field(ge=1, le=200, description="At most so many.")] = 50
-
-
-class AttemptQuery(BaseModel):
-    """Which attempt of a job."""
-
-    attempt: Annotated[int | None, Field(ge=1, description="Of this attempt; without it, of the newest.")] = (
-        None
-    )
-
-
-class LogQuery(AttemptQuery):
-    """Which part of a log."""
-
-    after: Annotated[int, Field(ge=0, description="Only chunks with a higher sequence.")] = 0
-    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many chunks.")] = 16
-
-
-class PlainLogQuery(AttemptQuery):
-    """How a whole log is wanted."""
-
-    plain: Annotated[str | None, Field(description="1: without what steers terminals.")] = None
-
-
-class StreamQuery(AttemptQuery):
-    """Where a stream of a log begins."""
-
-    after: Annotated[str | None, Field(description="Behind this place: ATTEMPT.SEQUENCE, or SEQUENCE.")] = (
-        None
-    )
-
-
-class OrderQuery(BaseModel):
-    """How an order to a worker is meant."""
-
-    seconds: Annotated[
-        int | None, Field(ge=1, le=2_592_000, description="How long a quarantine lasts; an hour unless told.")
-    ] = None

@@ -7,6 +7,8 @@ from typing import Final
 
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store.protocol import JobStore, JobView, LogChunk
+from solstice_orchestrator.web.log_text import Gap, pieces
+from solstice_orchestrator.web.queries import LARGEST
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import run_document
 
@@ -15,7 +17,7 @@ BATCH: Final = 16
 MAX_JOBS: Final = 1000
 RUN_SETTLE_SECONDS: Final = 0.25
 LIST_SETTLE_SECONDS: Final = 1.0
-_POSITION: Final = re.compile(r"(\d{1,15})\.(\d{1,15})", re.ASCII)
+_POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class Position:
     def parse(cls, text: str) -> "Position | None":
         """`ATTEMPT.SEQUENCE`, as in the events' ids; None when it is not that."""
         found = _POSITION.fullmatch(text)
-        return cls(int(found[1]), int(found[2])) if found else None
+        if found is None or max(map(int, found.groups())) > LARGEST:
+            return None
+        return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
         return f"{self.attempt}.{self.sequence}"
@@ -59,7 +63,7 @@ class Ended:
     exit_code: int | None
 
 
-Told = Piece | NewAttempt | JobView | Ended | None
+Told = Piece | Gap | NewAttempt | JobView | Ended | None
 
 
 async def follow_log(
@@ -83,7 +87,8 @@ async def follow_log(
             while True:
                 page = await store.log(job_id, attempt=position.attempt, after=position.sequence, limit=BATCH)
                 if position.attempt > 0 and page is not None and page.chunks:
-                    yield Piece(attempt=position.attempt, chunks=page.chunks)
+                    for part in pieces(position.sequence, page.chunks):
+                        yield part if isinstance(part, Gap) else Piece(attempt=position.attempt, chunks=part)
                     position = Position(position.attempt, page.chunks[-1].sequence)
                 elif position.attempt < newest:
                     position = Position(position.attempt + 1, 0)

@@ -1,7 +1,7 @@
 """API v1 as an OpenAPI 3.1 document: one line per operation, its words from the docstring of what serves it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,9 +13,10 @@ from starlette.routing import Route
 from solstice_common import openapi
 from solstice_common.openapi import JSON, Node, answer, query_of, refusals, security
 from solstice_common.tokens import Scope
-from solstice_orchestrator.web import documents
+from solstice_orchestrator.web import documents, queries
 from solstice_orchestrator.web.api import Api
 from solstice_orchestrator.web.documents import Model
+from solstice_orchestrator.web.log_api import LogApi
 from solstice_orchestrator.web.why_api import WhyApi
 from solstice_orchestrator.web.workers_api import WorkersApi
 
@@ -24,6 +25,12 @@ PATH: Final = "/openapi.json"
 EVENTS: Final = "text/event-stream"
 TEXT: Final = "text/plain"
 ORDERS: Final = ("pause", "resume", "drain", "quarantine")
+
+
+GAPS: Final = (
+    "Server-sent events: `chunk` (its id is where to go on: `Last-Event-ID`), `gap` before a chunk when those between "
+    "`first` and `last` were never stored, `attempt` when a new one begins, and one `end`, the last."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +45,28 @@ class Operation:
     status: int = 200
     changes: bool = False
     """Whether it is a POST, and needs `operate`."""
+    said: str = "As it comes."
+    """Of an answer that is no JSON."""
+    conflict: str | None = None
+    """What 409 means."""
+    parts: bool = False
+    """Whether a `Range` of it can be asked for."""
+
+    @property
+    def name(self) -> str:
+        """Its `operationId`."""
+        return "_".join(self.serves.__qualname__.split(".")).lower()
 
 
 OPERATIONS: Final = (
-    Operation(path="/runs", serves=Api.runs, gives=documents.RunPage, query=documents.RunsQuery),
+    Operation(path="/runs", serves=Api.runs, gives=documents.RunPage, query=queries.RunsQuery),
     Operation(path="/runs/{run_id}", serves=Api.run, gives=documents.WholeRun),
-    Operation(path="/runs/{run_id}/events", serves=Api.run_events, gives=EVENTS),
+    Operation(
+        path="/runs/{run_id}/events",
+        serves=Api.run_events,
+        gives=EVENTS,
+        said="Server-sent events: `run` with how it is now, and again at every change, up to its end.",
+    ),
     Operation(path="/runs/{run_id}/why", serves=WhyApi.run, gives=documents.WhyRun),
     Operation(
         path="/runs/{run_id}/cancel",
@@ -52,41 +75,82 @@ OPERATIONS: Final = (
         status=202,
         changes=True,
     ),
+    Operation(path="/runs/{run_id}/approve", serves=Api.approve_run, gives=documents.WholeRun, changes=True),
     Operation(
-        path="/runs/{run_id}/approve",
-        serves=Api.approve_run,
+        path="/runs/{run_id}/rerun",
+        serves=Api.rerun,
         gives=documents.WholeRun,
-        status=202,
+        query=queries.RerunQuery,
+        status=201,
         changes=True,
-    ),
-    Operation(
-        path="/runs/{run_id}/rerun", serves=Api.rerun, gives=documents.WholeRun, status=201, changes=True
+        conflict="Only what failed was wanted, and the run has `not_ended`, or `nothing_failed`.",
     ),
     Operation(path="/requests/{request_id}", serves=Api.request, gives=documents.WholeRun),
-    Operation(path="/jobs", serves=Api.jobs, gives=documents.Jobs, query=documents.JobsQuery),
+    Operation(path="/jobs", serves=Api.jobs, gives=documents.Jobs, query=queries.JobsQuery),
     Operation(path="/jobs/{job_id}", serves=Api.job, gives=documents.WholeJob),
-    Operation(path="/jobs/{job_id}/log", serves=Api.log, gives=documents.LogPart, query=documents.LogQuery),
-    Operation(path="/jobs/{job_id}/log.txt", serves=Api.log_text, gives=TEXT, query=documents.PlainLogQuery),
+    Operation(path="/jobs/{job_id}/attempts", serves=Api.attempts, gives=documents.Attempts),
+    Operation(path="/jobs/{job_id}/log", serves=LogApi.log, gives=documents.LogPart, query=queries.LogQuery),
     Operation(
-        path="/jobs/{job_id}/log/events", serves=Api.log_events, gives=EVENTS, query=documents.StreamQuery
+        path="/jobs/{job_id}/log.txt",
+        serves=LogApi.text,
+        gives=TEXT,
+        query=queries.PlainLogQuery,
+        parts=True,
+    ),
+    Operation(
+        path="/jobs/{job_id}/log/events",
+        serves=LogApi.events,
+        gives=EVENTS,
+        query=queries.StreamQuery,
+        said=GAPS,
     ),
     Operation(path="/jobs/{job_id}/why", serves=WhyApi.job, gives=documents.WhyJob),
     Operation(
         path="/jobs/{job_id}/cancel", serves=Api.cancel_job, gives=documents.Job, status=202, changes=True
     ),
-    Operation(path="/events", serves=Api.events, gives=EVENTS),
+    Operation(
+        path="/jobs/{job_id}/priority",
+        serves=Api.prioritise,
+        gives=documents.Job,
+        query=queries.PriorityQuery,
+        changes=True,
+        conflict="The job `has_ended`.",
+    ),
+    Operation(
+        path="/events",
+        serves=Api.events,
+        gives=EVENTS,
+        said="Server-sent events: `changed` whenever the newest runs did.",
+    ),
     Operation(path="/workers", serves=WorkersApi.workers, gives=documents.Workers),
-    Operation(path="/workers/events", serves=WorkersApi.events, gives=EVENTS),
+    Operation(
+        path="/workers/events",
+        serves=WorkersApi.events,
+        gives=EVENTS,
+        said="Server-sent events: `changed` whenever the workers did.",
+    ),
     Operation(path="/workers/{worker_id}", serves=WorkersApi.worker, gives=documents.Worker),
     Operation(
         path="/workers/{worker_id}/{order}",
         serves=WorkersApi.steer,
         gives=documents.Worker,
-        query=documents.OrderQuery,
+        query=queries.OrderQuery,
         status=202,
         changes=True,
+        conflict="The worker `is_draining`, or `is_gone`.",
     ),
 )
+
+LEADS: Final[Mapping[Model, Mapping[str, str]]] = {
+    documents.RunPage: {"run_id": "/runs/0/run_id"},
+    documents.WholeRun: {"run_id": "/run_id", "job_id": "/jobs/0/job_id", "request_id": "/request_id"},
+    documents.Jobs: {"run_id": "/jobs/0/run_id", "job_id": "/jobs/0/job_id"},
+    documents.WholeJob: {"run_id": "/run_id", "job_id": "/job_id"},
+    documents.Job: {"run_id": "/run_id", "job_id": "/job_id"},
+    documents.Workers: {"worker_id": "/workers/0/worker_id"},
+    documents.Worker: {"worker_id": "/worker_id"},
+}
+"""Where in an answer the names are by which one goes on (JSON pointers)."""
 
 
 def document() -> Node:
@@ -121,32 +185,75 @@ def route() -> Route:
 
 def _described(operation: Operation) -> Node:
     scope = Scope.OPERATE if operation.changes else Scope.READ
-    names = re.findall(r"{(\w+)}", operation.path)
+    names = _names(operation)
     parameters = [*map(_named, names), *(query_of(operation.query) if operation.query else ())]
     refused = {
-        **({"400": answer("A parameter is wrong.", documents.Problem)} if operation.query else {}),
+        "400": answer("A parameter is wrong, unknown, or there twice.", documents.Problem),
         **refusals(scope, documents.Problem),
         **({"404": answer("There is no such thing.", documents.Problem)} if names else {}),
-        **(
-            {"409": answer("It cannot be done as it stands.", documents.Problem)} if operation.changes else {}
-        ),
+        **({"409": answer(operation.conflict, documents.Problem)} if operation.conflict else {}),
+        "421": answer("It was asked by a name that is not the server's.", documents.Problem),
         "503": answer("The database does not answer.", documents.Problem),
     }
+    given = _given(operation)
+    if links := _links(operation):
+        given["links"] = links
+    if operation.parts:
+        parameters.append(_RANGE)
+        refused["206"] = {**given, "description": "Those bytes.", "headers": _PARTS}
+        refused["416"] = answer("It has no such bytes.", documents.Problem)
     return {
-        "operationId": "_".join(operation.serves.__qualname__.split(".")).lower(),
+        "operationId": operation.name,
         "summary": str(operation.serves.__doc__).partition("\n")[0],
         "security": security(scope),
         **({"parameters": parameters} if parameters else {}),
-        "responses": {str(operation.status): _given(operation), **refused},
+        "responses": {str(operation.status): given, **refused},
     }
 
 
 def _given(operation: Operation) -> Node:
     if isinstance(operation.gives, str):
-        return {"description": "As it comes.", "content": {operation.gives: {"schema": {"type": "string"}}}}
+        return {"description": operation.said, "content": {operation.gives: {"schema": {"type": "string"}}}}
     return answer(str(operation.gives.__doc__), operation.gives)
+
+
+def _links(operation: Operation) -> Node:
+    """Every operation whose names are all in the answer."""
+    if isinstance(operation.gives, str):
+        return {}
+    leads = LEADS.get(operation.gives, {})
+    found = {
+        other.name: {
+            "operationId": other.name,
+            "parameters": {name: f"$response.body#{leads[name]}" for name in _names(other)},
+        }
+        for other in OPERATIONS
+        if other.gives != EVENTS and _names(other) and leads.keys() >= set(_names(other))
+    }
+    if "next" in operation.gives.model_fields:
+        found["next"] = {"operationId": operation.name, "parameters": {"after": "$response.body#/next"}}
+    return found
+
+
+def _names(operation: Operation) -> list[str]:
+    return re.findall(r"{(\w+)}", operation.path)
 
 
 def _named(name: str) -> Node:
     choice = {"enum": list(ORDERS)} if name == "order" else {"minLength": 1}
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", **choice}}
+
+
+_RANGE: Final[Node] = {
+    "name": "Range",
+    "in": "header",
+    "description": "Only these bytes (RFC 9110, section 14): `bytes=0-1023`, `bytes=1024-`, `bytes=-1024`. Several ranges are "
+    "answered with all of it.",
+    "schema": {"type": "string"},
+}
+_PARTS: Final[Node] = {
+    "Content-Range": {
+        "description": "Which bytes, of how many: `*` while it is written.",
+        "schema": {"type": "string"},
+    }
+}

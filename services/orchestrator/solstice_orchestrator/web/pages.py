@@ -4,7 +4,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
 import orjson
@@ -17,14 +17,7 @@ from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.store.protocol import JobStore, JobView
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.ansi import Update, palette_css
-from solstice_orchestrator.web.api import (
-    asked_attempt,
-    asked_position,
-    asked_state,
-    ended_document,
-    known_job,
-    stream,
-)
+from solstice_orchestrator.web.api import known_job, stream
 from solstice_orchestrator.web.following import (
     BATCH,
     MAX_JOBS,
@@ -34,14 +27,14 @@ from solstice_orchestrator.web.following import (
     Position,
     follow_log,
 )
-from solstice_orchestrator.web.refusals import limit, not_found
+from solstice_orchestrator.web.log_api import asked_attempt, asked_position, ended_document
+from solstice_orchestrator.web.queries import AttemptQuery, PageQuery, StreamQuery, asked
+from solstice_orchestrator.web.refusals import not_found
 from solstice_orchestrator.web.rows import LogRows, Paint, paint
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import document, rfc3339
 from solstice_orchestrator.web.why_api import why_job, why_run
 from solstice_orchestrator.web.workers_api import steered
-
-PER_PAGE: Final = 30
 
 
 class Pages:
@@ -81,14 +74,13 @@ class Pages:
 
     async def runs(self, request: Request) -> Response:
         """Runs, newest first."""
-        repository = (request.query_params.get("repository") or "").strip()
-        state = asked_state(request, RunState)
-        after = request.query_params.get("after") or None
+        query = asked(request, PageQuery, others=True)
+        repository, state, after = (query.repository or "").strip(), query.state, query.after
         page = await self._store.runs(
-            limit=limit(request, PER_PAGE), after=after, repository=repository or None, state=state
+            limit=query.limit, after=after, repository=repository or None, state=state
         )
-        asked = {"repository": repository, "state": state.value if state else ""}
-        older = urlencode({name: value for name, value in (asked | {"after": page.next}).items() if value})
+        filters = {"repository": repository, "state": state.value if state else ""}
+        older = urlencode({name: value for name, value in (filters | {"after": page.next}).items() if value})
         return self._page(
             "runs.html",
             runs=page.runs,
@@ -123,7 +115,7 @@ class Pages:
         run = await self._store.run(job.run_id)
         if run is None:
             raise not_found("run", job.run_id)
-        pinned = asked_attempt(request, job)
+        pinned = asked_attempt(asked(request, AttemptQuery, others=True), job)
         attempts = await self._store.attempts(job.job_id)
         shown = pinned or job.attempt
         is_over = job.state.final or shown < job.attempt
@@ -146,7 +138,7 @@ class Pages:
     async def log_events(self, request: Request) -> Response:
         """The log as rows of safe HTML, as they come and change."""
         job = await known_job(self._store, request)
-        start, pinned = asked_position(request, job)
+        start, pinned = asked_position(request, asked(request, StreamQuery, others=True), job)
         return stream(request, _html_events(self._store, self._streams, job.job_id, start, pinned))
 
     async def cancel_job(self, request: Request) -> Response:

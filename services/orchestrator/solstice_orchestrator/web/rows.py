@@ -10,6 +10,7 @@ from typing import Final
 from solstice_orchestrator.store.protocol import JobStore, LogChunk
 from solstice_orchestrator.web.ansi import Row, Terminal, Update
 from solstice_orchestrator.web.following import BATCH, Position
+from solstice_orchestrator.web.log_text import utf8
 
 MAX_ROWS: Final = 2000
 """Rows of the first paint; the newest ones, since that is where a job says what went wrong."""
@@ -17,11 +18,6 @@ MAX_PAINT: Final = 2_000_000
 """Characters of HTML in the first paint."""
 _LONG: Final = 32 * 1024
 """Bytes above which rendering leaves the event loop to others."""
-
-
-def utf8() -> codecs.IncrementalDecoder:
-    """Decodes bytes however they were cut; what is no UTF-8 becomes U+FFFD."""
-    return codecs.getincrementaldecoder("utf-8")(errors="replace")
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from solstice_common.messages import format_seconds
 from solstice_orchestrator.store.protocol import AttemptView, JobView, LogChunk, RunView
 from solstice_orchestrator.waiting import Holder, Why
+from solstice_orchestrator.web.log_text import Gap
 from solstice_orchestrator.workers import HeldJob, WorkerView
 
 Document = dict[str, Any]
@@ -50,6 +51,11 @@ def why_document(why: Why) -> Document:
 def chunk_document(chunk: LogChunk, text: str) -> Document:
     """A piece of log; `text` is what its bytes mean after those of the pieces before."""
     return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "text": text}
+
+
+def gap_document(gap: Gap) -> Document:
+    """Chunks of a log that are not there."""
+    return {"first": gap.first, "last": gap.last}
 
 
 def rfc3339(seconds: float) -> str:

@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute, Route
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.waiting import Why, explain
 from solstice_orchestrator.web.api import answer, known_job
+from solstice_orchestrator.web.queries import Nothing, asked
 from solstice_orchestrator.web.refusals import not_found
 from solstice_orchestrator.web.views import why_document
 
@@ -26,6 +27,7 @@ class WhyApi:
 
     async def job(self, request: Request) -> Response:
         """Why a job waits; null when it runs or has ended."""
+        asked(request, Nothing)
         job = await known_job(self._store, request)
         why = await why_job(self._store, job.job_id)
         head = {"job_id": job.job_id, "run_id": job.run_id, "name": job.name, "state": job.state.value}
@@ -33,6 +35,7 @@ class WhyApi:
 
     async def run(self, request: Request) -> Response:
         """Why a run has no jobs yet; null when it has."""
+        asked(request, Nothing)
         run_id = request.path_params["run_id"]
         run = await self._store.run(run_id)
         if run is None:

@@ -9,12 +9,12 @@ from starlette.routing import BaseRoute, Route
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api import answer, stream
 from solstice_orchestrator.web.following import follow_workers
-from solstice_orchestrator.web.refusals import Refusal, not_found, number
+from solstice_orchestrator.web.queries import Nothing, OrderQuery, asked
+from solstice_orchestrator.web.refusals import Refusal, not_found
 from solstice_orchestrator.web.sse import Streams
 from solstice_orchestrator.web.views import worker_document
 from solstice_orchestrator.workers import Drain, NotObeyed, Order, Pause, Quarantine, Resume, WorkerView
 
-LONGEST_QUARANTINE_SECONDS: Final = 30 * 24 * 3600
 QUARANTINE_SECONDS: Final = 3600
 """Of a person's order that does not say how long."""
 
@@ -40,12 +40,14 @@ class WorkersApi:
             Route("/workers/{worker_id}/{order}", self.steer, methods=["POST"]),
         ]
 
-    async def workers(self, _: Request) -> Response:
+    async def workers(self, request: Request) -> Response:
         """Every worker, by name."""
+        asked(request, Nothing)
         return answer({"workers": [worker_document(worker) for worker in await self._store.workers()]})
 
     async def worker(self, request: Request) -> Response:
         """One worker with what it runs."""
+        asked(request, Nothing)
         worker_id = request.path_params["worker_id"]
         worker = await self._store.worker(worker_id)
         if worker is None:
@@ -54,6 +56,7 @@ class WorkersApi:
 
     async def events(self, request: Request) -> Response:
         """That the workers changed."""
+        asked(request, Nothing)
         return stream(request, follow_workers(self._store, self._streams))
 
     async def steer(self, request: Request) -> Response:
@@ -82,7 +85,7 @@ def asked_order(request: Request) -> Order:
         case "drain":
             return Drain()
         case "quarantine":
-            seconds = number(request, "seconds", QUARANTINE_SECONDS, least=1, most=LONGEST_QUARANTINE_SECONDS)
+            seconds = asked(request, OrderQuery).seconds or QUARANTINE_SECONDS
             return Quarantine(seconds=float(seconds))
         case unknown:
             raise not_found("order", unknown)

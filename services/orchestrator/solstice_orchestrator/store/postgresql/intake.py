@@ -1,5 +1,6 @@
 """Requests become runs in the PostgreSQL store: a batch in a few statements, each request once; and runs are taken for planning."""
 
+import json
 from collections.abc import Collection, Sequence
 
 from solstice_common.messages import JobRequestV1, decode_request
@@ -17,6 +18,7 @@ async def admit(
     requests: Sequence[JobRequestV1],
     bodies: Sequence[bytes],
     rerun_of: str | None = None,
+    only: Collection[str] | None = None,
 ) -> Sequence[Admission]:
     """Store those that are new; say for each what it became."""
     moment = Moment(await transaction.now(), transaction.rules)
@@ -27,18 +29,21 @@ async def admit(
     ordered = sorted(first.values(), key=lambda run: run.request_key)
     await share_changes(transaction, ordered)
     rows = await transaction.connection.fetch(
-        "INSERT INTO requests (run_id, request_key, idempotency_key, repository, created_at, rerun_of, body, change_key)"
-        " SELECT run_id, request_key, idempotency_key, repository, $1, $2, body, change_key"
-        " FROM unnest($3::text[], $4::bytea[], $5::bytea[], $6::text[], $7::bytea[], $8::text[])"
-        " AS new (run_id, request_key, idempotency_key, repository, body, change_key)"
+        "INSERT INTO requests (run_id, request_key, idempotency_key, repository, ref, created_at, rerun_of, only_jobs, body,"
+        " change_key)"
+        " SELECT run_id, request_key, idempotency_key, repository, ref, $1, $2, $3, body, change_key"
+        " FROM unnest($4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::bytea[], $10::text[])"
+        " AS new (run_id, request_key, idempotency_key, repository, ref, body, change_key)"
         " WHERE NOT EXISTS (SELECT FROM request_aliases WHERE request_aliases.request_key = new.request_key)"
         " ON CONFLICT DO NOTHING RETURNING run_id",
         moment.now,
         rerun_of,
+        None if only is None else json.dumps(sorted(only)),
         [run.run_id for run in ordered],
         [run.request_key for run in ordered],
         [run.idempotency_key for run in ordered],
         [run.repository for run in ordered],
+        [run.ref for run in ordered],
         [run.body for run in ordered],
         [run.change_key for run in ordered],
     )
@@ -58,13 +63,13 @@ async def admit(
     ]
 
 
-async def rerun(transaction: Transaction, run_id: str) -> str | None:
-    """The id of a new run of the same request; None when there is no such run."""
+async def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -> str | None:
+    """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
     row = await transaction.connection.fetchrow("SELECT body FROM requests WHERE run_id = $1", run_id)
     if row is None:
         return None
     request = again(Moment(await transaction.now(), transaction.rules), row["body"])
-    (admitted,) = await admit(transaction, [request], [request.encode()], rerun_of=run_id)
+    (admitted,) = await admit(transaction, [request], [request.encode()], rerun_of=run_id, only=only)
     return admitted.run_id
 
 

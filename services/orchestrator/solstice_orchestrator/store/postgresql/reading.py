@@ -1,17 +1,22 @@
 """What readers see."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.store.postgresql.transaction import job_state
 from solstice_orchestrator.store.protocol import (
     AttemptView,
+    JobFilters,
     JobView,
     LogChunk,
     LogPage,
+    LogPlace,
     LogState,
     Page,
+    RunFilters,
     RunView,
 )
 from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
@@ -25,23 +30,28 @@ _RUN: Final = (
 )
 
 
+_HAS_JOB: Final = (
+    "EXISTS (SELECT FROM jobs WHERE jobs.run_id = runs.run_id"
+    " AND runs_on = coalesce({}, runs_on) AND priority = coalesce({}, priority))"
+)
+_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = {})"
+
+
 async def runs(
-    connection: "Connection",
-    *,
-    limit: int,
-    after: str | None,
-    repository: str | None,
-    state: RunState | None,
+    connection: "Connection", *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
 ) -> Page:
     """Newest first; the cursor is the id of the last run of a page."""
+    state, priority = wanted.get("state"), wanted.get("priority")
     where, values = _where(
         ("runs.run_id < {}", after),
-        ("requests.repository = {}", repository),
+        ("requests.repository = {}", wanted.get("repository")),
+        ("requests.ref = {}", wanted.get("ref")),
         # The unfinished are few among all that ever were, and have an index of their own.
         (
             "runs.ended = {}" if state is None or state.final else "runs.ended IS NULL AND runs.state = {}",
             state and state.value,
         ),
+        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
     )
     rows = await connection.fetch(
         f"{_RUN} {where} ORDER BY runs.run_id DESC LIMIT {limit + 1:d}",
@@ -68,22 +78,44 @@ async def run_of_request(connection: "Connection", request_id: str) -> RunView |
 
 
 async def jobs(
-    connection: "Connection", *, run_id: str | None, state: JobState | None, limit: int
+    connection: "Connection",
+    *,
+    limit: int,
+    run_id: str | None,
+    after: str | None,
+    **wanted: Unpack[JobFilters],
 ) -> Sequence[JobView]:
     """Of one run in workflow order, else newest first."""
-    # Spelled out, not a parameter: it names the partial index that holds such jobs.
-    of_state = None if state is None else f"state = '{state.value}'"
-    if state is not None and state.final:
-        of_state = f"{of_state} AND finished_at IS NOT NULL"
-    where, values = _where(("run_id = {}", run_id))
-    if of_state is not None:
-        where = f"{where} AND {of_state}" if where else f"WHERE {of_state}"
-    order = "job_id DESC" if run_id is None else "position"
-    rows = await connection.fetch(
-        f"SELECT * FROM jobs {where} ORDER BY {order} LIMIT {limit:d}",  # noqa: S608  made of the constants above
-        *values,
+    state, priority = wanted.get("state"), wanted.get("priority")
+    filters = (
+        ("repository = {}", wanted.get("repository")),
+        ("ref = {}", wanted.get("ref")),
+        ("runs_on = {}", wanted.get("label")),
+        ("priority = {}", None if priority is None else rank(priority)),
     )
-    return [job_view(row) for row in rows]
+    if run_id is not None:
+        where, values = _where(
+            ("run_id = {}", run_id), ("state = {}", state), ("position > " + _POSITION, after), *filters
+        )
+        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT {limit:d}"  # noqa: S608  made of the constants above
+    elif state is None and not any(value is not None for _, value in filters):
+        where, values = _where(("job_id < {}", after))
+        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
+    else:
+        # One part per partial index that holds such jobs, each of which walks no further than it must. The states are
+        # spelled out, not parameters: they name these indexes.
+        where, values = _where(("job_id < {}", after), *filters)
+        parts = [
+            f"(SELECT * FROM jobs {where or 'WHERE true'} AND {condition} ORDER BY job_id DESC LIMIT {limit:d})"  # noqa: S608  the same
+            for condition in (map(_in_state, [state] if state else JobState))
+        ]
+        union = " UNION ALL ".join(parts)
+        query = f"SELECT * FROM ({union}) AS found ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
+    return [job_view(row) for row in await connection.fetch(query, *values)]
+
+
+def _in_state(state: JobState) -> str:
+    return f"state = '{state.value}'{' AND finished_at IS NOT NULL' if state.final else ''}"
 
 
 async def job(connection: "Connection", job_id: str) -> JobView | None:
@@ -128,6 +160,23 @@ async def log(
     return LogPage(attempt=number, chunks=chunks, state=state)
 
 
+async def log_place(connection: "Connection", job_id: str, *, attempt: int, byte: int) -> LogPlace:
+    """The lengths of chunks are read without the chunks."""
+    of_log = "FROM log_chunks WHERE job_id = $1 AND attempt = $2"
+    total = int(await connection.fetchval(f"SELECT coalesce(sum(length(data)), 0) {of_log}", job_id, attempt))
+    start = byte if byte >= 0 else max(0, total + byte)
+    row = await connection.fetchrow(
+        "SELECT sequence, until - size AS begins FROM (SELECT sequence, length(data) AS size,"  # noqa: S608  made of constants
+        f" sum(length(data)) OVER (ORDER BY sequence) AS until {of_log}) AS sized"
+        " WHERE until > $3 ORDER BY sequence LIMIT 1",
+        job_id,
+        attempt,
+        start,
+    )
+    sequence, begins = (1, 0) if row is None else (row["sequence"], int(row["begins"]))
+    return LogPlace(total=total, start=start, sequence=sequence, begins=begins)
+
+
 async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]:
     rows = await connection.fetch(
         " UNION ALL ".join(
@@ -142,8 +191,9 @@ async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]
     return {(job_state(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
 
 
-def _where(*conditions: tuple[str, Any]) -> tuple[str, list[Any]]:
-    """The conditions that are asked for."""
-    asked = [(text, value) for text, value in conditions if value is not None]
-    text = " AND ".join(text.format(f"${number}") for number, (text, _) in enumerate(asked, start=1))
-    return (f"WHERE {text}" if text else "", [value for _, value in asked])
+def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
+    """The conditions (a text and its values) that are asked for: those of which a value is not None."""
+    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
+    numbers = itertools.count(1)
+    text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in asked)
+    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])

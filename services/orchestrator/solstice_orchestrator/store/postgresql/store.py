@@ -5,14 +5,15 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.migrations import migrations_of
 from solstice_common.postgresql import Database
 from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
 from solstice_orchestrator.store.finish import End
@@ -30,7 +31,7 @@ from solstice_orchestrator.store.postgresql import (
     roster,
     waiting,
 )
-from solstice_orchestrator.store.postgresql.succession import is_rerun, kin_of, settle_group
+from solstice_orchestrator.store.postgresql.succession import again, kin_of, settle_group
 from solstice_orchestrator.store.postgresql.transaction import (
     Transaction,
     ledger_of_jobs,
@@ -43,14 +44,17 @@ from solstice_orchestrator.store.protocol import (
     AttemptView,
     Cancelled,
     Claim,
+    JobFilters,
     JobView,
     LogChunk,
     LogPage,
+    LogPlace,
     OutboxRow,
     Page,
     PlanningTask,
     Purged,
     Renewal,
+    RunFilters,
     RunView,
 )
 from solstice_orchestrator.waiting import WaitFacts
@@ -115,9 +119,9 @@ class PostgreSQLStore:
         async def work(transaction: Transaction) -> bool | Question:
             known = await kin_of(transaction, task.request)
             kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
-            rerun = await is_rerun(transaction, task.run_id)
+            asked = await again(transaction, task.run_id)
             ledger = await ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
-            kept = plans.planned(ledger, task, jobs, run, known, rerun=rerun, answers=answers)
+            kept = plans.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
             await write(transaction, ledger.changes())
             return kept
 
@@ -176,6 +180,15 @@ class PostgreSQLStore:
             await self._write(functools.partial(cancelling.cancel, message=message)) for message in cancels
         ]
 
+    async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
+        async def work(transaction: Transaction) -> JobView | None:
+            ledger = await ledger_of_jobs(transaction, [job_id])
+            steer.prioritise(ledger, job_id, priority)
+            await write(transaction, ledger.changes())
+            return await reading.job(transaction.connection, job_id)
+
+        return await self._write(work)
+
     async def approve_run(self, run_id: str) -> RunView | None:
         async def work(transaction: Transaction) -> RunView | None:
             ledger = await ledger_of_runs(transaction, [run_id])
@@ -187,7 +200,20 @@ class PostgreSQLStore:
 
     async def rerun(self, run_id: str) -> RunView | None:
         async def work(transaction: Transaction) -> RunView | None:
-            new = await intake.rerun(transaction, run_id)
+            new = await intake.rerun(transaction, run_id, None)
+            return None if new is None else await reading.run(transaction.connection, new)
+
+        return await self._write(work)
+
+    async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
+        async def work(transaction: Transaction) -> RunView | NotRerun | None:
+            ledger = await ledger_of_runs(transaction, [run_id])
+            if run_id not in ledger.runs:
+                return None
+            only = steer.failed_of(ledger, run_id)
+            if isinstance(only, NotRerun):
+                return only
+            new = await intake.rerun(transaction, run_id, only)
             return None if new is None else await reading.run(transaction.connection, new)
 
         return await self._write(work)
@@ -240,18 +266,9 @@ class PostgreSQLStore:
             lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
         )
 
-    async def runs(
-        self,
-        *,
-        limit: int,
-        after: str | None = None,
-        repository: str | None = None,
-        state: RunState | None = None,
-    ) -> Page:
+    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
         return await self._read(
-            lambda connection: reading.runs(
-                connection, limit=limit, after=after, repository=repository, state=state
-            )
+            lambda connection: reading.runs(connection, limit=limit, after=after, **wanted)
         )
 
     async def run(self, run_id: str) -> RunView | None:
@@ -261,10 +278,10 @@ class PostgreSQLStore:
         return await self._read(lambda connection: reading.run_of_request(connection, request_id))
 
     async def jobs(
-        self, *, run_id: str | None = None, state: JobState | None = None, limit: int
+        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
     ) -> Sequence[JobView]:
         return await self._read(
-            lambda connection: reading.jobs(connection, run_id=run_id, state=state, limit=limit)
+            lambda connection: reading.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
         )
 
     async def job(self, job_id: str) -> JobView | None:
@@ -278,6 +295,11 @@ class PostgreSQLStore:
     ) -> LogPage | None:
         return await self._read(
             lambda connection: reading.log(connection, job_id, attempt=attempt, after=after, limit=limit)
+        )
+
+    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+        return await self._read(
+            lambda connection: reading.log_place(connection, job_id, attempt=attempt, byte=byte)
         )
 
     async def planning(self, run_id: str) -> WaitFacts | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.reruns import FIRST, Again, again_of
 from solstice_orchestrator.store.changes import Kin
 from solstice_orchestrator.store.postgresql.transaction import Transaction, ledger_of_runs, write
 from solstice_orchestrator.store.succession import Lineage, MemberRow, concerned, lineage_of, settle
@@ -69,13 +70,12 @@ async def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
     return found
 
 
-async def is_rerun(transaction: Transaction, run_id: str) -> bool:
-    """Whether somebody asked for the run by hand, after another one of the same request."""
-    return bool(
-        await transaction.connection.fetchval(
-            "SELECT true FROM requests WHERE run_id = $1 AND rerun_of IS NOT NULL", run_id
-        )
+async def again(transaction: Transaction, run_id: str) -> Again:
+    """Whether the run is another one again, and how much of it."""
+    row = await transaction.connection.fetchrow(
+        "SELECT rerun_of, only_jobs FROM requests WHERE run_id = $1", run_id
     )
+    return FIRST if row is None else again_of(*row)
 
 
 async def _lock(transaction: Transaction, what: int, digest: bytes) -> None:

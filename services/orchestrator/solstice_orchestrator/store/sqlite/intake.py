@@ -53,8 +53,8 @@ def admit(
     ]
 
 
-def rerun(transaction: Transaction, run_id: str) -> str | None:
-    """The id of a new run of the same request; None when there is no such run."""
+def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -> str | None:
+    """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
     row = transaction.connection.execute(
         f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
         (run_id,),
@@ -63,7 +63,10 @@ def rerun(transaction: Transaction, run_id: str) -> str | None:
         return None
     request = again(transaction.moment, row["request"])
     (admitted,) = admit(transaction, [request], [request.encode()])
-    transaction.connection.execute("UPDATE runs SET rerun_of = ? WHERE run_id = ?", (run_id, admitted.run_id))
+    transaction.connection.execute(
+        "UPDATE runs SET rerun_of = ?, only_jobs = ? WHERE run_id = ?",
+        (run_id, None if only is None else json.dumps(sorted(only)), admitted.run_id),
+    )
     return admitted.run_id
 
 
@@ -105,6 +108,7 @@ def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) ->
             each.request_key,
             each.idempotency_key,
             each.repository,
+            each.ref,
             transaction.now,
             each.change_key,
         )
@@ -112,7 +116,7 @@ def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) ->
     ]
     return insert_many(
         transaction.connection,
-        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, created_at, change_key) VALUES",
+        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, ref, created_at, change_key) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
     )

@@ -2,35 +2,49 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Unpack
 
-from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.store.protocol import (
     AttemptView,
+    JobFilters,
     JobView,
     LogChunk,
     LogPage,
+    LogPlace,
     LogState,
     Page,
+    RunFilters,
     RunView,
 )
 from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
 from solstice_orchestrator.store.sqlite.transaction import REQUEST
 
+_HAS_JOB: Final = (
+    "EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id"
+    " AND runs_on = ifnull(?, runs_on) AND priority = ifnull(?, priority))"
+)
+_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = ?)"
+
 
 def runs(
-    connection: sqlite3.Connection,
-    *,
-    limit: int,
-    after: str | None,
-    repository: str | None,
-    state: RunState | None,
+    connection: sqlite3.Connection, *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
 ) -> Page:
     """Newest first; the cursor is the id of the last run of a page."""
-    # The plus keeps the index of repositories out: few runs are unfinished, and a repository may have any number.
-    of_repository = "repository = ?" if state is None or state.final else "+repository = ?"
+    state, priority = wanted.get("state"), wanted.get("priority")
+    asked = {
+        "state": state and state.value,
+        "repository": wanted.get("repository"),
+        "ref": wanted.get("ref"),
+    }
+    # Few runs are unfinished, and a repository or a branch may have any number. The plus keeps other indexes out.
+    order = asked if state is not None and not state.final else ("repository", "ref", "state")
+    first = next((name for name in order if asked[name] is not None), None)
     where, values = _where(
-        ("run_id < ?", after), (of_repository, repository), ("state = ?", state and state.value)
+        ("run_id < ?", after),
+        *((f"{'' if name == first else '+'}{name} = ?", value) for name, value in asked.items()),
+        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
     )
     rows = connection.execute(
         f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above
@@ -59,19 +73,40 @@ def run_of_request(connection: sqlite3.Connection, request_id: str) -> RunView |
 
 
 def jobs(
-    connection: sqlite3.Connection, *, run_id: str | None, state: JobState | None, limit: int
+    connection: sqlite3.Connection,
+    *,
+    limit: int,
+    run_id: str | None,
+    after: str | None,
+    **wanted: Unpack[JobFilters],
 ) -> Sequence[JobView]:
     """Of one run in workflow order, else newest first."""
-    ended = None if state is None else f"finished_at IS {'NOT ' if state.final else ''}NULL"
-    where, values = _where(("run_id = ?", run_id), ("state = ?", state and state.value))
-    if ended is not None:
-        where = f"{where} AND {ended}"  # names the partial index that holds such jobs
-    order = "age DESC" if run_id is None else "position"
-    rows = connection.execute(
-        f"SELECT * FROM jobs {where} ORDER BY {order} LIMIT ?",  # noqa: S608  made of the constants above
-        (*values, limit),
+    state, priority = wanted.get("state"), wanted.get("priority")
+    filters = (
+        ("repository = ?", wanted.get("repository")),
+        ("ref = ?", wanted.get("ref")),
+        ("runs_on = ?", wanted.get("label")),
+        ("priority = ?", None if priority is None else rank(priority)),
     )
-    return [job_view(row) for row in rows]
+    if run_id is not None:
+        where, values = _where(
+            ("run_id = ?", run_id), ("state = ?", state), ("position > " + _POSITION, after), *filters
+        )
+        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT ?"  # noqa: S608  made of the constants above
+    elif state is None and not any(value is not None for _, value in filters):
+        where, values = _where(("job_id < ?", after))
+        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT ?"  # noqa: S608  the same
+    else:
+        # One part per state, each of which walks through the index that holds such jobs, and no further than it must.
+        where, values = _where(("job_id < ?", after), *filters)
+        parts = [
+            f"SELECT * FROM (SELECT * FROM jobs {where or 'WHERE true'} AND state = '{each}'"  # noqa: S608  the same
+            f" AND finished_at IS {'NOT ' if each.final else ''}NULL ORDER BY job_id DESC LIMIT {limit:d})"
+            for each in ([state] if state else JobState)
+        ]
+        query = f"{' UNION ALL '.join(parts)} ORDER BY job_id DESC LIMIT ?"
+        values *= len(parts)
+    return [job_view(row) for row in connection.execute(query, (*values, limit))]
 
 
 def job(connection: sqlite3.Connection, job_id: str) -> JobView | None:
@@ -113,6 +148,23 @@ def log(
     return LogPage(attempt=number, chunks=chunks, state=state)
 
 
+def log_place(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+    """The lengths of chunks are read without the chunks."""
+    of_log = "FROM log_chunks WHERE job_id = ? AND attempt = ?"
+    (total,) = connection.execute(
+        f"SELECT ifnull(sum(length(data)), 0) {of_log}",
+        (job_id, attempt),
+    ).fetchone()
+    start = byte if byte >= 0 else max(0, total + byte)
+    row = connection.execute(
+        "SELECT sequence, until - size FROM (SELECT sequence, length(data) AS size,"  # noqa: S608  made of constants
+        f" sum(length(data)) OVER (ORDER BY sequence) AS until {of_log}) WHERE until > ? ORDER BY sequence LIMIT 1",
+        (job_id, attempt, start),
+    ).fetchone()
+    sequence, begins = row or (1, 0)
+    return LogPlace(total=total, start=start, sequence=sequence, begins=begins)
+
+
 def counts(connection: sqlite3.Connection) -> Mapping[tuple[JobState, str], int]:
     rows = connection.execute(
         "SELECT state, runs_on, count(*) AS jobs FROM jobs WHERE finished_at IS NULL GROUP BY state, runs_on"
@@ -120,8 +172,8 @@ def counts(connection: sqlite3.Connection) -> Mapping[tuple[JobState, str], int]
     return {(JobState(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
 
 
-def _where(*conditions: tuple[str, Any]) -> tuple[str, list[Any]]:
-    """The conditions that are asked for."""
-    asked = [(text, value) for text, value in conditions if value is not None]
+def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
+    """The conditions (a text and its values) that are asked for: those of which a value is not None."""
+    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
     text = " AND ".join(text for text, _ in asked)
-    return (f"WHERE {text}" if text else "", [value for _, value in asked])
+    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])

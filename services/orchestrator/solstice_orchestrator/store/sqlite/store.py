@@ -6,13 +6,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
 from solstice_common.doorbell import Doorbell
-from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.sqlite import Database, migrations_of
 from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec, RunState
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
 from solstice_orchestrator.store.finish import End
@@ -24,14 +25,17 @@ from solstice_orchestrator.store.protocol import (
     AttemptView,
     Cancelled,
     Claim,
+    JobFilters,
     JobView,
     LogChunk,
     LogPage,
+    LogPlace,
     OutboxRow,
     Page,
     PlanningTask,
     Purged,
     Renewal,
+    RunFilters,
     RunView,
 )
 from solstice_orchestrator.store.sqlite import (
@@ -45,7 +49,7 @@ from solstice_orchestrator.store.sqlite import (
     roster,
     waiting,
 )
-from solstice_orchestrator.store.sqlite.succession import is_rerun, kin_of, settle_groups
+from solstice_orchestrator.store.sqlite.succession import again, kin_of, settle_groups
 from solstice_orchestrator.store.sqlite.transaction import (
     Transaction,
     ledger_of_jobs,
@@ -115,8 +119,8 @@ class SqliteStore:
             known = kin_of(transaction, task.request)
             kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
             ledger = ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
-            rerun = is_rerun(transaction, task.run_id)
-            kept = plans.planned(ledger, task, jobs, run, known, rerun=rerun, answers=answers)
+            asked = again(transaction, task.run_id)
+            kept = plans.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
             write(transaction, ledger.changes())
             return kept
 
@@ -167,6 +171,15 @@ class SqliteStore:
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
         return await self._write(lambda transaction: cancelling.cancel(transaction, cancels))
 
+    async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
+        def work(transaction: Transaction) -> JobView | None:
+            ledger = ledger_of_jobs(transaction, [job_id])
+            steer.prioritise(ledger, job_id, priority)
+            write(transaction, ledger.changes())
+            return reading.job(transaction.connection, job_id)
+
+        return await self._write(work)
+
     async def approve_run(self, run_id: str) -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:
             ledger = ledger_of_runs(transaction, [run_id])
@@ -178,7 +191,20 @@ class SqliteStore:
 
     async def rerun(self, run_id: str) -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:
-            new = intake.rerun(transaction, run_id)
+            new = intake.rerun(transaction, run_id, None)
+            return None if new is None else reading.run(transaction.connection, new)
+
+        return await self._write(work)
+
+    async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
+        def work(transaction: Transaction) -> RunView | NotRerun | None:
+            ledger = ledger_of_runs(transaction, [run_id])
+            if run_id not in ledger.runs:
+                return None
+            only = steer.failed_of(ledger, run_id)
+            if isinstance(only, NotRerun):
+                return only
+            new = intake.rerun(transaction, run_id, only)
             return None if new is None else reading.run(transaction.connection, new)
 
         return await self._write(work)
@@ -233,18 +259,9 @@ class SqliteStore:
             lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
         )
 
-    async def runs(
-        self,
-        *,
-        limit: int,
-        after: str | None = None,
-        repository: str | None = None,
-        state: RunState | None = None,
-    ) -> Page:
+    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
         return await self._database.read(
-            lambda connection: reading.runs(
-                connection, limit=limit, after=after, repository=repository, state=state
-            )
+            lambda connection: reading.runs(connection, limit=limit, after=after, **wanted)
         )
 
     async def run(self, run_id: str) -> RunView | None:
@@ -254,10 +271,10 @@ class SqliteStore:
         return await self._database.read(lambda connection: reading.run_of_request(connection, request_id))
 
     async def jobs(
-        self, *, run_id: str | None = None, state: JobState | None = None, limit: int
+        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
     ) -> Sequence[JobView]:
         return await self._database.read(
-            lambda connection: reading.jobs(connection, run_id=run_id, state=state, limit=limit)
+            lambda connection: reading.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
         )
 
     async def job(self, job_id: str) -> JobView | None:
@@ -271,6 +288,11 @@ class SqliteStore:
     ) -> LogPage | None:
         return await self._database.read(
             lambda connection: reading.log(connection, job_id, attempt=attempt, after=after, limit=limit)
+        )
+
+    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+        return await self._database.read(
+            lambda connection: reading.log_place(connection, job_id, attempt=attempt, byte=byte)
         )
 
     async def planning(self, run_id: str) -> WaitFacts | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.reruns import FIRST, Again, again_of
 from solstice_orchestrator.store.changes import Kin
 from solstice_orchestrator.store.sqlite.transaction import REQUEST, Transaction, ledger_of_runs, write
 from solstice_orchestrator.store.succession import Lineage, MemberRow, concerned, lineage_of, settle
@@ -48,12 +49,12 @@ def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
     return found
 
 
-def is_rerun(transaction: Transaction, run_id: str) -> bool:
-    """Whether somebody asked for the run by hand, after another one of the same request."""
+def again(transaction: Transaction, run_id: str) -> Again:
+    """Whether the run is another one again, and how much of it."""
     row = transaction.connection.execute(
-        "SELECT 1 FROM runs WHERE run_id = ? AND rerun_of IS NOT NULL", (run_id,)
+        "SELECT rerun_of, only_jobs FROM runs WHERE run_id = ?", (run_id,)
     ).fetchone()
-    return row is not None
+    return FIRST if row is None else again_of(*row)
 
 
 _KIN: Final = (
