@@ -96,20 +96,22 @@ async def test_without_tokens_nobody_else_may_do_anything(place: Place) -> None:
         assert (await afar.get("/healthz")).status_code == 200
 
 
-async def test_with_tokens_every_route_asks_for_the_right_scope(place: Place) -> None:
-    reader, operator = place.token("reader", Scope.READ), place.token("operator", Scope.OPERATE)
+async def test_with_tokens_every_route_asks_for_the_right_scope_and_no_other(place: Place) -> None:
+    tokens = {scope: place.token(scope, scope) for scope in Scope}
     app = application(place.line, Access(file=TokenFile(place.tokens)))
     for method, path in requests_of(app):
         if is_for_everybody(path):
             continue
-        right, wrong = (reader, operator) if method in READING else (operator, reader)
+        right = Scope.READ if method in READING else Scope.OPERATE
         nobody = await place.http.request(method, path)
         assert (nobody.status_code, method, path) == (401, method, path)
-        refused = await place.http.request(method, path, headers=bearer(wrong))
-        assert (refused.status_code, method, path) == (403, method, path)
-        if "events" not in path:
-            taken = await place.http.request(method, path, headers=bearer(right))
-            assert taken.status_code not in {401, 403}, (method, path)
+        for scope, token in tokens.items():
+            if scope is not right:
+                refused = await place.http.request(method, path, headers=bearer(token))
+                assert (refused.status_code, scope, method, path) == (403, scope, method, path)
+            elif "events" not in path:
+                taken = await place.http.request(method, path, headers=bearer(token))
+                assert taken.status_code not in {401, 403}, (scope, method, path)
 
 
 @pytest.mark.parametrize("path", OPEN_PATHS)

@@ -7,7 +7,6 @@ from typing import Final
 
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store.protocol import JobStore, JobView, LogChunk
-from solstice_orchestrator.web.log_text import Gap, pieces
 from solstice_orchestrator.web.queries import LARGEST
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import run_document
@@ -44,6 +43,8 @@ class Piece:
     """More of the log of one attempt."""
 
     attempt: int
+    after: int
+    """The sequence that was told last; when the first of these is not the next one, something is missing."""
     chunks: Sequence[LogChunk]
 
 
@@ -63,7 +64,7 @@ class Ended:
     exit_code: int | None
 
 
-Told = Piece | Gap | NewAttempt | JobView | Ended | None
+Told = Piece | NewAttempt | JobView | Ended | None
 
 
 async def follow_log(
@@ -87,8 +88,7 @@ async def follow_log(
             while True:
                 page = await store.log(job_id, attempt=position.attempt, after=position.sequence, limit=BATCH)
                 if position.attempt > 0 and page is not None and page.chunks:
-                    for part in pieces(position.sequence, page.chunks):
-                        yield part if isinstance(part, Gap) else Piece(attempt=position.attempt, chunks=part)
+                    yield Piece(attempt=position.attempt, after=position.sequence, chunks=page.chunks)
                     position = Position(position.attempt, page.chunks[-1].sequence)
                 elif position.attempt < newest:
                     position = Position(position.attempt + 1, 0)

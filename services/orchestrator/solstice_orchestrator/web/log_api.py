@@ -1,6 +1,6 @@
 """API v1 about logs: by sequence, by bytes, and as they are written."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -167,14 +167,9 @@ async def _log_events(
         async for what in told:
             match what:
                 case Piece():
-                    for chunk in what.chunks:
-                        yield Event(
-                            name="chunk",
-                            id=f"{what.attempt}.{chunk.sequence}",
-                            data=chunk_document(chunk, text.of(chunk)),
-                        )
-                case Gap():
-                    yield Event(name="gap", data=gap_document(what))
+                    for piece in pieces(what.after, what.chunks):
+                        for event in _told(what.attempt, piece, text):
+                            yield event
                 case NewAttempt():
                     text = LogText()
                     yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
@@ -182,6 +177,15 @@ async def _log_events(
                     yield Event(name="end", data=ended_document(what))
                 case _:
                     yield None
+
+
+def _told(attempt: int, piece: Gap | Sequence[LogChunk], text: LogText) -> Iterator[Event]:
+    if isinstance(piece, Gap):
+        yield Event(name="gap", data=gap_document(piece))
+        return
+    for chunk in piece:
+        data = chunk_document(chunk, text.of(chunk))
+        yield Event(name="chunk", id=f"{attempt}.{chunk.sequence}", data=data)
 
 
 def ended_document(ended: Ended) -> dict[str, str | int | None]:

@@ -22,7 +22,7 @@ def byte_range(header: str | None) -> ByteRange | None:
         return None
     first, last, suffix = found.groups()
     if suffix is not None:
-        return ByteRange(-int(suffix))
+        return ByteRange(-int(suffix)) if int(suffix) else None
     if last and int(last) < int(first):
         return None
     return ByteRange(int(first), int(last) if last else None)

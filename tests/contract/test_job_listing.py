@@ -1,0 +1,197 @@
+"""What every job store keeps of its lists: each filter with each other, page by page, and places in a log."""
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pytest
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import JobView, LogChunk, LogPlace, RunView
+from tests.builders import job, job_request
+from tests.stores import FAILED, SUCCEEDED, Clock, admitted, claimed, planned, running
+
+REPOSITORIES: Final = ("lantern/harbour", "lantern/pier")
+REFS: Final = ("refs/heads/main", "refs/heads/fog", None)
+LABELS: Final = ("linux", "illumos")
+PRIORITIES: Final = (Priority.DEFAULT, Priority.HIGH)
+
+
+@pytest.fixture
+async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
+    async with open_store(store_url, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def lived(store: JobStore) -> JobStore:
+    """Every repository has runs of every ref, with jobs of every label and class: some end, some wait, some are blocked."""
+    for repository, ref in itertools.product(REPOSITORIES, REFS):
+        request = job_request(repo_full_name=repository, **({"ref": ref} if ref else {"ref": None}))
+        await planned(
+            store,
+            *(
+                job("true", name=f"{label}-{priority}", runs_on=label, priority=priority)
+                for label, priority in itertools.product(LABELS, PRIORITIES)
+            ),
+            job("true", name="last", needs=("linux-high",)),
+            request=request,
+        )
+        await planned(store, job("true", runs_on="linux"), request=request.model_copy(update=again()))
+    ends = itertools.cycle((SUCCEEDED, FAILED))
+    for claim in await claimed(store, free={"linux": 9, "illumos": 5}, limit=14):
+        await store.finish(claim.key, next(ends))
+    await claimed(store, free={"linux": 1}, limit=1)
+    await admitted(store)
+    return store
+
+
+def again() -> dict[str, Any]:
+    return {"request_id": job_request().request_id}
+
+
+async def every_run(store: JobStore, limit: int, **wanted: Any) -> list[RunView]:
+    found, after = list[RunView](), None
+    while True:
+        page = await store.runs(limit=limit, after=after, **wanted)
+        assert len(page.runs) <= limit
+        found += page.runs
+        if page.next is None:
+            return found
+        after = page.next
+
+
+async def every_job(store: JobStore, limit: int, run_id: str | None = None, **wanted: Any) -> list[JobView]:
+    found, after = list[JobView](), None
+    while page := await store.jobs(limit=limit, run_id=run_id, after=after, **wanted):
+        assert len(page) <= limit
+        found += page
+        after = page[-1].job_id
+    return found
+
+
+def asked_for() -> Sequence[Mapping[str, Any]]:
+    """Every combination of filters, each with a value that is there or without one; and what is nowhere."""
+    choices: dict[str, tuple[Any, ...]] = {
+        "repository": (None, REPOSITORIES[1]),
+        "ref": (None, "refs/heads/fog"),
+        "label": (None, "illumos", "nowhere"),
+        "priority": (None, Priority.HIGH),
+    }
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+
+
+Holds = Callable[[Any, Mapping[str, Any]], bool]
+
+
+async def test_runs_are_what_every_combination_of_filters_asks_for(lived: JobStore) -> None:
+    jobs = await every_job(lived, 100)
+    everything = await every_run(lived, 100)
+    assert len(everything) == 13
+
+    def holds(run: RunView, asked: Mapping[str, Any]) -> bool:
+        of_run = [each for each in jobs if each.run_id == run.run_id]
+        has_job = any(
+            asked["label"] in {None, each.runs_on} and asked["priority"] in {None, each.priority}
+            for each in of_run
+        )
+        return (
+            asked["repository"] in {None, run.repo_full_name}
+            and asked["ref"] in {None, run.ref}
+            and asked["state"] in {None, run.state}
+            and (has_job or (asked["label"] is asked["priority"] is None))
+        )
+
+    states = {run.state for run in everything}
+    assert {RunState.PLANNING, RunState.RUNNING} < states
+    for asked, state in itertools.product(asked_for(), (None, *states, RunState.ERRORED)):
+        wanted = {**asked, "state": state}
+        expected = [run for run in everything if holds(run, wanted)]
+        assert await every_run(lived, 3, **wanted) == expected, wanted
+
+
+async def test_jobs_are_what_every_combination_of_filters_asks_for(lived: JobStore) -> None:
+    runs = {run.run_id: run for run in await every_run(lived, 100)}
+    everything = await every_job(lived, 100)
+    assert len(everything) == 36
+    assert [each.job_id for each in everything] == sorted((each.job_id for each in everything), reverse=True)
+
+    def holds(each: JobView, asked: Mapping[str, Any]) -> bool:
+        run = runs[each.run_id]
+        return (
+            asked["repository"] in {None, run.repo_full_name}
+            and asked["ref"] in {None, run.ref}
+            and asked["state"] in {None, each.state}
+            and asked["label"] in {None, each.runs_on}
+            and asked["priority"] in {None, each.priority}
+        )
+
+    states = {each.state for each in everything}
+    assert {JobState.WAITING, JobState.RUNNING, JobState.SUCCEEDED, JobState.FAILED} <= states
+    for asked, state in itertools.product(asked_for(), (None, *states, JobState.ERRORED)):
+        wanted = {**asked, "state": state}
+        expected = [each for each in everything if holds(each, wanted)]
+        assert await every_job(lived, 3, **wanted) == expected, wanted
+
+
+async def test_jobs_of_a_run_come_in_the_order_of_its_workflow(lived: JobStore) -> None:
+    run = (await every_run(lived, 100))[-1]
+    jobs = await every_job(lived, 2, run_id=run.run_id)
+    assert [each.name for each in jobs] == [
+        "linux-default",
+        "linux-high",
+        "illumos-default",
+        "illumos-high",
+        "last",
+    ]
+    high = await every_job(lived, 1, run_id=run.run_id, priority=Priority.HIGH)
+    assert [each.name for each in high] == ["linux-high", "illumos-high"]
+
+
+async def test_pages_hold_everything_once_whatever_comes_between(lived: JobStore) -> None:
+    before = await every_run(lived, 100)
+    first = await lived.runs(limit=5)
+    await planned(lived, job("true"))
+    second = await lived.runs(limit=100, after=first.next)
+    assert [*first.runs, *second.runs] == before
+    jobs = await every_job(lived, 100)
+    page = await lived.jobs(limit=7, label="linux")
+    await planned(lived, job("true"))
+    rest = await lived.jobs(limit=100, label="linux", after=page[-1].job_id)
+    assert [*page, *rest] == [each for each in jobs if each.runs_on == "linux"]
+
+
+async def test_a_page_goes_on_behind_what_is_gone(lived: JobStore, clock: Clock) -> None:
+    page = await lived.runs(limit=100, state=RunState.SUCCEEDED)
+    last = page.runs[0].run_id
+    assert (await lived.purge(-1.0, 100)).runs
+    assert await lived.run(last) is None
+    behind = await lived.runs(limit=100, after=last)
+    assert behind.runs == [run for run in await every_run(lived, 100) if run.run_id < last]
+
+
+@pytest.mark.parametrize(
+    ("byte", "expected"),
+    [
+        (0, LogPlace(total=9, start=0, sequence=1, begins=0)),
+        (3, LogPlace(total=9, start=3, sequence=1, begins=0)),
+        (4, LogPlace(total=9, start=4, sequence=2, begins=4)),
+        (6, LogPlace(total=9, start=6, sequence=5, begins=6)),
+        (8, LogPlace(total=9, start=8, sequence=5, begins=6)),
+        (9, LogPlace(total=9, start=9, sequence=1, begins=0)),
+        (-3, LogPlace(total=9, start=6, sequence=5, begins=6)),
+        (-9, LogPlace(total=9, start=0, sequence=1, begins=0)),
+        (-100, LogPlace(total=9, start=0, sequence=1, begins=0)),
+    ],
+)
+async def test_a_byte_of_a_log_is_found_in_its_chunk(store: JobStore, byte: int, expected: LogPlace) -> None:
+    key = (await running(store)).key
+    pieces = {1: b"four", 2: b"\xff\x00", 5: b"end"}
+    await store.append_log(
+        key, [LogChunk(sequence=sequence, at=1.0, data=data) for sequence, data in pieces.items()]
+    )
+    assert await store.log_place(key.job_id, attempt=1, byte=byte) == expected
+    nothing = await store.log_place(key.job_id, attempt=2, byte=byte)
+    assert nothing == LogPlace(total=0, start=max(byte, 0), sequence=1, begins=0)

@@ -1,0 +1,257 @@
+"""API v1: lists page by page, parts of logs, what is missing in them, and what people change; real store, real HTTP."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import orjson
+import pytest
+
+from solstice_common.api_client import OrchestratorClient
+from solstice_common.following import follow_job
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from tests.servers.orchestrator_web import Stage, spec, stage
+
+FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
+NOBODY = "0190a5b2-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path, retry_base_seconds=0.0) as served:
+        yield served
+
+
+@pytest.fixture
+async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=f"{line.url}/api/v1", timeout=60, trust_env=False) as client:
+        yield client
+
+
+async def error_of(http: httpx2.AsyncClient, method: str, path: str, **parameters: Any) -> tuple[int, str]:
+    answer = await http.request(method, path, params=parameters or None)
+    error = answer.json()["error"]
+    assert error["message"].endswith(".")
+    return answer.status_code, error["code"]
+
+
+# -- lists -----------------------------------------------------------------------------------------------------------
+
+
+async def test_lists_are_filtered_by_all_that_is_asked(line: Stage, http: httpx2.AsyncClient) -> None:
+    run, ids = await line.plan(spec(), spec("port", runs_on="illumos"), ref="refs/heads/fog")
+    await line.plan(spec())
+    tag, _ = await line.plan(spec(), ref="refs/tags/v1", repo_full_name="harbour/keeper")
+    for query, expected in (
+        ({"branch": "fog"}, run),
+        ({"branch": "refs/heads/fog"}, run),
+        ({"branch": "refs/tags/v1"}, tag),
+        ({"label": "illumos"}, run),
+        ({"label": "linux", "branch": "fog", "state": "waiting", "priority": "default"}, run),
+        ({"repository": "harbour/keeper", "branch": "fog"}, None),
+    ):
+        found = (await http.get("/runs", params=query)).json()
+        assert [each["run_id"] for each in found["runs"]] == ([expected.run_id] if expected else [])
+    jobs = (await http.get("/jobs", params={"branch": "fog", "label": "illumos"})).json()
+    assert [each["job_id"] for each in jobs["jobs"]] == [ids["port"]]
+    assert jobs["next"] is None
+
+
+async def test_jobs_come_page_by_page(line: Stage, http: httpx2.AsyncClient) -> None:
+    names = [f"job-{number}" for number in range(5)]
+    run, ids = await line.plan(*(spec(name) for name in names))
+    for query, expected in (({"run_id": run.run_id}, names), ({"label": "linux"}, names[::-1])):
+        seen: list[str] = []
+        after: str | None = None
+        while True:
+            page = (
+                await http.get("/jobs", params={"limit": 2, **query, **({"after": after} if after else {})})
+            ).json()
+            seen += [job["job_id"] for job in page["jobs"]]
+            after = page["next"]
+            if after is None:
+                break
+            await line.plan(spec("between", runs_on="illumos"))
+        assert seen == [ids[name] for name in expected]
+
+
+async def test_a_cursor_of_elsewhere_is_refused(line: Stage, http: httpx2.AsyncClient) -> None:
+    run, _ = await line.plan(spec("one"), spec("two"))
+    await line.plan(spec())
+    cursor = (await http.get("/runs", params={"limit": 1})).json()["next"]
+    assert run.run_id not in cursor
+    for path, query in (
+        ("/runs", {"repository": "harbour/lighthouse"}),
+        ("/jobs", {}),
+        ("/jobs", {"run_id": run.run_id}),
+    ):
+        assert await error_of(http, "GET", path, after=cursor, **query) == (400, "invalid_cursor")
+    for foreign in (run.run_id, "nonsense", "ünsinn", cursor[:-1], f"{cursor}A"):
+        assert await error_of(http, "GET", "/runs", after=foreign) == (400, "invalid_cursor")
+    assert (await http.get("/runs", params={"after": cursor, "limit": 9})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/runs", "branches=main"),
+        ("/runs", "state=running&state=failed"),
+        ("/runs", "priority=urgent"),
+        ("/jobs", "state=planning"),
+        ("/jobs", "limit=0"),
+        ("/jobs", "limit=1.5"),
+        ("/workers", "limit=5"),
+        ("/events", "x=1"),
+        (f"/runs/{NOBODY}", "x=1"),
+        (f"/jobs/{NOBODY}/log", "after=2147483648"),
+    ],
+)
+async def test_a_parameter_that_is_not_understood_is_refused(
+    http: httpx2.AsyncClient, path: str, query: str
+) -> None:
+    assert await error_of(http, "GET", f"{path}?{query}") == (400, "invalid_parameter")
+
+
+# -- what people change ------------------------------------------------------------------------------------------------
+
+
+async def test_attempts_are_listed(line: Stage, http: httpx2.AsyncClient) -> None:
+    key = await line.running()
+    await line.finish(key, FAILED)
+    attempts = (await http.get(f"/jobs/{key.job_id}/attempts")).json()
+    job = (await http.get(f"/jobs/{key.job_id}")).json()
+    assert attempts == {"attempts": job["attempts"]}
+    assert [attempt["state"] for attempt in attempts["attempts"]] == ["failed"]
+    assert await error_of(http, "GET", f"/jobs/{NOBODY}/attempts") == (404, "not_found")
+
+
+async def test_a_job_changes_its_class_until_it_has_ended(line: Stage, http: httpx2.AsyncClient) -> None:
+    _, ids = await line.plan(spec())
+    path = f"/jobs/{ids['build']}/priority"
+    changed = await http.post(path, params={"priority": "high"})
+    assert (changed.status_code, changed.json()["priority"]) == (200, "high")
+    assert await error_of(http, "POST", path) == (400, "invalid_parameter")
+    assert await error_of(http, "POST", path, priority="urgent") == (400, "invalid_parameter")
+    assert await error_of(http, "POST", f"/jobs/{NOBODY}/priority", priority="low") == (404, "not_found")
+    await line.store.cancel_job(ids["build"])
+    assert await error_of(http, "POST", path, priority="low") == (409, "has_ended")
+
+
+async def test_what_failed_is_run_again_once_it_is_known(line: Stage, http: httpx2.AsyncClient) -> None:
+    run, ids = await line.plan(spec("lint"), spec("build", runs_on="illumos"))
+    path = f"/runs/{run.run_id}/rerun"
+    await line.finish(await line.claim(ids["build"]), FAILED)
+    assert await error_of(http, "POST", path, jobs="failed") == (409, "not_ended")
+    await line.finish(await line.claim(ids["lint"]))
+    again = await http.post(path, params={"jobs": "failed"})
+    assert (again.status_code, again.json()["rerun_of"]) == (201, run.run_id)
+    (task,) = await line.store.claim_planning("worker-1", 9)
+    assert await line.store.planned(task, (spec("lint"), spec("build", runs_on="illumos")))
+    new = (await http.get(f"/runs/{again.json()['run_id']}")).json()
+    assert [job["name"] for job in new["jobs"]] == ["build"]
+    await line.finish(await line.claim(new["jobs"][0]["job_id"]))
+    assert await error_of(http, "POST", f"/runs/{new['run_id']}/rerun", jobs="failed") == (
+        409,
+        "nothing_failed",
+    )
+    assert await error_of(http, "POST", path, jobs="some") == (400, "invalid_parameter")
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "part", "said"),
+    [
+        ("bytes=0-3", 206, slice(0, 4), "bytes 0-3/12"),
+        ("bytes=3-5", 206, slice(3, 6), "bytes 3-5/12"),
+        ("bytes=6-", 206, slice(6, 12), "bytes 6-11/12"),
+        ("bytes=-5", 206, slice(7, 12), "bytes 7-11/12"),
+        ("bytes=-99", 206, slice(0, 12), "bytes 0-11/12"),
+        ("bytes=11-99", 206, slice(11, 12), "bytes 11-11/12"),
+        ("bytes=12-", 416, None, "bytes */12"),
+        ("bytes=-0", 200, slice(0, 12), None),
+        ("bytes=5-3", 200, slice(0, 12), None),
+        ("bytes=0-1,3-4", 200, slice(0, 12), None),
+    ],
+)
+async def test_bytes_of_a_log_are_given(
+    line: Stage, http: httpx2.AsyncClient, asked: str, status: int, part: slice | None, said: str | None
+) -> None:
+    key = await line.running()
+    whole = b"four\n\xff\x00end.\n"
+    await line.prints(key, whole[:5], whole[5:7], whole[7:])
+    path = f"/jobs/{key.job_id}/log.txt"
+    open_log = await http.get(path, headers={"Range": asked})
+    assert open_log.headers.get("content-range") == (said.replace("/12", "/*") if status == 206 else said)
+    await line.finish(key)
+    answer = await http.get(path, headers={"Range": asked})
+    assert (answer.status_code, answer.headers.get("content-range")) == (status, said)
+    if part is not None:
+        assert open_log.content == answer.content == whole[part]
+    else:
+        assert answer.json()["error"]["code"] == "no_such_range"
+    ignored = await http.get(path, headers={"Range": asked, "If-Range": '"never given"'})
+    assert (ignored.status_code, ignored.content) == (200, whole)
+
+
+async def test_a_log_says_what_is_missing(line: Stage, http: httpx2.AsyncClient) -> None:
+    key = await line.running()
+    await line.prints(key, "one\n")
+    await line.prints(key, "four\n", "five\n", skip=2)
+    await line.prints(key, "seven\n", skip=1)
+    path = f"/jobs/{key.job_id}/log"
+    page = (await http.get(path)).json()
+    assert [chunk["sequence"] for chunk in page["chunks"]] == [1, 4, 5, 7]
+    assert page["missing"] == [{"first": 2, "last": 3}, {"first": 6, "last": 6}]
+    part = (await http.get(path, params={"after": 2, "limit": 2})).json()
+    assert [chunk["sequence"] for chunk in part["chunks"]] == [4, 5]
+    assert part["missing"] == [{"first": 3, "last": 3}]
+
+
+async def test_a_stream_says_what_is_missing_and_goes_on_there(line: Stage, http: httpx2.AsyncClient) -> None:
+    key = await line.running()
+    await line.prints(key, "one\n")
+    await line.prints(key, "four\n", "five\n", skip=2)
+    await line.finish(key)
+
+    async def told(last_id: str = "") -> list[tuple[str, dict[str, Any]]]:
+        found = []
+        headers = {"Last-Event-ID": last_id} if last_id else {}
+        async with http.sse(f"/jobs/{key.job_id}/log/events", headers=headers) as source:
+            async for event in source:
+                if event.data:
+                    found.append((event.event, orjson.loads(event.data)))
+        return found
+
+    events = await told()
+    assert [name for name, _ in events] == ["chunk", "gap", "chunk", "chunk", "end"]
+    assert events[1][1] == {"first": 2, "last": 3}
+    # Whoever lost the line in a gap is told of it again, and of no more than was missed.
+    assert await told("1.1") == events[1:]
+    assert await told("1.4") == events[3:]
+    written: list[str] = []
+    async with OrchestratorClient.open(line.url) as api:
+        await follow_job(api, key.job_id, written.append)
+    assert "".join(written) == (
+        "one\n\n! Output is missing here: pieces 2 to 3 were never stored.\nfour\nfive\n"
+    )
+
+
+async def test_a_page_of_large_chunks_is_short(line: Stage, http: httpx2.AsyncClient) -> None:
+    key = await line.running()
+    piece = b"x" * 65_536
+    for _ in range(5):
+        await line.prints(key, *[piece] * 8)
+    await line.finish(key)
+    seen, after = list[int](), 0
+    while True:
+        answer = await http.get(f"/jobs/{key.job_id}/log", params={"after": after, "limit": 1000})
+        assert len(answer.content) < 2_500_000
+        page = answer.json()
+        seen += [chunk["sequence"] for chunk in page["chunks"]]
+        if page["state"] == "closed":
+            break
+        after = seen[-1]
+    assert seen == list(range(1, 41))

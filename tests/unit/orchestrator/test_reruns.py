@@ -1,0 +1,76 @@
+"""What is run again of a run that failed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.jobs import FINAL, JobState
+from solstice_orchestrator.needs import Node
+from solstice_orchestrator.reruns import FIRST, Again, NotRerun, again_of, cut_down, failed_of
+from tests.builders import job
+
+GOOD, BAD = JobState.SUCCEEDED, JobState.FAILED
+
+
+def nodes(**shape: tuple[JobState, tuple[str, ...]]) -> dict[str, Node]:
+    return {name: Node(state=state, needs=needs) for name, (state, needs) in shape.items()}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        pytest.param(nodes(a=(GOOD, ()), b=(BAD, ())), frozenset("b"), id="only the failed"),
+        pytest.param(
+            nodes(a=(BAD, ()), b=(GOOD, ("a",)), c=(GOOD, ("b",))), frozenset("abc"), id="and what needs it"
+        ),
+        pytest.param(nodes(a=(GOOD, ()), b=(BAD, ("a",))), frozenset("b"), id="not what it needs"),
+        pytest.param(
+            nodes(a=(BAD, ()), b=(JobState.SKIPPED, ("a",))), frozenset("ab"), id="what was skipped for it"
+        ),
+        pytest.param(nodes(a=(GOOD, ())), NotRerun.NOTHING_FAILED, id="nothing failed"),
+        pytest.param(
+            nodes(a=(BAD, ()), b=(JobState.RUNNING, ())), NotRerun.NOT_ENDED, id="one is still running"
+        ),
+        pytest.param({}, None, id="it never had jobs"),
+    ],
+)
+def test_what_failed_and_what_needs_it(
+    shape: dict[str, Node], expected: frozenset[str] | NotRerun | None
+) -> None:
+    assert failed_of(shape) == expected
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(FINAL)), st.sets(st.integers(0, 7))), max_size=8).map(
+        lambda rows: {
+            str(place): Node(state=state, needs=tuple(str(need) for need in sorted(needs) if need < place))
+            for place, (state, needs) in enumerate(rows)
+        }
+    )
+)
+def test_whatever_is_left_needs_only_what_is_left(workflow: dict[str, Node]) -> None:
+    only = failed_of(workflow)
+    if not isinstance(only, frozenset):
+        return
+    assert {name for name, node in workflow.items() if node.state is not GOOD} <= only
+    assert not any(set(node.needs) & only for name, node in workflow.items() if name not in only)
+    left = cut_down([job("true", name=name, needs=node.needs) for name, node in workflow.items()], only)
+    assert {each.name for each in left} == only
+    assert all(set(each.needs) == set(workflow[each.name].needs) & only for each in left)
+
+
+def test_without_a_choice_all_of_it_is_run() -> None:
+    jobs = [job("true", name="a"), job("true", name="b", needs=("a",))]
+    assert cut_down(jobs, None) is jobs
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ((None, None), FIRST),
+        (("old", None), Again(asked=True, only=None)),
+        (("old", '["a", "b"]'), Again(asked=True, only=frozenset("ab"))),
+    ],
+)
+def test_columns_say_how_much_is_run_again(columns: tuple[str | None, str | None], expected: Again) -> None:
+    assert again_of(*columns) == expected
