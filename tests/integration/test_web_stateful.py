@@ -1,4 +1,4 @@
-"""Schemathesis walks along the links of the OpenAPI document, as nobody and with each scope.
+"""Along the links of the OpenAPI document, answer by answer, as nobody and with each scope; Schemathesis judges the answers.
 
 Whoever lacks a scope learns nothing and changes nothing; nothing that is said is answered with a 5xx or otherwise than
 the document says. The store is one in which something of everything has happened, and nobody else works on it.
@@ -6,7 +6,8 @@ the document says. The store is one in which something of everything has happene
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,8 @@ from typing import Any, Final
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.core.result import Err
 from schemathesis.core.transport import Response
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -31,7 +31,7 @@ from solstice_common.tokens import Scope
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import EVENTS, document
+from solstice_orchestrator.web.openapi import EVENTS, ORDERS, document
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams
 from tests.lived_in import live_in
@@ -50,7 +50,7 @@ CALLERS: Final[dict[str, Sequence[Scope]]] = {
     "read": (Scope.READ,),
     "enqueue": (Scope.ENQUEUE,),
     "operate": (Scope.OPERATE,),
-    "read and operate": (Scope.READ, Scope.OPERATE),
+    "everything": tuple(Scope),
 }
 
 load_all_checks()
@@ -146,45 +146,99 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
         yield stack.enter_context(Served(url, tmp_path).running())
 
 
-@pytest.mark.parametrize("caller", CALLERS)
-def test_whoever_walks_the_links_sees_and_changes_what_its_scopes_allow(served: Served, caller: str) -> None:
-    scopes = CALLERS[caller]
-    # While there is no token, this machine may do everything: there is always somebody's.
-    make_token(served.tokens, "somebody", Scope.READ)
-    headers = bearer(make_token(served.tokens, "walker", *scopes)) if scopes else {}
-    before = served.picture()
-    answered: set[tuple[str, int]] = set()
+LINKED: Final = {
+    operation.definition.raw["operationId"]: operation
+    for found in schemathesis.openapi.from_dict(walked()).get_all_operations()
+    if not isinstance(found, Err)
+    for operation in [found.ok()]
+}
+NEEDED: Final[dict[str, dict[str, str]]] = {"api_prioritise": {"priority": "high"}}
+"""Queries that have to be there."""
+
+
+class Walk:
+    """Follows every link of every operation once, first as those who may not, then as the one who may."""
+
+    def __init__(self, served: Served, session: requests.Session) -> None:
+        self._served = served
+        self._session = session
+        # While there is no token, this machine may do everything: these are made before anybody asks.
+        self._callers = {
+            name: bearer(make_token(served.tokens, name, *scopes)) if scopes else {}
+            for name, scopes in CALLERS.items()
+        }
+        self.seen: Counter[str] = Counter()
+        """Calls by their operation and how they were answered."""
+        self.links: set[tuple[str, str]] = set()
+        """Those that led somewhere."""
+
+    def step(self, name: str, path: Mapping[str, str], query: Mapping[str, str]) -> None:
+        operation = LINKED[name]
+        needed = Scope.READ if operation.method == "get" else Scope.OPERATE
+        before = self._served.picture()
+        for caller, scopes in CALLERS.items():
+            if needed not in scopes:
+                answer = self._call(name, caller, path, query)
+                assert answer.status_code == (403 if scopes else 401), (name, caller)
+                assert set(answer.json()) == {"error"}
+        assert self._served.picture() == before, name
+        answer = self._call(name, "everything", path, query)
+        assert answer.status_code < 500, (name, path)
+        assert answer.status_code not in {400, 401, 403, 404}, (name, path, query, answer.content)
+        self.seen[f"{name} {answer.status_code}"] += 1
+        if answer.status_code < 300 and "json" in answer.headers["content-type"][0]:
+            self._follow(name, answer)
+
+    def _follow(self, name: str, answer: Response) -> None:
+        shown = LINKED[name].definition.raw["responses"][str(answer.status_code)]
+        # What ends everything comes last.
+        links = sorted(shown.get("links", {}).values(), key=lambda link: "cancel" in link["operationId"])
+        for link in links:
+            values = {
+                parameter: value
+                for parameter, expression in link["parameters"].items()
+                if (value := _value(answer.json(), expression)) is not None
+            }
+            if values.keys() != link["parameters"].keys():
+                continue
+            target = link["operationId"]
+            if (name, target) in self.links:
+                continue
+            self.links.add((name, target))
+            after = values.pop("after", None)
+            orders = ORDERS if "{order}" in LINKED[target].path else (None,)
+            for order in orders:
+                path = values | ({"order": order} if order else {})
+                query = NEEDED.get(target, {}) | ({"after": after, "limit": "2"} if after else {})
+                self.step(target, path, query)
+
+    def _call(self, name: str, caller: str, path: Mapping[str, str], query: Mapping[str, str]) -> Response:
+        case = LINKED[name].Case(path_parameters={**path}, query={**query})
+        answer = case.call(
+            base_url=self._served.url, session=self._session, headers=self._callers[caller], timeout=60
+        )
+        case.validate_response(answer, checks=CONFORMS)
+        return answer
+
+
+def _value(answer: Any, expression: str) -> str | None:
+    """What a runtime expression (OpenAPI 3.1, section 4.8.20.4) means: `$response.body#/jobs/0/job_id`."""
+    found = answer
+    for step in expression.removeprefix("$response.body#/").split("/"):
+        if isinstance(found, list):
+            found = found[int(step)] if int(step) < len(found) else None
+        else:
+            found = None if found is None else found[step]
+    return found
+
+
+def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(served: Served) -> None:
     with requests.Session() as session:
         session.trust_env = False
-
-        class Walk(schemathesis.openapi.from_dict(walked()).as_state_machine()):  # type: ignore[misc]  # made at run time
-            def get_call_kwargs(self, case: schemathesis.Case[Any]) -> dict[str, Any]:
-                return {"base_url": served.url, "headers": headers, "session": session, "timeout": 60}
-
-            def validate_response(self, response: Response, case: schemathesis.Case[Any], **_: Any) -> None:
-                needed = Scope.READ if case.method.upper() == "GET" else Scope.OPERATE
-                answered.add((case.method.upper(), response.status_code))
-                if needed in scopes:
-                    assert response.status_code not in {401, 403}
-                else:
-                    assert response.status_code == (403 if scopes else 401)
-                    assert set(response.json()) == {"error"}
-                case.validate_response(response, checks=CONFORMS)
-
-        run_state_machine_as_test(
-            Walk,
-            settings=settings(
-                max_examples=12,
-                stateful_step_count=12,
-                derandomize=True,
-                database=None,
-                deadline=None,
-                phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-    assert {method for method, _ in answered} == {"GET", "POST"}
-    if Scope.OPERATE not in scopes:
-        assert served.picture() == before
-    if Scope.READ in scopes:
-        assert ("GET", 200) in answered
+        walk = Walk(served, session)
+        for name in ("api_jobs", "api_runs", "workersapi_workers"):
+            walk.step(name, {}, {"limit": "2"} if name.startswith("api") else {})
+    followed = {target for _, target in walk.links}
+    assert followed == LINKED.keys() - {"workersapi_workers"}
+    changed = {seen for seen in walk.seen if seen.split()[1] in {"200", "201", "202"}}
+    assert {"api_cancel_run 202", "api_rerun 201", "api_prioritise 200", "workersapi_steer 202"} <= changed
