@@ -1,4 +1,4 @@
-"""A log of 10 MB, read by three while it is written (`./just bench readers` does it with 100 MB)."""
+"""A log of 100 MB, read by three while it is written."""
 
 from pathlib import Path
 
@@ -7,10 +7,9 @@ import pytest
 from tests.log_readers import READERS, tell
 from tests.servers.postgresql import PostgreSQLDatabase
 
-SIZE = 10_000_000
+SIZE = 100_000_000
 ROOM_KIB = 48 * 1024
-"""Less than five times what is written: what is read is let go. A server that kept it for three readers would need 30 MB
-in bytes alone, and several times as much as text and events."""
+"""Half of what is written: what was read is let go. A server that kept it would need three times 100 MB in bytes alone."""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

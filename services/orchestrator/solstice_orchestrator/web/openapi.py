@@ -218,17 +218,17 @@ def _given(operation: Operation) -> Node:
 
 
 def _links(operation: Operation) -> Node:
-    """Every operation whose names are all in the answer."""
+    """Every operation whose names are all in the answer; which order a worker gets is for the caller to say."""
     if isinstance(operation.gives, str):
         return {}
     leads = LEADS.get(operation.gives, {})
     found = {
         other.name: {
             "operationId": other.name,
-            "parameters": {name: f"$response.body#{leads[name]}" for name in _names(other)},
+            "parameters": {name: f"$response.body#{leads[name]}" for name in sorted(names)},
         }
         for other in OPERATIONS
-        if other.gives != EVENTS and _names(other) and leads.keys() >= set(_names(other))
+        if other.gives != EVENTS and (names := set(_names(other)) - {"order"}) and leads.keys() >= names
     }
     if "next" in operation.gives.model_fields:
         found["next"] = {"operationId": operation.name, "parameters": {"after": "$response.body#/next"}}
