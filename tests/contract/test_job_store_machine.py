@@ -5,6 +5,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -268,6 +269,13 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel_a_job(self, data: st.DataObject) -> None:
         view = data.draw(st.sampled_from(self.jobs()))
         self.do(lambda: self.store.cancel_job(view.job_id))
+
+    @precondition(lambda self: self.jobs())
+    @rule(data=st.data(), priority=st.sampled_from(Priority))
+    def change_the_class_of_a_job(self, data: st.DataObject, priority: Priority) -> None:
+        view = data.draw(st.sampled_from(self.jobs()))
+        after = self.do(lambda: self.store.prioritise(view.job_id, priority))
+        assert after == replace(view, priority=view.priority if view.state.final else priority)
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data())

@@ -184,7 +184,9 @@ async def test_bytes_of_a_log_are_given(
     await line.prints(key, whole[:5], whole[5:7], whole[7:])
     path = f"/jobs/{key.job_id}/log.txt"
     open_log = await http.get(path, headers={"Range": asked})
-    assert open_log.headers.get("content-range") == (said.replace("/12", "/*") if status == 206 else said)
+    # How long it will be is not known yet.
+    so_far = said.replace("/12", "/*") if said and status == 206 else said
+    assert open_log.headers.get("content-range") == so_far
     await line.finish(key)
     answer = await http.get(path, headers={"Range": asked})
     assert (answer.status_code, answer.headers.get("content-range")) == (status, said)
@@ -217,13 +219,9 @@ async def test_a_stream_says_what_is_missing_and_goes_on_there(line: Stage, http
     await line.finish(key)
 
     async def told(last_id: str = "") -> list[tuple[str, dict[str, Any]]]:
-        found = []
         headers = {"Last-Event-ID": last_id} if last_id else {}
         async with http.sse(f"/jobs/{key.job_id}/log/events", headers=headers) as source:
-            async for event in source:
-                if event.data:
-                    found.append((event.event, orjson.loads(event.data)))
-        return found
+            return [(event.event, orjson.loads(event.data)) async for event in source if event.data]
 
     events = await told()
     assert [name for name, _ in events] == ["chunk", "gap", "chunk", "chunk", "end"]

@@ -229,6 +229,7 @@ def _value(answer: Any, expression: str) -> str | None:
             found = found[int(step)] if int(step) < len(found) else None
         else:
             found = None if found is None else found[step]
+    assert found is None or isinstance(found, str)
     return found
 
 

@@ -2,10 +2,11 @@
 
 import time
 
+from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import LogChunk
+from solstice_orchestrator.store.protocol import JobFilters, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running
@@ -44,6 +45,15 @@ async def live(store: JobStore) -> None:
     for run_state in (None, RunState.ERRORED, RunState.RUNNING, RunState.PLANNING):
         await store.runs(limit=9, state=run_state)
         await store.runs(limit=9, state=run_state, repository="lantern/harbour")
+        await store.runs(limit=9, state=run_state, ref="refs/heads/main", label="linux")
+    for asked in (
+        JobFilters(repository="lantern/harbour"),
+        JobFilters(ref="refs/heads/main", state=JobState.FAILED),
+        JobFilters(label="linux", priority=Priority.HIGH),
+    ):
+        await store.jobs(limit=9, **asked)
+    await store.jobs(limit=9)
+    await store.log_place(claim.key.job_id, attempt=1, byte=0)
     await store.waiting(claim.key.job_id)
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from solstice_common.messages import Priority
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import Concurrency, JobState, RunState
 from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.protocol import LogChunk
+from solstice_orchestrator.store.protocol import JobFilters, LogChunk
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.builders import job, job_cancel, job_request
 from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, admitted, claimed, planned, running
@@ -101,6 +102,42 @@ async def test_a_repositorys_unfinished_runs_are_found_among_the_unfinished(watc
     await watched.store.runs(limit=9, repository="lantern/harbour", state=RunState.RUNNING)
     used = {detail for detail in await watched.plans() if "runs" in detail and "requests" not in detail}
     assert used == {"SEARCH runs USING INDEX runs_by_state (state=?)"}
+
+
+@pytest.mark.parametrize("state", [None, JobState.WAITING, JobState.FAILED])
+async def test_jobs_are_found_in_indexes_that_hold_what_is_asked_for(
+    watched: Watched, state: JobState | None
+) -> None:
+    filters = {
+        "repository": "lantern/harbour",
+        "ref": "refs/heads/main",
+        "label": "linux",
+        "priority": Priority.HIGH,
+    }
+    for asked in ({}, *({name: value} for name, value in filters.items()), filters):
+        wanted = JobFilters(**asked, state=state)  # type: ignore[typeddict-item]  # of a dict only that its values are objects is known
+        await watched.store.jobs(limit=9, **wanted)
+        await watched.store.jobs(limit=9, after="0190a5b2-0000-7000-8000-000000000000", **wanted)
+    # No index holds what waits in the order of its ids: that is what is sorted, and no more.
+    known = {
+        "jobs_ended (state=?",
+        "jobs_ended_of_repository (repository=? AND state=?",
+        "jobs_open (state=?",
+    }
+    used = {detail for detail in await watched.plans() if detail.startswith(("SEARCH jobs", "SCAN jobs"))}
+    assert used
+    for detail in used - {
+        "SCAN jobs USING INDEX sqlite_autoindex_jobs_1",
+        "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (job_id<?)",
+    }:
+        assert any(detail.startswith(f"SEARCH jobs USING INDEX {index}") for index in known), detail
+
+
+async def test_runs_of_a_branch_are_found_by_it(watched: Watched) -> None:
+    await watched.store.runs(limit=9, ref="refs/heads/main")
+    await watched.store.runs(limit=9, ref="refs/heads/main", state=RunState.FAILED)
+    used = {detail for detail in await watched.plans() if "runs" in detail and "requests" not in detail}
+    assert used == {"SEARCH runs USING INDEX runs_by_ref (ref=?)"}
 
 
 async def test_a_purge_looks_only_at_what_is_old_and_what_belongs_to_it(watched: Watched) -> None:

@@ -1,0 +1,91 @@
+"""`solstice runs`, `jobs`, `attempts`, `rerun`, `priority` and `logs` against a real server over a real store."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from solstice_cli.main import app
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from tests.servers.orchestrator_web import Stage, spec, stage
+
+FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as served:
+        yield served
+
+
+async def solstice(line: Stage, *arguments: str) -> Result:
+    """The command, in a thread: it has an event loop of its own."""
+    return await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"SOLSTICE_URL": line.url})
+
+
+async def told(line: Stage, *arguments: str) -> Any:
+    result = await solstice(line, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+async def test_runs_and_jobs_are_listed_by_what_is_asked(line: Stage) -> None:
+    fog, ids = await line.plan(spec(), spec("port", runs_on="illumos"), ref="refs/heads/fog")
+    main, _ = await line.plan(spec())
+    runs = await told(line, "runs", "--branch", "fog", "--state", "waiting", "--label", "illumos")
+    assert [run["run_id"] for run in runs["runs"]] == [fog.run_id]
+    assert (await told(line, "runs", "--branch", "main", "--priority", "high"))["runs"] == []
+    jobs = await told(line, "jobs", "--branch", "fog", "--label", "linux", "--priority", "default")
+    assert [job["job_id"] for job in jobs["jobs"]] == [ids["build"]]
+    both = await told(line, "runs", "--all")
+    assert [run["run_id"] for run in both["runs"]] == [main.run_id, fog.run_id]
+    piped = await solstice(line, "jobs", fog.run_id, "--limit", "1")
+    assert [row.split("\t")[0] for row in piped.stdout.splitlines()] == [ids["build"]]
+
+
+async def test_all_jobs_are_listed_over_many_pages(line: Stage) -> None:
+    run, ids = await line.plan(*(spec(f"job-{number:03}") for number in range(230)))
+    jobs = await told(line, "jobs", run.run_id, "--all")
+    assert [job["job_id"] for job in jobs["jobs"]] == [
+        view.job_id for view in await line.store.jobs(run_id=run.run_id, limit=1000)
+    ]
+    assert len(jobs["jobs"]) == 230
+    assert ids.items() <= {job["name"]: job["job_id"] for job in jobs["jobs"]}.items()
+
+
+async def test_attempts_priority_and_what_failed(line: Stage) -> None:
+    run, ids = await line.plan(spec())
+    job_id = ids["build"]
+    assert (await told(line, "attempts", job_id)) == {"attempts": []}
+    assert (await told(line, "priority", job_id, "high"))["priority"] == "high"
+    said = await solstice(line, "priority", job_id, "low")
+    assert said.stdout == f"job {job_id} has priority low\n"
+    await line.finish(await line.claim(job_id), FAILED)
+    (attempt,) = (await told(line, "attempts", job_id))["attempts"]
+    assert (attempt["state"], attempt["exit_code"], attempt["step"]) == ("failed", 3, "test")
+    piped = await solstice(line, "attempts", job_id)
+    assert piped.stdout.startswith("1\tfailed\tstep_failed\t")
+    late = await solstice(line, "priority", job_id, "high")
+    assert late.exit_code != 0
+    again = await told(line, "rerun", run.run_id, "--failed")
+    assert again["rerun_of"] == run.run_id
+    early = await solstice(line, "rerun", again["run_id"], "--failed")
+    assert early.exit_code != 0
+    assert "has not ended" in str(early.exception)
+
+
+async def test_a_log_is_printed_with_what_is_missing(line: Stage) -> None:
+    key = await line.running()
+    await line.prints(key, "one\n")
+    await line.prints(key, "four\n", skip=2)
+    await line.finish(key)
+    expected = "one\n\n! Output is missing here: pieces 2 to 3 were never stored.\nfour\n"
+    for arguments in (("logs", key.job_id), ("logs", "-f", key.job_id)):
+        assert (await solstice(line, *arguments)).stdout == expected
+    shown = await solstice(line, "logs", "--json", key.job_id)
+    events = [json.loads(row) for row in shown.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["chunk", "gap", "chunk"]
