@@ -22,7 +22,9 @@ from solstice_forge.enqueue import EnqueueSettings
 from solstice_forge.events import IgnoreReason
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.workers import NotObeyed
 from solstice_orchestrator.workflow import parse_workflow
 from tests.floor_plan import PACKAGES, modules
 from tests.pages import (
@@ -217,6 +219,15 @@ def test_api_page_tells_every_refusal_and_no_other() -> None:
                     refused.add(
                         (str(ast.literal_eval(given["status"])), str(ast.literal_eval(given["reason"])))
                     )
+    for path in (ROOT / "services/orchestrator/solstice_orchestrator/web").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Refusal", "_refused"}:
+                status, reason = node.args[:2]
+                if isinstance(reason, ast.Constant):
+                    refused.add((str(ast.literal_eval(status)), str(reason.value)))
+    refused |= {("409", reason.value) for reason in (*NotRerun, *NotObeyed)}
+    # What the router, the store and a mistake of ours bring about.
+    refused |= {("405", "method_not_allowed"), ("503", "unavailable"), ("500", "internal")}
     assert all(f'"{reason}"' in CODE for _, reason in refused)
     assert told == refused
 
