@@ -142,6 +142,16 @@ async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]
     return {(job_state(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
 
 
+async def backlog(connection: "Connection", most: int) -> int:
+    return int(
+        await connection.fetchval(
+            "SELECT least($1::bigint, (SELECT count(*) FROM (SELECT FROM jobs WHERE state = 'waiting' LIMIT $1) AS jobs)"
+            " + (SELECT count(*) FROM (SELECT FROM runs WHERE to_plan LIMIT $1) AS runs))",
+            most,
+        )
+    )
+
+
 def _where(*conditions: tuple[str, Any]) -> tuple[str, list[Any]]:
     """The conditions that are asked for."""
     asked = [(text, value) for text, value in conditions if value is not None]
