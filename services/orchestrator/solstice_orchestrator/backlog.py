@@ -45,7 +45,8 @@ class Backlog:
 
     def came(self, runs: int) -> None:
         """So many were admitted since the last look: thousands may be within one second."""
-        self._decide(self._count + runs)
+        if self.limited:
+            self._decide(self._count + runs)
 
     async def look(self) -> None:
         """Count again. Raises StoreUnavailable."""

@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import structlog
@@ -322,9 +322,11 @@ async def _opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncI
             starting=(starting := Starting()),
         )
         whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
+        limits = parse_limits(settings.governor)
         governing = Governing(
             limit=whole.limit,
-            limits=parse_limits(settings.governor),
+            # What is played is not checked out, and may start in any number.
+            limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
             adaptive=settings.adaptive_concurrency,
             read=functools.partial(sensors.read, workspaces.directory),
             starting=starting,

@@ -159,13 +159,11 @@ class Dispatch:
             hurried.cancel()
 
     async def _claim(self) -> Sequence[Claim]:
-        whole, limit = await self._governed()
-        left = free(whole, [held.label for held in self._held.values()])
-        limit = min(left.total, limit)
-        if limit <= 0:
-            return ()
         try:
-            return await self._store.claim(self._card.worker_id, left.slots, limit)
+            whole, limit = await self._governed()
+            left = free(whole, [held.label for held in self._held.values()])
+            limit = min(left.total, limit)
+            return () if limit <= 0 else await self._store.claim(self._card.worker_id, left.slots, limit)
         except StoreUnavailable as error:
             log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
@@ -202,6 +200,9 @@ class Dispatch:
         try:
             pause = await self._store.rate_pause()
         except StoreUnavailable:
+            return POLL_SECONDS
+        except Exception as error:
+            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
             return POLL_SECONDS
         return POLL_SECONDS if pause is None else max(LEAST_PAUSE_SECONDS, pause)
 
