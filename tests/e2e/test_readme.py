@@ -27,6 +27,9 @@ def test_table_names_every_command_and_no_other() -> None:
                 yield f"{prefix} {name}"
         for group in app.registered_groups:
             assert group.typer_instance is not None
+            callback = group.typer_instance.registered_callback
+            if callback is not None and callback.invoke_without_command is True:
+                yield f"{prefix} {group.name}"
             yield from commands(group.typer_instance, f"{prefix} {group.name}")
 
     existing = {name for program, app in PROGRAMS.items() for name in commands(app, program)}

@@ -51,6 +51,7 @@ async def test_a_job_that_waits_is_explained(line: Stage, http: httpx2.AsyncClie
         "detail": "Others have the slot of illumos; it is the next.",
         "ahead": 0,
         "until": None,
+        "resource": None,
         "expected_start": None,
     }
 

@@ -44,6 +44,9 @@ async def test_workers_are_listed_with_all_that_is_known(line: Stage, http: http
         "state": "active",
         "quarantined_until": None,
         "failures_in_a_row": 0,
+        "shrunk_to": None,
+        "refuses": None,
+        "refusal": "",
     }
     assert (await http.get(f"/api/v1/workers/{WORKER}")).json()["worker_id"] == WORKER
 

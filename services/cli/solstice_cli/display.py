@@ -118,7 +118,7 @@ def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
 def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
     """One line per worker, in the order given."""
     _print_rows(
-        ("WORKER", "STATE", "RUNS", "SLOTS", "HOST", "VERSION", "SEEN"),
+        ("WORKER", "STATE", "RUNS", "SLOTS", "HOST", "VERSION", "SEEN", "PRESSURE"),
         [
             (
                 worker["worker_id"],
@@ -128,6 +128,7 @@ def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
                 worker["host"],
                 worker["version"],
                 worker["seen_at"],
+                pressure(worker),
             )
             for worker in workers
         ],
@@ -157,6 +158,12 @@ def standing(worker: Document) -> str:
 def slots(worker: Document) -> str:
     """As `CAPACITY_MAP` writes them: `linux=4,illumos=1`."""
     return ",".join(f"{label}={count}" for label, count in sorted(worker["slots"].items()))
+
+
+def pressure(worker: Document) -> str:
+    """Why it takes less than its slots: `disk` (of which it is short), `2 at once`, or both; empty when nothing presses."""
+    shrunk = worker.get("shrunk_to")
+    return ", ".join(filter(None, [worker.get("refuses"), None if shrunk is None else f"{shrunk} at once"]))
 
 
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:

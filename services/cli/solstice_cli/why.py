@@ -82,7 +82,7 @@ def _facts(answer: Document, now: datetime) -> list[tuple[str, Any]]:
         return [*head, ("why", "it does not wait")]
     return [
         *head,
-        ("reason", found["reason"]),
+        ("reason", f"{found['reason']}({found['resource']})" if found.get("resource") else found["reason"]),
         ("why", found["detail"]),
         ("waits", _since(found["since"], now)),
         ("ahead", found["ahead"]),

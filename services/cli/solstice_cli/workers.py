@@ -63,6 +63,8 @@ def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) ->
             ("failures", found["failures_in_a_row"] or None),
             ("slots", display.slots(found)),
             ("at once", found["limit"]),
+            ("pressure", display.pressure(found) or None),
+            ("why", found.get("refusal") or None),
             ("version", found["version"]),
             ("started", found["started_at"]),
             ("seen", found["seen_at"]),

@@ -60,6 +60,8 @@ class LogEvent(StrEnum):
     """The store of statuses cannot be used now: count (of messages in hand), detail."""
     STATUSES_TAKEN_OVER = "statuses.taken_over"
     """Whoever told the forges died with calls under way: count."""
+    QUEUE_DEPTH_UNKNOWN = "relay.depth_unknown"
+    """A mistake of ours while the broker was asked how much lies in the queue: detail, with the traceback."""
     CHECKS_FORBIDDEN = "checks.forbidden"
     """The GitHub App may not write check runs, so commit statuses are set instead: source, detail."""
     RECONCILE_ASKED = "reconcile.asked"

@@ -37,6 +37,11 @@ class Metrics:
             "Requests in the inbox that are not with the broker yet.",
             registry=registry,
         )
+        self._queued = Gauge(
+            "solstice_forge_queue_ready",
+            "Requests in the jobs' queue that no orchestrator has taken; 0 while the broker cannot be asked.",
+            registry=registry,
+        )
         self._publishes = Counter(
             "solstice_forge_publishes",
             "Requests offered to the broker, by its answer.",
@@ -108,6 +113,10 @@ class Metrics:
     def job_asked(self, outcome: str) -> None:
         """A program that may ask for jobs asked for one: `accepted`, `duplicate`, or why it was refused."""
         self._jobs.labels(outcome).inc()
+
+    def queued(self, count: int) -> None:
+        """So many requests lie in the jobs' queue."""
+        self._queued.set(count)
 
     def published(self, status: PublishStatus, count: int = 1) -> None:
         """Requests were offered to the broker, and this was its answer."""

@@ -30,6 +30,7 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.one_write import OneWriteProtocol
 from solstice_forge.pages.deliveries import Pages, no_statuses
+from solstice_forge.queue_depth import Queued, run_queue_depth
 from solstice_forge.reconcile.rounds import Reconciler
 from solstice_forge.relay import Relay
 from solstice_forge.remote.http import open_remotes
@@ -90,10 +91,12 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 relay_problem=lambda: relay.problem,
                 max_body_bytes=settings.forge_max_body_bytes,
             )
+            queued = Queued(broker, route.queue, metrics)
             rules = ApiRules(
                 access=visitors,
                 per_minute=settings.forge_api_per_minute,
                 max_backlog=settings.forge_api_backlog,
+                queued=lambda: queued.count,
             )
             pages = Pages(
                 inbox,
@@ -129,7 +132,11 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 ),
                 name="forge-retention",
             )
-            by_the_clock = [sweeping]
+            counting = tasks.create_task(
+                run_queue_depth(queued, rng=random.Random()),  # noqa: S311  jitter, not a secret
+                name="forge-queue-depth",
+            )
+            by_the_clock = [sweeping, counting]
             if settings.forge_reconcile_minutes and remotes:
                 comparing = reconciler.run(settings.forge_reconcile_minutes * 60.0)
                 by_the_clock.append(tasks.create_task(comparing, name="forge-reconcile"))

@@ -164,7 +164,7 @@ class ForgeSettings(
     forge_api_backlog: int = Field(
         default=10_000,
         ge=1,
-        description="With so many requests that wait for the broker the API takes no more jobs; webhooks are taken.",
+        description="With so many requests in the inbox and the queue the API takes no more jobs; webhooks are taken.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Logs for people (console) or for machines (json)."

@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import structlog
@@ -23,6 +23,8 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.process import spare_the_collector
 from solstice_common.settings import without_password
 from solstice_common.topology import CANCELS, full_topology, jobs_route
+from solstice_orchestrator import sensors
+from solstice_orchestrator.backlog import Backlog, run_backlog
 from solstice_orchestrator.cancel_intake import CancelIntake
 from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.caps import parse_caps
@@ -31,6 +33,8 @@ from solstice_orchestrator.estimates import run_estimates
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.governing import Governing, Starting
+from solstice_orchestrator.governor import parse_limits
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.job_plan import PlanningRules
 from solstice_orchestrator.line_reports import LineReports, run_line_reports
@@ -75,6 +79,8 @@ class _Parts:
     workspaces: Workspaces
     git: GitPolicy
     executor: MeteredExecutor
+    governing: Governing
+    starting: Starting
     secret_rules: SecretRules
     metrics: Metrics
     rng: random.Random
@@ -123,8 +129,11 @@ async def _work(
             rng=parts.rng,
             lease_seconds=settings.lease_seconds,
             renew_seconds=settings.renew_seconds,
+            governing=parts.governing,
         )
-        intake = Intake(broker=broker, store=store, metrics=parts.metrics, rng=parts.rng)
+        parts.starting.on_begun = dispatch.look_again
+        backlog = Backlog(store=store, most=settings.max_backlog, metrics=parts.metrics)
+        intake = Intake(broker=broker, store=store, metrics=parts.metrics, rng=parts.rng, backlog=backlog)
         cancels = CancelIntake(broker=broker, store=store, metrics=parts.metrics, rng=parts.rng)
         outbox = Outbox(
             store=store, broker=broker, jobs=route, topology=topology, metrics=parts.metrics, rng=parts.rng
@@ -137,6 +146,7 @@ async def _work(
                 loops.create_task(
                     cancels.run(CANCELS.queue, topology, prefetch=settings.amqp_prefetch), name="cancels"
                 ),
+                loops.create_task(run_backlog(backlog, rng=parts.rng), name="backlog"),
                 loops.create_task(_planning(parts), name="planning"),
                 loops.create_task(
                     run_estimates(store, metrics=parts.metrics, rng=parts.rng), name="estimates"
@@ -149,6 +159,7 @@ async def _work(
                             worker_id=parts.card.worker_id,
                             public_url=settings.pages_url,
                             rng=parts.rng,
+                            saturated=lambda: backlog.held,
                         ),
                         every_seconds=settings.line_report_seconds,
                         rng=parts.rng,
@@ -293,6 +304,7 @@ async def _opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncI
             retry_base_seconds=settings.retry_base_seconds,
             max_wait_seconds=settings.max_wait_seconds,
             caps=parse_caps(settings.repository_caps),
+            rates=settings.start_rates,
             supersede=settings.supersede,
         )
         store = await _when_there(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
@@ -307,6 +319,18 @@ async def _opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncI
             path=settings.job_path,
             no_output_seconds=settings.no_output_seconds,
             disk_reserve_bytes=settings.disk_reserve_mib * MIB,
+            starting=(starting := Starting()),
+        )
+        whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
+        limits = parse_limits(settings.governor)
+        governing = Governing(
+            limit=whole.limit,
+            # What is played is not checked out, and may start in any number.
+            limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
+            adaptive=settings.adaptive_concurrency,
+            read=functools.partial(sensors.read, workspaces.directory),
+            starting=starting,
+            metrics=metrics,
         )
         app = create_app(
             store=store,
@@ -327,14 +351,18 @@ async def _opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncI
                 name=settings.name_of_worker,
                 host=socket.gethostname(),
                 version=__version__,
-                capacity=capacity(parse_slots(settings.capacity_map), settings.max_concurrency),
+                capacity=whole,
             ),
             store=store,
             secret_rules=secret_rules,
             broker=broker,
             workspaces=workspaces,
             git=git,
-            executor=MeteredExecutor(executor=executor, metrics=metrics, isolates=executor.isolates),
+            executor=MeteredExecutor(
+                executor=executor, metrics=metrics, isolates=executor.isolates, ended=governing.ended
+            ),
+            governing=governing,
+            starting=starting,
             metrics=metrics,
             rng=rng,
             url=url,

@@ -5,24 +5,26 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.capacity import free
+from solstice_orchestrator.capacity import Capacity, free
+from solstice_orchestrator.governing import Governing
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
-from solstice_orchestrator.workers import WorkerCard, WorkerState
+from solstice_orchestrator.workers import Condition, WorkerCard, WorkerState
 
 log = structlog.get_logger("solstice_orchestrator.dispatch")
 
 CLAIM_LIMIT: Final = 32
 POLL_SECONDS: Final = 2.0
 """How late a backoff's end is noticed, or a wake-up that went astray."""
+LEAST_PAUSE_SECONDS: Final = 0.01
 CANCEL_LOOK_SECONDS: Final = 1.0
 """How often at most a change in the store makes us ask whether something of ours was cancelled."""
 
@@ -66,8 +68,10 @@ class Dispatch:
         rng: random.Random,
         lease_seconds: float,
         renew_seconds: float,
+        governing: Governing | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`governing` says what this machine can take; without it, whatever fits the slots."""
         self._store = store
         self._execute = execute
         self._card = card
@@ -76,7 +80,10 @@ class Dispatch:
         self._rng = rng
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
+        self._governing = governing
         self._clock = clock
+        self._told = Condition()
+        """What the store knows of the pressure that we are under."""
         self._held: dict[AttemptKey, _Held] = {}
         self._wake = asyncio.Event()
         self._claiming = True
@@ -94,6 +101,10 @@ class Dispatch:
         self._claiming = False
         self._wake.set()
 
+    def look_again(self) -> None:
+        """Something has changed that may let us take more."""
+        self._wake.set()
+
     async def claim_jobs(self) -> None:
         """Fill free slots until `stop_claiming`."""
         async with self._store.changes() as self._wake:
@@ -103,7 +114,8 @@ class Dispatch:
                 for claim in claims:
                     await self._start(claim)
                 if len(claims) < CLAIM_LIMIT and self._claiming:
-                    await _set_within(self._wake, POLL_SECONDS * self._rng.uniform(0.8, 1.2))
+                    pause = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
+                    await _set_within(self._wake, min(pause, await self._rate_pause()))
 
     async def keep_leases(self) -> None:
         """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
@@ -147,12 +159,11 @@ class Dispatch:
             hurried.cancel()
 
     async def _claim(self) -> Sequence[Claim]:
-        left = free(self._card.capacity, [held.label for held in self._held.values()])
-        limit = min(left.total, CLAIM_LIMIT)
-        if limit == 0:
-            return ()
         try:
-            return await self._store.claim(self._card.worker_id, left.slots, limit)
+            whole, limit = await self._governed()
+            left = free(whole, [held.label for held in self._held.values()])
+            limit = min(left.total, limit)
+            return () if limit <= 0 else await self._store.claim(self._card.worker_id, left.slots, limit)
         except StoreUnavailable as error:
             log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
@@ -160,6 +171,40 @@ class Dispatch:
             # A mistake of ours about one job that waits must not end those that run.
             log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
+
+    async def _governed(self) -> tuple[Capacity, int]:
+        """What we can take at once, and how many more now, as this machine is; others are told of it."""
+        whole = self._card.capacity
+        if self._governing is None:
+            return whole, CLAIM_LIMIT
+        condition = self._governing.look()
+        await self._tell(condition)
+        if condition.shrunk_to is not None:
+            whole = replace(whole, limit=condition.shrunk_to)
+        startable = CLAIM_LIMIT if self._governing.startable is None else self._governing.startable
+        return whole, 0 if condition.refuses is not None else min(CLAIM_LIMIT, startable)
+
+    async def _tell(self, condition: Condition) -> None:
+        # The sentence has numbers that change at every look: who reads it wants to know why, not how much.
+        if (condition.shrunk_to, condition.refuses) == (self._told.shrunk_to, self._told.refuses):
+            return
+        try:
+            await self._store.report(self._card.worker_id, condition)
+        except StoreUnavailable as error:
+            log.warning(LogEvent.CONDITION_NOT_TOLD, detail=str(error))
+        else:
+            self._told = condition
+
+    async def _rate_pause(self) -> float:
+        """Until a rate lets one more start, which rings no bell; others may be quicker, then it is asked again."""
+        try:
+            pause = await self._store.rate_pause()
+        except StoreUnavailable:
+            return POLL_SECONDS
+        except Exception as error:
+            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
+            return POLL_SECONDS
+        return POLL_SECONDS if pause is None else max(LEAST_PAUSE_SECONDS, pause)
 
     async def _start(self, claim: Claim) -> None:
         if not self._claiming:
@@ -211,6 +256,7 @@ class Dispatch:
                 renewal = await self._store.renew(self._card.worker_id, held)
                 if not renewal.registered:
                     state = await self._store.register(self._card)
+                    self._told = Condition()
                     log.warning(LogEvent.WORKER_REGISTERED_AGAIN, worker_id=self._card.worker_id, state=state)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", held=len(held))

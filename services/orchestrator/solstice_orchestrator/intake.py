@@ -10,6 +10,7 @@ from solstice_common.broker.protocol import Broker
 from solstice_common.delivery import Refuse
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.admission import examine
+from solstice_orchestrator.backlog import Backlog
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.receiving import Receiver
@@ -21,8 +22,19 @@ log = structlog.get_logger("solstice_orchestrator.intake")
 class Intake(Receiver[JobRequestV1, Admission]):
     """One intake of requests."""
 
-    def __init__(self, *, broker: Broker, store: JobStore, metrics: Metrics, rng: random.Random) -> None:
-        super().__init__(_Requests(store=store, metrics=metrics), broker=broker, rng=rng)
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        store: JobStore,
+        metrics: Metrics,
+        rng: random.Random,
+        backlog: Backlog | None = None,
+    ) -> None:
+        """`backlog` says when enough waits; without it, everything is taken as it comes."""
+        backlog = backlog or Backlog(store=store, most=0, metrics=metrics)
+        desk = _Requests(store=store, metrics=metrics, backlog=backlog)
+        super().__init__(desk, broker=broker, rng=rng, gate=backlog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +43,7 @@ class _Requests:
 
     store: JobStore
     metrics: Metrics
+    backlog: Backlog
 
     def examine(self, body: bytes) -> JobRequestV1 | Refuse:
         return examine(body)
@@ -42,6 +55,7 @@ class _Requests:
         admitted = sum(isinstance(admission, Admitted) for admission in results)
         duplicates = len(results) - admitted
         self.metrics.requests_admitted(admitted)
+        self.backlog.came(admitted)
         self.metrics.requests_duplicate(duplicates)
         log.info(
             LogEvent.REQUESTS_KEPT,

@@ -32,13 +32,22 @@ class LineReports:
     """What commits were last told of waiting jobs. It is not kept: what is lost is only a description."""
 
     def __init__(
-        self, *, store: JobStore, broker: Broker, worker_id: str, public_url: str | None, rng: random.Random
+        self,
+        *,
+        store: JobStore,
+        broker: Broker,
+        worker_id: str,
+        public_url: str | None,
+        rng: random.Random,
+        saturated: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`saturated`: whether so much waits that new requests are left in the queue."""
         self._store = store
         self._broker = broker
         self._worker_id = worker_id
         self._public_url = public_url
         self._new_id = id_source(rng)
+        self._saturated = saturated
         self._told: dict[str, str] = {}
 
     async def round(self, *, waited_seconds: float) -> int:
@@ -71,7 +80,7 @@ class LineReports:
         why = None if facts is None else explain(facts)
         if facts is None or why is None or facts.state is not JobState.WAITING:
             return None
-        words = line_words(facts, why)
+        words = line_words(facts, why, saturated=self._saturated())
         if facts.now - facts.since < waited_seconds or self._told.get(job.job_id) == words:
             return None
         run = await self._store.run(job.run_id)

@@ -12,8 +12,11 @@ _STEPS: Final = (1000, 500, 200, 100, 50, 20, 10)
 _MINUTES: Final = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
 
 
-def line_words(facts: WaitFacts, why: Why) -> str:
-    """One line, at most about eighty characters: `waiting: 2 ahead on linux, starts in about 5 min`."""
+def line_words(facts: WaitFacts, why: Why, *, saturated: bool = False) -> str:
+    """One line, at most about a hundred characters: `waiting: 2 ahead on linux, starts in about 5 min`.
+
+    `saturated`: so much waits that nothing new is taken from the queue.
+    """
     match why.reason:
         case WaitReason.SLOTS_BUSY:
             words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}"
@@ -23,8 +26,14 @@ def line_words(facts: WaitFacts, why: Why) -> str:
             words = f"waiting: no worker serves {facts.runs_on}"
         case WaitReason.PAUSED:
             words = f"waiting: the workers of {facts.runs_on} take no jobs now"
+        case WaitReason.RATE_LIMITED:
+            words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}, as fast as they may start"
+        case WaitReason.GOVERNOR:
+            words = f"waiting: governor({why.resource}) on the workers of {facts.runs_on}"
         case _:
             words = f"waiting: {why.reason.value.replace('_', ' ')}"
+    if saturated:
+        words += " (the system is full)"
     start = why.expected_start
     return words if start is None else f"{words}, {_starts(start.latest - facts.now)}"
 

@@ -43,6 +43,22 @@ class LogEvent(StrEnum):
     INTAKE_RESUMED = "intake.resumed"
     """Requests are kept again: held_seconds."""
 
+    INTAKE_FULL = "intake.full"
+    """Enough waits in the store; what comes stays with the broker: backlog, most (MAX_BACKLOG)."""
+    INTAKE_HAS_ROOM = "intake.has_room"
+    """A fifth of that has gone, and requests are taken again: backlog, most."""
+    BACKLOG_UNKNOWN = "backlog.unknown"
+    """The store cannot be asked how much waits; intake goes on as it was: detail."""
+
+    STARTS_REFUSED = "starts.refused"
+    """This machine is short of something, and starts no jobs: resource, detail."""
+    STARTS_RESUMED = "starts.resumed"
+    """It has enough again: resource (of which it was short)."""
+    SLOTS_SHRUNK = "slots.shrunk"
+    """After failures of the world, or under load, fewer jobs at once for a while: slots, was, limit, cause."""
+    CONDITION_NOT_TOLD = "condition.not_told"
+    """The store could not be told of the pressure that we are under; it is tried again: detail."""
+
     JOB_CLAIMED = "job.claimed"
     """Ours to run: job_id, attempt, run_id, request_id, job, runs_on, waited_seconds."""
     JOB_RELEASED = "job.released"

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
@@ -16,9 +17,12 @@ class MeteredExecutor:
     executor: Executor
     metrics: Metrics
     isolates: bool
+    ended: Callable[[Outcome], None]
+    """Told how each attempt ended."""
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
         begun = time.monotonic()
         outcome = await self.executor.run(execution, log, stop)
+        self.ended(outcome)
         self.metrics.job_finished(execution.spec.runs_on, outcome, time.monotonic() - begun)
         return outcome

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 from solstice_common.metrics import Declared, declared_in
 from solstice_orchestrator.forecast import Judgement, Met
+from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.jobs import JobState, Outcome
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
@@ -101,6 +102,29 @@ class Metrics:
             "Times that this worker was quarantined, by failures in a row or by an order.",
             registry=registry,
         )
+        self._slots = Gauge(
+            "solstice_slots",
+            "Jobs that this worker takes at once now: fewer than it has slots for after failures or under load.",
+            registry=registry,
+        )
+        self._refusing = Gauge(
+            "solstice_governor_refusing",
+            "1 while this worker starts no jobs for want of the resource.",
+            ("resource",),
+            registry=registry,
+        )
+        self._backlog = Gauge(
+            "solstice_backlog",
+            "Runs to plan and jobs that wait, counted up to MAX_BACKLOG; 0 where there is no such limit.",
+            registry=registry,
+        )
+        self._held = Gauge(
+            "solstice_intake_held",
+            "1 while requests are left in the queue because as many wait as may (MAX_BACKLOG).",
+            registry=registry,
+        )
+        for resource in Resource:
+            self._refusing.labels(resource.value)
         for verdict in ("admitted", "duplicate"):
             self._requests.labels(verdict, "")
         for verdict in ("ended", "nothing"):
@@ -154,6 +178,17 @@ class Metrics:
     def quarantined(self) -> None:
         """This worker gets no jobs for a while."""
         self._quarantines.inc()
+
+    def governed(self, at_once: int, refuses: Resource | None) -> None:
+        """This worker takes so many jobs at once, and starts none while it is short of something."""
+        self._slots.set(at_once)
+        for resource in Resource:
+            self._refusing.labels(resource.value).set(resource is refuses)
+
+    def backlog(self, count: int, *, held: bool) -> None:
+        """So much waits in the store, and intake is held for it, or not."""
+        self._backlog.set(count)
+        self._held.set(held)
 
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
         """Status messages were offered to the broker, and this was its answer."""

@@ -54,13 +54,30 @@ class Desk(Protocol[M, R]):
         ...
 
 
+class Gate(Protocol):
+    """Whether anything is to be taken at all."""
+
+    @property
+    def held(self) -> bool:
+        """Nothing is, for now."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until something is."""
+        ...
+
+
 class Receiver(Generic[M, R]):
     """One consumer. A store that is away stops it: what was delivered stays unacked with the broker until it returns."""
 
-    def __init__(self, desk: Desk[M, R], *, broker: Broker, rng: random.Random) -> None:
+    def __init__(
+        self, desk: Desk[M, R], *, broker: Broker, rng: random.Random, gate: Gate | None = None
+    ) -> None:
+        """Without a gate, everything is taken as it comes."""
         self._desk = desk
         self._broker = broker
         self._rng = rng
+        self._gate = gate
         self._held_since: float | None = None
 
     async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
@@ -69,9 +86,16 @@ class Receiver(Generic[M, R]):
         Raises TopologyMismatch.
         """
         await self._declare(topology)
+        while True:
+            if self._gate is not None:
+                await self._gate.room()
+            # Not only left unread: what a consumer holds for half an hour RabbitMQ takes back with its whole channel.
+            await self._take_while_room(queue, prefetch)
+
+    async def _take_while_room(self, queue: str, prefetch: int) -> None:
         async with self._broker.consume(queue, prefetch=prefetch) as consumer, asyncio.TaskGroup() as groups:
             in_flight = asyncio.Semaphore(GROUPS_IN_FLIGHT)
-            while True:
+            while self._gate is None or not self._gate.held:
                 # Before the batch is taken: with a store that is away, the rest stays with the broker.
                 await in_flight.acquire()
                 batch = await consumer.batch()

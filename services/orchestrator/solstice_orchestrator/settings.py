@@ -12,6 +12,8 @@ from solstice_common.messages import REPO_URL_SCHEMES
 from solstice_common.settings import AccessSettings, BrokerSettings, SolsticeSettings, state_directory
 from solstice_orchestrator.capacity import parse_slots
 from solstice_orchestrator.caps import parse_caps
+from solstice_orchestrator.governor import parse_limits
+from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.supersede import Supersede
 
@@ -141,6 +143,31 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
         default="",
         description="Jobs of a repository that may run at once, over all workers: *=8,acme/app=2. Empty: any number.",
     )
+    label_start_rates: str = Field(
+        default="",
+        description="How fast jobs of a label may start, over all workers: linux=10/s:20,*=600/h is 10 a second, at most 20 "
+        "at once, and of each other label 600 an hour. Empty: as fast as there are slots.",
+    )
+    repository_start_rates: str = Field(
+        default="",
+        description="The same per repository: *=60/m:10,acme/app=5/s.",
+    )
+    governor: str = Field(
+        default="load=2.5,disk=5%,memory=5%,starting=4",
+        description="A worker starts nothing while its load is higher or less is free; load and jobs being checked out are "
+        "for each processor. off: whatever there is.",
+    )
+    adaptive_concurrency: bool = Field(
+        default=True,
+        description="Whether a worker halves the jobs it takes at once when the world fails them, or under load, and "
+        "takes one more every 10 s after that.",
+    )
+    max_backlog: int = Field(
+        default=100_000,
+        ge=0,
+        description="With so many runs to plan and jobs that wait, requests stay in the queue until a fifth is done; "
+        "0: all are taken.",
+    )
     supersede: Supersede = Field(
         default=Supersede.RUNNING,
         description="Which runs a newer push of their branch or change request ends: off, waiting (that have not begun) or running (those too).",
@@ -180,6 +207,18 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
         parse_caps(text)
         return text
 
+    @field_validator("label_start_rates", "repository_start_rates")
+    @classmethod
+    def _readable_rates(cls, text: str) -> str:
+        parse_rates(text)
+        return text
+
+    @field_validator("governor")
+    @classmethod
+    def _readable_limits(cls, text: str) -> str:
+        parse_limits(text)
+        return text
+
     @field_validator("git_protocols")
     @classmethod
     def _known_protocols(cls, text: str) -> str:
@@ -208,6 +247,13 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
         """`WORKER_NAME`, else the host's name as far as it may be one."""
         name = self.worker_name or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
         return name[:63] or "worker"
+
+    @property
+    def start_rates(self) -> StartRates:
+        """`LABEL_START_RATES` and `REPOSITORY_START_RATES`."""
+        return StartRates(
+            labels=parse_rates(self.label_start_rates), repositories=parse_rates(self.repository_start_rates)
+        )
 
     @property
     def pages_url(self) -> str | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from solstice_orchestrator.forecast import Busy, Forecast, Line, Sample, forecast
 from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.rates import Scope, Throttle, seconds_until
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 COUNTED: Final = 10_000
@@ -32,9 +33,9 @@ class WaitReason(StrEnum):
     REPOSITORY_CAP = "repository_cap"
     SLOTS_BUSY = "slots_busy"
     RATE_LIMITED = "rate_limited"
-    """Kept for limits of the forge; nothing uses it yet."""
+    """As many of its label, or of its repository, have started as may for now."""
     GOVERNOR = "governor"
-    """Kept for limits of a resource of the machine; nothing uses it yet."""
+    """Every worker that has a slot for it is short of something: load, disk, memory, or too many are starting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,8 @@ class WaitFacts:
     """What runs on its label."""
     workers: Sequence[WorkerView] = ()
     """All that are registered, whatever they serve."""
+    throttles: Sequence[Throttle] = ()
+    """The rates that its start has to keep to."""
     recent: Sequence[Sample] = ()
     """How long the last jobs of its label ran."""
 
@@ -113,7 +116,9 @@ class Why:
     ahead: int | None = None
     """How many start before it, `COUNTED` standing for more; None when it is not in line for a slot or a group."""
     until: float | None = None
-    """When a backoff is over."""
+    """When a backoff is over, a quarantine ends, or a rate lets it start."""
+    resource: str | None = None
+    """Of what the workers are short, or which rate it is: `label`, `repository`."""
     holders: Sequence[Holder] = ()
     """Who has what it waits for: slots, the group, its repository's cap, or its needs; at most `SHOWN_HOLDERS`."""
     expected_start: Forecast | None = None
@@ -234,12 +239,25 @@ def _in_line(facts: WaitFacts) -> Why:
             expected_start=start,
         )
     slots = sum(_slots(worker, facts.runs_on) for worker in active)
-    free = sum(_free(worker, facts.runs_on) for worker in active)
+    with_room = [worker for worker in active if _free(worker, facts.runs_on)]
+    if with_room and (limited := _rate_limited(facts, start)) is not None:
+        return limited
+    if with_room and all(worker.refuses for worker in with_room):
+        first = with_room[0]
+        return _why(
+            facts,
+            WaitReason.GOVERNOR,
+            f"governor({first.refuses}): {first.name} starts nothing while {first.refusal}"
+            f"{_and_others(len(with_room) - 1)}.",
+            ahead=facts.ahead,
+            resource=first.refuses,
+        )
+    free = sum(_free(worker, facts.runs_on) for worker in with_room if not worker.refuses)
     if free > facts.ahead:
         detail = "A slot is free: it starts in a moment."
     else:
         use = "the slot" if slots == 1 else f"all {slots} slots"
-        detail = f"Others have {use} of {facts.runs_on}; {_before(facts.ahead)}."
+        detail = f"Others have {use} of {facts.runs_on}{_shrunk(active)}; {_before(facts.ahead)}."
     return _why(
         facts,
         WaitReason.SLOTS_BUSY,
@@ -259,6 +277,7 @@ def _why(
     until: float | None = None,
     holders: Sequence[Holder] = (),
     expected_start: Forecast | None = None,
+    resource: str | None = None,
 ) -> Why:
     return Why(
         reason=reason,
@@ -266,12 +285,43 @@ def _why(
         since=facts.since,
         ahead=ahead,
         until=until,
+        resource=resource,
         holders=tuple(holders[:SHOWN_HOLDERS]),
         expected_start=expected_start,
     )
 
 
+def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
+    """Which rate holds it up for longest, if any does: with a token for it and for each before it, none does."""
+    waits = [(_rate_seconds(facts, throttle), throttle) for throttle in facts.throttles]
+    seconds, throttle = max(waits, key=lambda wait: wait[0], default=(0.0, None))
+    if throttle is None or seconds <= 0:
+        return None
+    what = "jobs of the label" if throttle.key.scope is Scope.LABEL else "jobs of"
+    return _why(
+        facts,
+        WaitReason.RATE_LIMITED,
+        f"As many {what} {throttle.key.name} have started as may for now ({throttle.rate.text}); {_before(facts.ahead)}.",
+        ahead=facts.ahead,
+        until=facts.now + seconds,
+        resource=throttle.key.scope.value,
+        expected_start=start,
+    )
+
+
+def _rate_seconds(facts: WaitFacts, throttle: Throttle) -> float:
+    ahead = facts.ahead if throttle.key.scope is Scope.LABEL else facts.ahead_of_repository
+    return seconds_until(throttle.tokens, throttle.rate, ahead + 1)
+
+
 def _expected(facts: WaitFacts) -> Forecast | None:
+    """When everything lets it start: a slot, its repository's cap, and the rates."""
+    start = _slot_and_room(facts)
+    rated = facts.now + max((_rate_seconds(facts, throttle) for throttle in facts.throttles), default=0.0)
+    return start and _later(start, Forecast(earliest=rated, latest=rated))
+
+
+def _slot_and_room(facts: WaitFacts) -> Forecast | None:
     """When a slot comes free for it, and when its repository has room: the later of both."""
     if facts.ahead >= COUNTED:
         return None
@@ -310,13 +360,25 @@ def _alive(workers: Iterable[WorkerView]) -> list[WorkerView]:
 def _slots(worker: WorkerView, label: str) -> int:
     """At least what it uses: a worker that never registered says nothing of its slots."""
     return max(
-        min(worker.slots.get(label, 0), worker.limit), sum(job.runs_on == label for job in worker.jobs)
+        min(worker.slots.get(label, 0), worker.at_once), sum(job.runs_on == label for job in worker.jobs)
     )
 
 
 def _free(worker: WorkerView, label: str) -> int:
     used = sum(job.runs_on == label for job in worker.jobs)
-    return max(0, min(worker.slots.get(label, 0) - used, worker.limit - len(worker.jobs)))
+    return max(0, min(worker.slots.get(label, 0) - used, worker.at_once - len(worker.jobs)))
+
+
+def _shrunk(workers: Iterable[WorkerView]) -> str:
+    """Whether there would be more slots on a better day."""
+    shrunk = [worker for worker in workers if worker.shrunk_to is not None]
+    if not shrunk:
+        return ""
+    return f" ({_count(len(shrunk), 'worker')} fewer at once for now, after failures or under load)"
+
+
+def _and_others(count: int) -> str:
+    return f", and {_count(count, 'other')} likewise" if count else ""
 
 
 def _states(workers: Iterable[WorkerView]) -> str:

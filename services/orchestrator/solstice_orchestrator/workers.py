@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from solstice_orchestrator.capacity import Capacity
+from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.quarantine import Record, quarantined
 
 FORGET_SECONDS: Final = 24 * 3600.0
@@ -56,6 +57,18 @@ class WorkerCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a worker says of itself under pressure; the default: it takes what fits its slots."""
+
+    shrunk_to: int | None = None
+    """Jobs at once for now, after failures of the world or under load; None: as many as its limit."""
+    refuses: Resource | None = None
+    """For want of which it starts nothing."""
+    refusal: str = ""
+    """A sentence about that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What decides about a worker's claims, as the store keeps it."""
 
@@ -95,6 +108,17 @@ class WorkerView:
     seen_at: float
     jobs: tuple[HeldJob, ...]
     """What it runs, oldest first."""
+    shrunk_to: int | None = None
+    """Jobs at once for now, fewer than `limit` after failures of the world or under load; null: as many as `limit`."""
+    refuses: Resource | None = None
+    """The resource for want of which it starts nothing."""
+    refusal: str = ""
+    """A sentence about that."""
+
+    @property
+    def at_once(self) -> int:
+        """Jobs that it takes at once now, over all labels."""
+        return self.limit if self.shrunk_to is None else min(self.limit, self.shrunk_to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ def settings(tmp_path: Path) -> OrchestratorSettings:
         workspaces=tmp_path / "workspaces",
         orchestrator_port=0,
         executor="scripted",
+        governor="off",
     )
 
 

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -65,9 +66,23 @@ def test_a_pipe_gets_one_line_of_whole_values(capsys: pytest.CaptureFixture[str]
         [worker("quay:7:aa11", "quay", state="paused"), worker("pier:5:cc33", "pier", "lost")], now=NOW
     )
     assert capsys.readouterr().out.splitlines() == [
-        "quay:7:aa11\tpaused\t2\tillumos=1,linux=4\tquay.example\t1.2.3\t2026-01-31T11:59:00.000Z",
-        "pier:5:cc33\tlost\t2\tillumos=1,linux=4\tquay.example\t1.2.3\t2026-01-31T11:59:00.000Z",
+        "quay:7:aa11\tpaused\t2\tillumos=1,linux=4\tquay.example\t1.2.3\t2026-01-31T11:59:00.000Z\t",
+        "pier:5:cc33\tlost\t2\tillumos=1,linux=4\tquay.example\t1.2.3\t2026-01-31T11:59:00.000Z\t",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pressed", "says"),
+    [
+        ({}, ""),
+        ({"shrunk_to": None, "refuses": None}, ""),
+        ({"shrunk_to": 2, "refuses": None}, "2 at once"),
+        ({"shrunk_to": None, "refuses": "disk"}, "disk"),
+        ({"shrunk_to": 1, "refuses": "load"}, "load, 1 at once"),
+    ],
+)
+def test_what_presses_a_worker_is_said(pressed: dict[str, Any], says: str) -> None:
+    assert display.pressure(worker("quay:7:aa11", "quay") | pressed) == says
 
 
 def test_every_standing_has_a_look_of_its_own() -> None:

@@ -12,7 +12,10 @@ import pytest
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.capacity import capacity
+from solstice_orchestrator.concurrency import GROW_SECONDS
 from solstice_orchestrator.dispatch import Dispatch
+from solstice_orchestrator.governing import Governing, Starting
+from solstice_orchestrator.governor import Limits, Reading, Resource
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
@@ -139,6 +142,7 @@ async def dispatching(
     lease_seconds: float = 60.0,
     renew_seconds: float = 0.05,
     metrics: Metrics | None = None,
+    governing: Governing | None = None,
 ) -> AsyncIterator[Dispatch]:
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
@@ -150,6 +154,7 @@ async def dispatching(
             rng=random.Random(1),
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
+            governing=governing,
         )
         claiming = loops.create_task(dispatch.claim_jobs())
         renewing = loops.create_task(dispatch.keep_leases())
@@ -184,6 +189,43 @@ async def test_the_limit_over_all_labels_holds(store: MoodyStore, play: Play) ->
         play.end("a")
         await play.until(lambda: "c" in play.running)
         assert sorted(play.running) == ["b", "c"]
+
+
+async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
+    store: MoodyStore, play: Play
+) -> None:
+    reading, now = Reading(), Clock()
+    governing = Governing(
+        limit=4,
+        limits=Limits(disk=5.0),
+        adaptive=True,
+        read=lambda: reading,
+        starting=Starting(),
+        metrics=Metrics(),
+        clock=now,
+    )
+    governing.ended(WORLD_WRONG)
+    await store.register(card(WORKER, capacity=capacity({"linux": 4}, 0)))
+    for name in "abcd":
+        await planned(store, job("true", name=name), planner="planner")
+    async with dispatching(store, play, slots={"linux": 4}, governing=governing) as dispatch:
+        await play.until(lambda: len(play.running) == 2)
+        view = await store.worker(WORKER)
+        assert view is not None
+        assert (view.shrunk_to, view.refuses) == (2, None)
+        reading = Reading(disk_free=1.0)
+        now.forward(GROW_SECONDS)
+        play.end("a")
+        await play.until(lambda: len(play.running) == 1)
+        async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+            while (view := await store.worker(WORKER)) is None or view.refuses is not Resource.DISK:
+                changed.clear()
+                await changed.wait()
+        assert sorted(play.running) == ["b"]
+        reading = Reading(disk_free=50.0)
+        now.forward(2 * GROW_SECONDS)
+        dispatch.look_again()
+        await play.until(lambda: len(play.running) == 3)
 
 
 async def test_a_cancelled_job_is_told_to_stop(store: MoodyStore, play: Play) -> None:

@@ -25,6 +25,8 @@ FACTS = WaitFacts(
         (WaitReason.REPOSITORY_CAP, 1, None, "waiting: its repository runs as many jobs as it may, 1 ahead"),
         (WaitReason.NO_WORKER_FOR_LABEL, 3, None, "waiting: no worker serves linux"),
         (WaitReason.PAUSED, 3, None, "waiting: the workers of linux take no jobs now"),
+        (WaitReason.RATE_LIMITED, 3, 30.0, "waiting: 3 ahead on linux, as fast as they may start, starts within about 1 min"),
+        (WaitReason.GOVERNOR, 3, None, "waiting: governor(disk) on the workers of linux"),
         (WaitReason.CONCURRENCY_GROUP, 3, None, "waiting: concurrency group"),
     ],
 )  # fmt: skip
@@ -32,6 +34,13 @@ def test_a_waiting_job_says_why_and_how_long(
     reason: WaitReason, ahead: int, starts_in: float | None, words: str
 ) -> None:
     start = None if starts_in is None else Forecast(earliest=NOW, latest=NOW + starts_in)
-    why = Why(reason=reason, detail="", since=NOW, ahead=ahead, expected_start=start)
+    why = Why(reason=reason, detail="", since=NOW, ahead=ahead, expected_start=start, resource="disk")
     assert line_words(FACTS, why) == words
     assert len(words) <= 140
+
+
+def test_a_full_system_is_told_of() -> None:
+    start = Forecast(earliest=NOW, latest=NOW + 60)
+    why = Why(reason=WaitReason.SLOTS_BUSY, detail="", since=NOW, ahead=2, expected_start=start)
+    words = line_words(FACTS, why, saturated=True)
+    assert words == "waiting: 2 ahead on linux (the system is full), starts within about 1 min"

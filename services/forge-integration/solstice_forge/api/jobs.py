@@ -39,6 +39,8 @@ class Jobs:
     metrics: Metrics
     per_minute: int
     max_backlog: int
+    queued: Callable[[], int] = lambda: 0
+    """How many requests the broker holds for the orchestrators."""
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
@@ -81,11 +83,11 @@ class Jobs:
         wish = body if isinstance(body, Refused) else read_wish(body)
         if isinstance(wish, Refused):
             return wish
-        if await self.inbox.backlog() >= self.max_backlog:
+        if await self.inbox.backlog() + self.queued() >= self.max_backlog:
             return Refused(
                 status=503,
                 reason="overloaded",
-                detail=f"{self.max_backlog} requests or more wait for the broker (FORGE_API_BACKLOG): try again later",
+                detail=f"{self.max_backlog} requests or more wait to be taken (FORGE_API_BACKLOG): try again later",
             )
         delivery = delivery_of(
             wish, caller=caller.name, key=key, new_id=self.new_id(), headers=request.headers, now=self.clock()

@@ -1,5 +1,6 @@
 """The addresses of the API."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,12 +32,20 @@ class ApiRules:
     per_minute: int
     """Jobs that one token may ask for."""
     max_backlog: int
-    """With so many requests that wait for the broker no more are taken from the API."""
+    """With so many requests that wait in the inbox and the queue no more are taken from the API."""
+    queued: Callable[[], int] = lambda: 0
+    """How many wait in the queue."""
 
 
 def api_routes(inbox: ApiInbox, rules: ApiRules, metrics: Metrics) -> list[BaseRoute]:
     """`POST /api/v1/jobs`, `GET /api/v1/deliveries[/{id}]`, and `GET /openapi.json`, which is for everybody."""
-    jobs = Jobs(inbox=inbox, metrics=metrics, per_minute=rules.per_minute, max_backlog=rules.max_backlog)
+    jobs = Jobs(
+        inbox=inbox,
+        metrics=metrics,
+        per_minute=rules.per_minute,
+        max_backlog=rules.max_backlog,
+        queued=rules.queued,
+    )
     decisions = DecisionLog(log=inbox)
     rendered = render()
 

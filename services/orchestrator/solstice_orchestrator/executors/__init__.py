@@ -1,5 +1,6 @@
 """One contract, several executors: the setting `EXECUTOR` chooses."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 from solstice_orchestrator.executors.disk import DiskWatch
@@ -22,6 +23,7 @@ def make_executor(
     path: str = DEFAULT_PATH,
     no_output_seconds: float = 0.0,
     disk_reserve_bytes: int = 0,
+    starting: AbstractContextManager[None] | None = None,
 ) -> Executor:
     """The executor of that kind; it lives as long as its workspaces (`workspaces.open_workspaces`)."""
     if kind == "scripted":
@@ -34,4 +36,5 @@ def make_executor(
         path=path,
         no_output_seconds=no_output_seconds,
         disk=DiskWatch(disk_reserve_bytes),
+        starting=starting or nullcontext(),
     )

@@ -8,6 +8,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,6 +52,8 @@ class ProcessExecutor:
     no_output_seconds: float = 0.0
     """How long a job may write nothing that does not say so itself; 0: for ever."""
     disk: DiskWatch = field(default_factory=DiskWatch)
+    starting: AbstractContextManager[None] = field(default_factory=nullcontext)
+    """Entered for as long as a checkout takes, by any number at once."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -59,7 +62,8 @@ class ProcessExecutor:
         outcome: Outcome | None = None
         try:
             async with self.workspaces.attempt(name) as place:
-                outcome = await self._check_out(execution, place, limited, stop)
+                with self.starting:
+                    outcome = await self._check_out(execution, place, limited, stop)
                 if outcome is None:
                     plan = self._plan(execution, place)
                     outcome = await self._supervise(execution, place, plan, limited, stop)

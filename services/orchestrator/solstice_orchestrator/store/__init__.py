@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from solstice_common.settings import sqlite_path
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.rates import StartRates
 from solstice_orchestrator.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.store.moment import Rules
@@ -28,6 +29,7 @@ async def open_store(
     retry_base_seconds: float = RETRY_BASE_SECONDS,
     max_wait_seconds: float = MAX_WAIT_SECONDS,
     caps: Caps | None = None,
+    rates: StartRates | None = None,
     supersede: Supersede = Supersede.RUNNING,
 ) -> AsyncIterator[JobStore]:
     """The store at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
@@ -45,6 +47,7 @@ async def open_store(
         retry_base_seconds=retry_base_seconds,
         max_wait_seconds=max_wait_seconds,
         caps=caps or Caps(),
+        rates=rates or StartRates(),
         supersede=supersede,
         holder=f"{rng.getrandbits(64):016x}",
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.identifiers import NewId
+from solstice_orchestrator.rates import StartRates
 from solstice_orchestrator.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.store.rows import timestamp
@@ -27,6 +28,8 @@ class Rules:
     """Jobs that have waited for longer start before all others of their label."""
     caps: Caps = field(default_factory=Caps)
     """How many jobs of a repository may run at once."""
+    rates: StartRates = field(default_factory=StartRates)
+    """How fast jobs of a label, and of a repository, may start."""
     supersede: Supersede = Supersede.RUNNING
     """Which older runs a newer push ends."""
     holder: str = ""

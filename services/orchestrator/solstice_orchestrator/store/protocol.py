@@ -324,6 +324,13 @@ class JobStore(WorkerRoster, Protocol):
         """
         ...
 
+    async def rate_pause(self) -> float | None:
+        """In how many seconds the first label or repository that has reached its rate may start one more job.
+
+        None when none has: then it is not for a rate that nothing was claimed.
+        """
+        ...
+
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         """Prolong the leases of what is held, and the worker's own heartbeat (planning lives by that one alone)."""
         ...
@@ -450,6 +457,10 @@ class JobStore(WorkerRoster, Protocol):
 
     async def waiting(self, job_id: str) -> WaitFacts | None:
         """Why the job waits, for `waiting.explain`, all of one moment. None when there is no such job."""
+        ...
+
+    async def backlog(self, most: int) -> int:
+        """How many runs are to be planned, and jobs wait for a slot, together; `most` means at least as many."""
         ...
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from solstice_orchestrator.workers import NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 
 
 class WorkerRoster(Protocol):
@@ -20,6 +20,10 @@ class WorkerRoster(Protocol):
 
     async def leave(self, worker_id: str) -> None:
         """The worker ends in order, and holds nothing any more; how it stood is kept for the next of its name."""
+        ...
+
+    async def report(self, worker_id: str, condition: Condition) -> None:
+        """The worker is under this pressure from now on; nothing when it is not known. A new process begins without."""
         ...
 
     async def workers(self) -> Sequence[WorkerView]:

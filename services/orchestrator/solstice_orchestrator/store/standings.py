@@ -6,6 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.quarantine import COUNTED, Record, after_end, proves_able, quarantined
 from solstice_orchestrator.store.changes import Attempt
@@ -39,6 +40,9 @@ class Worker(NamedTuple):
     started_at: float
     seen_at: float
     ended_at: float | None
+    shrunk_to: int | None = None
+    refuses: str | None = None
+    refusal: str = ""
 
     @property
     def standing(self) -> Standing:
@@ -137,6 +141,9 @@ def worker_view(worker: Worker, jobs: Sequence[HeldJob], now: float, lease_secon
         started_at=worker.started_at,
         seen_at=worker.seen_at,
         jobs=tuple(jobs),
+        shrunk_to=worker.shrunk_to,
+        refuses=None if worker.refuses is None else Resource(worker.refuses),
+        refusal=worker.refusal,
     )
 
 

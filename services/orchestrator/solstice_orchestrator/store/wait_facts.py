@@ -10,6 +10,7 @@ from solstice_orchestrator.caps import Caps, room
 from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.groups import ahead_in_group
 from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.rates import Key, Scope
 from solstice_orchestrator.scheduling import full
 from solstice_orchestrator.store.rows import Row
 from solstice_orchestrator.store.succession import MemberRow, members
@@ -106,6 +107,11 @@ def holder_of(row: Row) -> Holder:
 def samples_of(rows: Iterable[Row]) -> Sequence[Sample]:
     """How long jobs lasted."""
     return [Sample(repository=row["repository"], seconds=max(0.0, row["seconds"])) for row in rows]
+
+
+def throttle_keys(facts: WaitFacts) -> Sequence[Key]:
+    """The buckets that its start would take from."""
+    return (Key(Scope.LABEL, facts.runs_on), Key(Scope.REPOSITORY, facts.repository))
 
 
 def passed_over(caps: Caps, running: Mapping[str, int], repository: str) -> Collection[str]:

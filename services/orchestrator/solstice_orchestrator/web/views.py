@@ -42,6 +42,7 @@ def why_document(why: Why) -> Document:
         "detail": why.detail,
         "since": rfc3339(why.since),
         "ahead": why.ahead,
+        "resource": why.resource,
         "until": None if why.until is None else rfc3339(why.until),
         "holders": [document(holder) for holder in why.holders],
         "expected_start": start and {"earliest": rfc3339(start.earliest), "latest": rfc3339(start.latest)},

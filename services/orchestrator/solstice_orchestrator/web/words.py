@@ -206,6 +206,14 @@ def worker_remark(worker: WorkerView, now: float) -> str:
         failures = worker.failures_in_a_row
         why = f" after {failures} infrastructure failures in a row" if failures else ""
         return f"Takes no jobs for {duration(worker.quarantined_until - now)}{why}."
+    return _pressure(worker) if worker.presence is Presence.ALIVE else ""
+
+
+def _pressure(worker: WorkerView) -> str:
+    if worker.refuses is not None:
+        return f"Starts no jobs for want of {worker.refuses}: {worker.refusal}."
+    if worker.shrunk_to is not None:
+        return f"Takes {worker.shrunk_to} at once for now, after failures or under load."
     return ""
 
 

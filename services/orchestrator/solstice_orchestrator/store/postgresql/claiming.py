@@ -16,7 +16,7 @@ from solstice_orchestrator.store.changes import Job, Run
 from solstice_orchestrator.store.claims import end_backoffs, give
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql import roster, starting
 from solstice_orchestrator.store.postgresql.columns import JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.transaction import (
     Transaction,
@@ -28,6 +28,7 @@ from solstice_orchestrator.store.postgresql.transaction import (
 )
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.standings import Worker
+from solstice_orchestrator.store.starts import UNLIMITED, Starts, limited_by_repository, tighter
 from solstice_orchestrator.workers import may_claim
 
 if TYPE_CHECKING:
@@ -47,18 +48,24 @@ class _Found:
     siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     """Jobs whose run is being changed by somebody else."""
+    starts: Starts = UNLIMITED
+    """What the rates leave."""
 
 
 async def claim(
     transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int
 ) -> Sequence[Claim]:
     """Jobs that are the worker's from now on, under a lease, in dispatch order."""
+    starts = await starting.starts(transaction, free)
+    free = starts.fit(free)
     wanted = {label: min(slots, limit) for label, slots in free.items() if slots > 0}
     if not wanted or limit <= 0:
         return ()
     caps, rooms = transaction.rules.caps, dict[str, int]()
+    limited = limited_by_repository(caps, starts.rates)
     passed_over = set(full(room(caps, await running(transaction)))) if caps.any else set[str]()
-    moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
+    passed_over |= full(starts.room(starts.repositories))
+    moment, found, chosen, left = None, _Found(starts=starts), list[Candidate](), dict(free)
     while wanted:
         taken = {candidate.job_id for candidate in chosen} | found.busy
         # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
@@ -74,9 +81,9 @@ async def claim(
                 return ()
         await _add(transaction, found, rows)
         candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
-        if caps.any:
+        if limited:
             asked = {candidate.repository for candidate in candidates} - rooms.keys()
-            rooms.update(await _rooms(transaction, asked))
+            rooms.update(tighter(await _rooms(transaction, asked), starts.room(asked)))
         before = moment.now - transaction.rules.max_wait_seconds
         more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
         chosen += more
@@ -84,7 +91,7 @@ async def claim(
             left[candidate.label] -= 1
         rooms = dict(room_after(rooms, more))
         passed_over |= full(rooms)
-        if not caps.any and not found.busy - taken:
+        if not limited and not found.busy - taken:
             break
         wanted = {label: min(left[label], limit - len(chosen)) for label in wanted}
         wanted = {label: slots for label, slots in wanted.items() if slots > 0}
@@ -103,6 +110,7 @@ async def _give(
     end_backoffs(ledger)
     claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
     await write(transaction, ledger.changes())
+    await starting.keep(transaction, found.starts.spent(chosen, moment.now))
     return claims
 
 

@@ -191,6 +191,16 @@ async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]
     return {(job_state(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
 
 
+async def backlog(connection: "Connection", most: int) -> int:
+    return int(
+        await connection.fetchval(
+            "SELECT least($1::bigint, (SELECT count(*) FROM (SELECT FROM jobs WHERE state = 'waiting' LIMIT $1) AS jobs)"
+            " + (SELECT count(*) FROM (SELECT FROM runs WHERE to_plan LIMIT $1) AS runs))",
+            most,
+        )
+    )
+
+
 def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
     """The conditions (a text and its values) that are asked for: those of which a value is not None."""
     asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]

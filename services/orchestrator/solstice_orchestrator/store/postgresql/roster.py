@@ -14,6 +14,7 @@ from solstice_orchestrator.store.standings import (
 )
 from solstice_orchestrator.workers import (
     FORGET_SECONDS,
+    Condition,
     HeldJob,
     NotObeyed,
     Order,
@@ -97,6 +98,16 @@ async def register(
 async def leave(connection: "Connection", worker_id: str, now: float) -> None:
     await connection.execute(
         "UPDATE workers SET seen_at = $2, ended_at = $2 WHERE worker_id = $1", worker_id, now
+    )
+
+
+async def report(connection: "Connection", worker_id: str, condition: Condition) -> None:
+    await connection.execute(
+        "UPDATE workers SET shrunk_to = $2, refuses = $3, refusal = $4 WHERE worker_id = $1",
+        worker_id,
+        condition.shrunk_to,
+        condition.refuses and condition.refuses.value,
+        condition.refusal,
     )
 
 

@@ -13,6 +13,7 @@ from solstice_common.migrations import migrations_of
 from solstice_common.postgresql import Database
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.rates import pause_seconds
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -29,6 +30,7 @@ from solstice_orchestrator.store.postgresql import (
     purging,
     reading,
     roster,
+    starting,
     waiting,
 )
 from solstice_orchestrator.store.postgresql.succession import again, kin_of, settle_group
@@ -58,7 +60,7 @@ from solstice_orchestrator.store.protocol import (
     RunView,
 )
 from solstice_orchestrator.waiting import WaitFacts
-from solstice_orchestrator.workers import NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 
 if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
@@ -134,6 +136,11 @@ class PostgreSQLStore:
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
         return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+
+    async def rate_pause(self) -> float | None:
+        if not self._rules.rates.any:
+            return None
+        return pause_seconds((await self._look(starting.known)).all_throttles())
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         async def at_once(connection: "Connection") -> Renewal:
@@ -226,6 +233,9 @@ class PostgreSQLStore:
     async def leave(self, worker_id: str) -> None:
         await self._on_roster(lambda connection, now: roster.leave(connection, worker_id, now))
 
+    async def report(self, worker_id: str, condition: Condition) -> None:
+        await self._on_roster(lambda connection, _: roster.report(connection, worker_id, condition))
+
     async def workers(self) -> Sequence[WorkerView]:
         return await self._on_roster(
             lambda connection, now: roster.workers(connection, now, self._rules.lease_seconds), reads=True
@@ -307,6 +317,9 @@ class PostgreSQLStore:
 
     async def waiting(self, job_id: str) -> WaitFacts | None:
         return await self._look(lambda transaction: waiting.waiting(transaction, job_id))
+
+    async def backlog(self, most: int) -> int:
+        return await self._read(lambda connection: reading.backlog(connection, most))
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._read(reading.counts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import overdue
-from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql import roster, starting
 from solstice_orchestrator.store.postgresql.succession import members_of
 from solstice_orchestrator.store.postgresql.transaction import Transaction, running
 from solstice_orchestrator.store.wait_facts import (
@@ -21,6 +21,7 @@ from solstice_orchestrator.store.wait_facts import (
     of_planning,
     passed_over,
     samples_of,
+    throttle_keys,
 )
 from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
 
@@ -87,6 +88,9 @@ async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitF
         else await _holders(transaction, "repository = $1", facts.repository),
         running=await _holders(transaction, "runs_on = $1", facts.runs_on),
         workers=await roster.workers(connection, facts.now, rules.lease_seconds),
+        throttles=(await starting.known(transaction)).throttles(throttle_keys(facts))
+        if rules.rates.any
+        else (),
         recent=samples_of(
             await connection.fetch(
                 "SELECT repository, finished_at - started_at AS seconds FROM jobs"

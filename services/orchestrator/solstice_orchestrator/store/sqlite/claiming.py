@@ -4,12 +4,11 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from solstice_orchestrator.caps import room
 from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign, full, room_after
 from solstice_orchestrator.store.claims import end_backoffs, give
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.store.sqlite import roster
+from solstice_orchestrator.store.sqlite import roster, starting
 from solstice_orchestrator.store.sqlite.transaction import (
     JOB,
     JOB_STATES,
@@ -20,6 +19,7 @@ from solstice_orchestrator.store.sqlite.transaction import (
     running,
     write,
 )
+from solstice_orchestrator.store.starts import Starts, limited_by_repository, rooms
 
 
 def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
@@ -27,9 +27,12 @@ def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], lim
     if not roster.takes_jobs(transaction.connection, worker_id, transaction.now):
         return ()
     _end_backoffs(transaction)
-    chosen = [candidate.job_id for candidate in _choose(transaction, free, limit)]
-    if not chosen:
+    starts = starting.starts(transaction)
+    candidates = _choose(transaction, starts, starts.fit(free), limit)
+    if not candidates:
         return ()
+    chosen = [candidate.job_id for candidate in candidates]
+    starting.keep(transaction, starts.spent(candidates, transaction.now))
     roster.appear(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
     rows = transaction.connection.execute(
         f"SELECT {JOB}, spec FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
@@ -72,10 +75,13 @@ def _ledger(transaction: Transaction, jobs: Sequence[Sequence[object]]) -> Ledge
     return Ledger(transaction.moment, map(run_of, runs), found)
 
 
-def _choose(transaction: Transaction, free: Mapping[str, int], limit: int) -> Sequence[Candidate]:
+def _choose(
+    transaction: Transaction, starts: Starts, free: Mapping[str, int], limit: int
+) -> Sequence[Candidate]:
     """What starts next: asked for again as long as repositories that were filled up kept others from being seen."""
     caps, left = transaction.rules.caps, dict(free)
-    rooms = room(caps, running(transaction)) if caps.any else {}
+    limited = limited_by_repository(caps, starts.rates)
+    more_of: Mapping[str, int] = rooms(caps, starts, running(transaction)) if limited else {}
     before = transaction.now - transaction.rules.max_wait_seconds
     chosen: list[Candidate] = []
     while len(chosen) < limit:
@@ -83,18 +89,18 @@ def _choose(transaction: Transaction, free: Mapping[str, int], limit: int) -> Se
             transaction,
             {label: min(slots, limit - len(chosen)) for label, slots in left.items() if slots > 0},
             before,
-            full(rooms),
+            full(more_of),
             {candidate.job_id for candidate in chosen},
         )
-        if caps.any:
-            unknown = {candidate.repository for candidate in candidates} - rooms.keys()
-            rooms = {**room(caps, {}, unknown), **rooms}
-        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
+        if limited:
+            unknown = {candidate.repository for candidate in candidates} - more_of.keys()
+            more_of = {**rooms(caps, starts, {}, unknown), **more_of}
+        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=more_of)
         chosen += more
         for candidate in more:
             left[candidate.label] -= 1
-        rooms = room_after(rooms, more)
-        if not more or not caps.any:
+        more_of = room_after(more_of, more)
+        if not more or not limited:
             break
     return chosen
 

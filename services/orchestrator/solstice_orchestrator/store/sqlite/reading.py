@@ -172,6 +172,15 @@ def counts(connection: sqlite3.Connection) -> Mapping[tuple[JobState, str], int]
     return {(JobState(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
 
 
+def backlog(connection: sqlite3.Connection, most: int) -> int:
+    row = connection.execute(
+        "SELECT min(?1, (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'waiting' LIMIT ?1)) + (SELECT count(*)"
+        " FROM (SELECT 1 FROM runs WHERE state = 'planning' AND plan_worker IS NULL LIMIT ?1))) AS backlog",
+        (most,),
+    ).fetchone()
+    return int(row["backlog"])
+
+
 def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
     """The conditions (a text and its values) that are asked for: those of which a value is not None."""
     asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]

@@ -17,6 +17,7 @@ from solstice_orchestrator.store.standings import (
 )
 from solstice_orchestrator.workers import (
     FORGET_SECONDS,
+    Condition,
     HeldJob,
     NotObeyed,
     Order,
@@ -86,6 +87,13 @@ def register(
 def leave(connection: sqlite3.Connection, worker_id: str, now: float) -> None:
     connection.execute(
         "UPDATE workers SET seen_at = ?2, ended_at = ?2 WHERE worker_id = ?1", (worker_id, now)
+    )
+
+
+def report(connection: sqlite3.Connection, worker_id: str, condition: Condition) -> None:
+    connection.execute(
+        "UPDATE workers SET shrunk_to = ?, refuses = ?, refusal = ? WHERE worker_id = ?",
+        (condition.shrunk_to, condition.refuses and condition.refuses.value, condition.refusal, worker_id),
     )
 
 

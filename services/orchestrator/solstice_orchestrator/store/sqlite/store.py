@@ -13,6 +13,7 @@ from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.sqlite import Database, migrations_of
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.rates import pause_seconds
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -47,6 +48,7 @@ from solstice_orchestrator.store.sqlite import (
     purging,
     reading,
     roster,
+    starting,
     waiting,
 )
 from solstice_orchestrator.store.sqlite.succession import again, kin_of, settle_groups
@@ -58,7 +60,7 @@ from solstice_orchestrator.store.sqlite.transaction import (
 )
 from solstice_orchestrator.store.succession import rivals
 from solstice_orchestrator.waiting import WaitFacts
-from solstice_orchestrator.workers import NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -137,6 +139,14 @@ class SqliteStore:
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
         return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+
+    async def rate_pause(self) -> float | None:
+        if not self._rules.rates.any:
+            return None
+        starts = await self._database.read(
+            lambda connection: starting.known(connection, Moment(self._clock(), self._rules))
+        )
+        return pause_seconds(starts.all_throttles())
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         return await self._write(lambda transaction: holding.renew(transaction, worker_id, held), quiet=True)
@@ -221,6 +231,9 @@ class SqliteStore:
             lambda transaction: roster.leave(transaction.connection, worker_id, transaction.now)
         )
 
+    async def report(self, worker_id: str, condition: Condition) -> None:
+        await self._write(lambda transaction: roster.report(transaction.connection, worker_id, condition))
+
     async def workers(self) -> Sequence[WorkerView]:
         return await self._database.read(
             lambda connection: roster.workers(connection, self._clock(), self._rules.lease_seconds)
@@ -304,6 +317,9 @@ class SqliteStore:
         return await self._database.read(
             lambda connection: waiting.waiting(connection, job_id, Moment(self._clock(), self._rules))
         )
+
+    async def backlog(self, most: int) -> int:
+        return await self._database.read(lambda connection: reading.backlog(connection, most))
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._database.read(reading.counts)

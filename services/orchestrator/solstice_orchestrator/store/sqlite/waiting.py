@@ -9,7 +9,7 @@ from typing import Final
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import overdue
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.sqlite import roster
+from solstice_orchestrator.store.sqlite import roster, starting
 from solstice_orchestrator.store.sqlite.succession import members_of
 from solstice_orchestrator.store.sqlite.transaction import Transaction, running
 from solstice_orchestrator.store.wait_facts import (
@@ -24,6 +24,7 @@ from solstice_orchestrator.store.wait_facts import (
     of_planning,
     passed_over,
     samples_of,
+    throttle_keys,
 )
 from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
 
@@ -89,6 +90,7 @@ def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> Wa
         running_of_repository=() if cap is None else _holders(connection, "repository = ?", facts.repository),
         running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
         workers=roster.workers(connection, now, rules.lease_seconds),
+        throttles=starting.starts(transaction).throttles(throttle_keys(facts)),
         recent=samples_of(
             connection.execute(
                 "SELECT repository, finished_at - started_at AS seconds FROM jobs"

@@ -1,0 +1,110 @@
+"""This worker under pressure: sensors and ends of attempts go in, what it may start comes out."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from solstice_orchestrator.concurrency import Window, after_trouble, is_trouble, slots
+from solstice_orchestrator.governor import Limits, Reading, Refusal, refusal, startable
+from solstice_orchestrator.jobs import Outcome
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.workers import Condition
+
+log = structlog.get_logger("solstice_orchestrator.governing")
+
+LOOK_SECONDS: Final = 1.0
+"""So long a reading is good for."""
+
+
+class Starting:
+    """Attempts that are being set up; an executor enters it for as long as it brings a checkout."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.on_begun: Callable[[], None] = _nothing
+        """Called when one more job has begun, or will never."""
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        self.on_begun()
+
+
+class Governing:
+    """One per orchestrator; not for several threads."""
+
+    def __init__(
+        self,
+        *,
+        limit: int,
+        limits: Limits,
+        adaptive: bool,
+        read: Callable[[], Reading],
+        starting: Starting,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limit = limit
+        self._limits = limits
+        self._adaptive = adaptive
+        self._read = read
+        self._starting = starting
+        self._metrics = metrics
+        self._clock = clock
+        self._window: Window | None = None
+        self._reading = Reading()
+        self._read_at: float | None = None
+        self._refused: Refusal | None = None
+
+    def ended(self, outcome: Outcome) -> None:
+        """An attempt of ours ended so."""
+        if is_trouble(outcome):
+            self._shrink(outcome.reason.value)
+
+    def look(self) -> Condition:
+        """How many jobs at once we take now, and what forbids to start any."""
+        now = self._clock()
+        if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
+            self._reading, self._read_at = self._read(), now
+        refused = refusal(self._limits, self._reading, self._starting.count)
+        if refused is not None and is_trouble(refused):
+            self._shrink(refused.resource.value)
+        self._tell(refused)
+        at_once = slots(self._window, self._limit, now)
+        self._metrics.governed(at_once, None if refused is None else refused.resource)
+        return Condition(
+            shrunk_to=at_once if at_once < self._limit else None,
+            refuses=None if refused is None else refused.resource,
+            refusal="" if refused is None else refused.detail,
+        )
+
+    @property
+    def startable(self) -> int | None:
+        """How many jobs more may begin to start; None: any number."""
+        return startable(self._limits, self._reading.processors, self._starting.count)
+
+    def _shrink(self, cause: str) -> None:
+        if not self._adaptive:
+            return
+        now = self._clock()
+        before = slots(self._window, self._limit, now)
+        self._window = after_trouble(self._window, self._limit, now)
+        after = slots(self._window, self._limit, now)
+        if after < before:
+            log.warning(LogEvent.SLOTS_SHRUNK, slots=after, was=before, limit=self._limit, cause=cause)
+
+    def _tell(self, refused: Refusal | None) -> None:
+        was, self._refused = self._refused, refused
+        if refused is not None and (was is None or was.resource is not refused.resource):
+            log.warning(LogEvent.STARTS_REFUSED, resource=refused.resource, detail=refused.detail)
+        elif refused is None and was is not None:
+            log.info(LogEvent.STARTS_RESUMED, resource=was.resource)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,132 @@
+"""Whether this machine can take one more job, and which resource says no. Pure; `sensors.py` reads.
+
+The limits are those of Zuul's executor: what is started on a machine that swaps, or whose disk is full, fails, and takes
+with it what runs there already.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+OFF: Final = "off"
+_ENTRY: Final = re.compile(
+    r"(?P<resource>[a-z]+)=(?P<number>[0-9]{1,5}(\.[0-9]{1,3})?)(?P<percent>%?)", re.ASCII
+)
+
+
+class Resource(StrEnum):
+    """What a machine may be short of; a closed list, in the order in which they are asked."""
+
+    DISK = "disk"
+    MEMORY = "memory"
+    LOAD = "load"
+    STARTING = "starting"
+    """Jobs whose checkout is under way: many at once load disk and network before any load average tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """From where on the machine takes no more jobs; None: whatever there is."""
+
+    load: float | None = None
+    """Load average over a minute, per processor; more is too much."""
+    disk: float | None = None
+    """Of the workspaces' disk, the percent that have to be free."""
+    memory: float | None = None
+    """The percent of memory that have to be available."""
+    starting: float | None = None
+    """Jobs that may be starting at once, per processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the sensors say; None where there is no such sensor on this system."""
+
+    processors: int = 1
+    load: float | None = None
+    """Load average over a minute."""
+    disk_free: float | None = None
+    """Percent."""
+    memory_available: float | None = None
+    """Percent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Nothing is started now."""
+
+    resource: Resource
+    detail: str
+    """What there is, and what there had to be."""
+
+
+def parse_limits(text: str) -> Limits:
+    """Read `load=2.5,disk=5%,memory=5%,starting=4`, or `off`; ValueError says what is wrong. What is not named has no limit."""
+    found: dict[str, float] = {}
+    for entry in () if text.strip() == OFF else text.split(","):
+        match = _ENTRY.fullmatch(entry.strip())
+        percents = {Resource.DISK.value, Resource.MEMORY.value}
+        if (
+            match is None
+            or match["resource"] not in set(Resource)
+            or bool(match["percent"]) is not (match["resource"] in percents)
+        ):
+            raise ValueError(
+                f"{entry.strip()!r} is not RESOURCE=LIMIT; write for example load=2.5,disk=5%,memory=5%,starting=4, or off"
+            )
+        if match["resource"] in found:
+            raise ValueError(f"{match['resource']!r} stands there twice")
+        found[match["resource"]] = float(match["number"])
+        if match["percent"] and found[match["resource"]] >= 100:  # noqa: PLR2004  percent
+            raise ValueError(
+                f"{entry.strip()!r} would refuse every job: it is the percentage that has to be free"
+            )
+        if not match["percent"] and found[match["resource"]] <= 0:
+            raise ValueError(
+                f"{entry.strip()!r} would refuse every job; leave {match['resource']} out for no limit"
+            )
+    return Limits(**found)
+
+
+def startable(limits: Limits, processors: int, starting: int) -> int | None:
+    """How many jobs more may begin to start; None: any number. One may start on the smallest machine."""
+    return None if limits.starting is None else max(1, int(limits.starting * processors)) - starting
+
+
+def refusal(limits: Limits, reading: Reading, starting: int) -> Refusal | None:
+    """Which resource forbids to start a job now; None when none does."""
+    short = _short(limits, reading, starting)
+    for resource in Resource:
+        if resource in short:
+            return Refusal(resource=resource, detail=short[resource])
+    return None
+
+
+def _short(limits: Limits, reading: Reading, starting: int) -> Mapping[Resource, str]:
+    short = {}
+    if limits.disk is not None and reading.disk_free is not None and reading.disk_free < limits.disk:
+        short[Resource.DISK] = (
+            f"{reading.disk_free:.1f} % of the workspaces' disk is free, less than {limits.disk:g} %"
+        )
+    if (
+        limits.memory is not None
+        and reading.memory_available is not None
+        and reading.memory_available < limits.memory
+    ):
+        short[Resource.MEMORY] = (
+            f"{reading.memory_available:.1f} % of the memory is available, less than {limits.memory:g} %"
+        )
+    if (
+        limits.load is not None
+        and reading.load is not None
+        and reading.load > limits.load * reading.processors
+    ):
+        short[Resource.LOAD] = (
+            f"the load is {reading.load:.1f}, more than {limits.load:g} for each of {reading.processors} processors"
+        )
+    room = startable(limits, reading.processors, starting)
+    if room is not None and room <= 0:
+        short[Resource.STARTING] = f"{starting} jobs are being checked out, as many as may be at once"
+    return short

@@ -1,0 +1,158 @@
+"""How fast jobs may start: a token bucket for each label and each repository, over all workers. Pure.
+
+A bucket holds at most `burst` tokens, fills steadily, and every start takes one. So of one label or repository at most
+`per_second * seconds + burst` jobs start in any span of so many seconds, by the clock of the store, which keeps the
+buckets; and none waits for its rate while there is a token. (The token bucket of RFC 2697 in packets, or of nginx's
+`limit_req rate=10r/s burst=20`.)
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+_ENTRY: Final = re.compile(
+    r"(?P<name>[^\s=,]+)=(?P<starts>[0-9]{1,6})/(?P<unit>[smhd])(:(?P<burst>[0-9]{1,6}))?", re.ASCII
+)
+_SECONDS: Final = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d": 86400})
+_ALL: Final = "*"
+
+
+class Scope(StrEnum):
+    """What a bucket is for."""
+
+    LABEL = "label"
+    REPOSITORY = "repository"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Jobs that may start."""
+
+    text: str
+    """As people write it: `10/s:20`."""
+    per_second: float
+    burst: int
+    """At once, after a rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """One rate each: `of` names some, `default` is for each of all others (None: any number may start)."""
+
+    of: Mapping[str, Rate] = field(default_factory=lambda: MappingProxyType({}))
+    default: Rate | None = None
+
+    def rate(self, name: str) -> Rate | None:
+        """None when any number may start."""
+        return self.of.get(name, self.default)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to count."""
+        return bool(self.of) or self.default is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRates:
+    """What is said of labels, and of repositories; a start takes a token of both."""
+
+    labels: Rates = field(default_factory=Rates)
+    repositories: Rates = field(default_factory=Rates)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to count."""
+        return self.labels.any or self.repositories.any
+
+    def rate(self, key: "Key") -> Rate | None:
+        """Of a label or a repository."""
+        rates = self.labels if key.scope is Scope.LABEL else self.repositories
+        return rates.rate(key.name)
+
+
+class Key(NamedTuple):
+    """Whose bucket."""
+
+    scope: Scope
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """How many tokens were in it at a moment, in seconds since the epoch by the store's clock."""
+
+    amount: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """What stands between a job that waits and its start: one bucket, as it is now."""
+
+    key: Key
+    rate: Rate
+    tokens: float
+
+
+def parse_rates(text: str) -> Rates:
+    """Read `linux=10/s:20,*=600/h`; ValueError says what is wrong. Nothing at all: no rates.
+
+    The unit is s, m, h or d. What follows the colon is the burst; without it, what may start within a second, at least 1.
+    """
+    of: dict[str, Rate] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        match = _ENTRY.fullmatch(entry)
+        if match is None:
+            raise ValueError(
+                f"{entry!r} is not NAME=STARTS/UNIT:BURST; write for example *=10/s:20,linux=600/h (units s, m, h, d)"
+            )
+        if match["name"] in of:
+            raise ValueError(f"{match['name']!r} stands there twice")
+        per_second = int(match["starts"]) / _SECONDS[match["unit"]]
+        burst = max(1, int(per_second)) if match["burst"] is None else int(match["burst"])
+        if per_second <= 0 or burst <= 0:
+            raise ValueError(
+                f"{entry!r} lets nothing start; pause the workers instead ('solstice workers pause')"
+            )
+        of[match["name"]] = Rate(
+            text=f"{match['starts']}/{match['unit']}:{burst}", per_second=per_second, burst=burst
+        )
+    default = of.pop(_ALL, None)
+    return Rates(of=MappingProxyType(of), default=default)
+
+
+def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
+    """How many are in the bucket; None is a full one. A clock that was set back neither fills nor empties it."""
+    if bucket is None:
+        return float(rate.burst)
+    return min(float(rate.burst), bucket.amount + max(0.0, now - bucket.at) * rate.per_second)
+
+
+def startable(bucket: Bucket | None, rate: Rate, now: float) -> int:
+    """How many jobs may start now."""
+    return max(0, math.floor(tokens(bucket, rate, now)))
+
+
+def after_starts(bucket: Bucket | None, rate: Rate, now: float, starts: int) -> Bucket:
+    """The bucket once so many have started."""
+    return Bucket(tokens(bucket, rate, now) - starts, now)
+
+
+def full_at(bucket: Bucket, rate: Rate) -> float:
+    """From when on the bucket is like one that nobody ever took from."""
+    return bucket.at + max(0.0, rate.burst - bucket.amount) / rate.per_second
+
+
+def seconds_until(held: float, rate: Rate, wanted: int = 1) -> float:
+    """How long until a bucket that holds so many tokens has yielded `wanted`; 0 when it holds them."""
+    return max(0.0, wanted - held) / rate.per_second
+
+
+def pause_seconds(throttles: Iterable[Throttle]) -> float | None:
+    """When to look again: in so many seconds the first of the empty buckets has a token; None when none is empty."""
+    pauses = [seconds_until(each.tokens, each.rate) for each in throttles if each.tokens < 1]
+    return min(pauses, default=None)

@@ -1,0 +1,132 @@
+"""Orchestrators as real processes under more work than they may start, or can: counted by the store's own clock."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from solstice_orchestrator.governor import Resource
+from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.waiting import WaitReason, explain
+from tests.builders import job
+from tests.lab import DISKS, mounted_disk
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import planned
+from tests.yard import Yard, ask_for, ended, jobs_become
+
+WAIT_SECONDS = 90
+RATE, BURST, SECONDS = 10, 20, 10
+"""Tokens of two seconds: whoever is kept from the processor for so long loses nothing."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(directory=tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, place: Place) -> str:
+    if request.param == "sqlite":
+        return place.database_url
+    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    return database.url
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[JobStore]:
+    async with open_store(database_url) as opened:
+        yield opened
+
+
+async def starts(store: JobStore, run_id: str, least: int) -> list[float]:
+    """When jobs started, oldest first, once so many have."""
+    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        while True:
+            changed.clear()
+            views = await store.jobs(run_id=run_id, limit=1000)
+            found = sorted(view.started_at for view in views if view.started_at is not None)
+            if len(found) >= least:
+                return found
+            await changed.wait()
+
+
+async def refuses(store: JobStore, worker_id: str, resource: Resource | None) -> None:
+    """Wait until the store says so of the worker, which tells it soon after it has logged it."""
+    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        while True:
+            changed.clear()
+            worker = await store.worker(worker_id)
+            if worker is not None and worker.refuses is resource:
+                return
+            await changed.wait()
+
+
+async def test_ten_a_second_are_ten_a_second_whichever_of_two_orchestrators_starts_them(
+    place: Place, store: JobStore, database_url: str
+) -> None:
+    jobs = [job("say hello", name=f"job-{number}") for number in range(250)]
+    run_id = await planned(store, *jobs, planner="planner")
+    settings = {
+        "DATABASE_URL": database_url,
+        "EXECUTOR": "scripted",
+        "CAPACITY_MAP": "linux=50",
+        "LABEL_START_RATES": f"linux={RATE}/s:{BURST}",
+    }
+    with ExitStack() as stack:
+        for name in ("quay", "pier"):
+            stack.enter_context(orchestrator(place, WORKER_NAME=name, **settings))
+        found = await starts(store, run_id, RATE * SECONDS + 2 * BURST)
+    within = sum(at < found[0] + SECONDS for at in found)
+    assert RATE * SECONDS - BURST <= within <= RATE * SECONDS + BURST
+    for first, begin in enumerate(found):
+        for last in range(first, len(found)):
+            assert last - first + 1 <= RATE * (found[last] - begin) + BURST + 1e-6
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_intake_leaves_in_the_queue_what_is_too_much_and_takes_it_when_there_is_room(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    yard = Yard(tmp_path)
+    with orchestrator(place, MAX_BACKLOG="3", AMQP_PREFETCH="1", CAPACITY_MAP="linux=1") as process:
+        await ask_for(place, yard, 20)
+        assert (await asyncio.to_thread(process.logged, "intake.full"))["most"] == 3
+        async with httpx2.AsyncClient(base_url=process.url) as client:
+            assert "solstice_intake_held 1.0" in (await client.get("/metrics")).text
+        assert len((await store.runs(limit=100)).runs) < 20
+        yard.open_gate()
+        assert await asyncio.to_thread(process.logged, "intake.has_room")
+        views = await jobs_become(store, lambda views: len(views) == 20 and ended(views))
+        assert {view.state for view in views} == {JobState.SUCCEEDED}
+
+
+@DISKS
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_worker_whose_disk_is_full_says_so_and_starts_again_when_there_is_room(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    # Before the orchestrator is there, which would plan it by itself.
+    await planned(store, job("true"), planner="planner")
+    (view,) = await store.jobs(limit=9)
+    with mounted_disk(tmp_path / "disk", mib=32) as disk:
+        junk = disk / "junk"
+        junk.write_bytes(b"x" * (31 * 1024 * 1024))
+        with orchestrator(
+            place, WORKSPACES=str(disk / "work"), GOVERNOR="disk=5%", DISK_RESERVE_MIB="0", WORKER_NAME="quay"
+        ) as process:
+            assert (await asyncio.to_thread(process.logged, "starts.refused"))["resource"] == "disk"
+            await refuses(store, process.worker_id, Resource.DISK)
+            facts = await store.waiting(view.job_id)
+            assert facts is not None
+            why = explain(facts)
+            assert why is not None
+            assert (why.reason, why.resource) == (WaitReason.GOVERNOR, "disk")
+            junk.unlink()
+            assert (await asyncio.to_thread(process.logged, "starts.resumed"))["resource"] == "disk"
+            await asyncio.to_thread(process.logged, "job.claimed")
+            await refuses(store, process.worker_id, None)

@@ -1,0 +1,36 @@
+"""When intake is held, and when it goes on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.backpressure import holds
+
+
+@pytest.mark.parametrize(
+    ("backlog", "most", "held", "then"),
+    [
+        (99, 100, False, False),
+        (100, 100, False, True),
+        (81, 100, True, True),
+        (80, 100, True, False),
+        (1, 1, False, True),
+        (1, 1, True, True),
+        (0, 1, True, False),
+        (10**9, 0, False, False),
+        (10**9, 0, True, False),
+    ],
+)
+def test_it_holds_at_the_most_and_goes_on_when_a_fifth_is_gone(
+    backlog: int,
+    most: int,
+    held: bool,
+    then: bool,
+) -> None:
+    assert holds(backlog, most, held=held) is then
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_an_empty_store_takes_and_who_holds_would_begin_to_no_later(backlog: int, most: int) -> None:
+    assert not holds(0, most, held=True)
+    assert holds(backlog, most, held=True) or not holds(backlog, most, held=False)

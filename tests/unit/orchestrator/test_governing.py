@@ -1,0 +1,149 @@
+"""A worker under pressure, with sensors that say what the test wants; and what the real ones say."""
+
+import os
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_orchestrator import sensors
+from solstice_orchestrator.concurrency import GROW_SECONDS
+from solstice_orchestrator.governing import LOOK_SECONDS, Governing, Starting
+from solstice_orchestrator.governor import Limits, Reading, Resource
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.workers import Condition
+from tests.lab import DISKS, mounted_disk
+from tests.stores import FAILED, WORLD_WRONG, Clock
+
+LIMITS = Limits(load=2.5, disk=5.0, memory=5.0, starting=2.0)
+
+
+class Machine:
+    """A governed worker of eight slots on a machine with one processor."""
+
+    def __init__(self, *, adaptive: bool = True) -> None:
+        self.reading = Reading(load=0.1, disk_free=50.0, memory_available=50.0)
+        self.clock, self.metrics, self.starting = Clock(), Metrics(), Starting()
+        self.governing = Governing(
+            limit=8,
+            limits=LIMITS,
+            adaptive=adaptive,
+            read=lambda: self.reading,
+            starting=self.starting,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    def look(self, *, load: float = 0.1, disk_free: float = 50.0) -> Condition:
+        """After a while, in which the sensors have come to say this."""
+        self.clock.forward(LOOK_SECONDS)
+        self.reading = Reading(load=load, disk_free=disk_free, memory_available=50.0)
+        return self.governing.look()
+
+    def gauges(self) -> dict[str, float]:
+        text = self.metrics.render({}, BrokerHealth(connected=True)).decode()
+        return {
+            sample.name + "".join(sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+def test_a_machine_that_is_well_takes_what_it_has_slots_for() -> None:
+    machine = Machine()
+    assert machine.look() == Condition()
+    assert machine.gauges()["solstice_slots"] == 8
+    assert machine.governing.startable == 2
+
+
+def test_a_busy_processor_refuses_by_name_halves_the_slots_and_gives_them_back() -> None:
+    machine = Machine()
+    busy = machine.look(load=2.6)
+    assert (busy.refuses, busy.shrunk_to) == (Resource.LOAD, 4)
+    assert "the load is 2.6" in busy.refusal
+    assert machine.gauges()["solstice_governor_refusingload"] == 1
+    assert machine.look(load=2.4) == Condition(shrunk_to=4)
+    assert machine.gauges()["solstice_governor_refusingload"] == 0
+    machine.clock.forward(GROW_SECONDS)
+    assert machine.look() == Condition(shrunk_to=5)
+    machine.clock.forward(3 * GROW_SECONDS)
+    assert machine.look() == Condition()
+
+
+def test_a_full_disk_refuses_and_shrinks_nothing() -> None:
+    full = Machine().look(disk_free=4.0)
+    assert (full.refuses, full.shrunk_to) == (Resource.DISK, None)
+
+
+def test_a_reading_is_good_for_a_while() -> None:
+    machine = Machine()
+    machine.look()
+    machine.reading = Reading(disk_free=1.0)
+    assert machine.governing.look().refuses is None
+    machine.clock.forward(LOOK_SECONDS)
+    assert machine.governing.look().refuses is Resource.DISK
+
+
+def test_too_many_checkouts_refuse_until_one_has_begun() -> None:
+    machine, begun = Machine(), list[int]()
+    machine.starting.on_begun = lambda: begun.append(machine.starting.count)
+    with machine.starting, machine.starting:
+        assert machine.look().refuses is Resource.STARTING
+        assert machine.governing.startable == 0
+    assert begun == [1, 0]
+    assert machine.look().refuses is None
+
+
+def test_failures_of_the_world_shrink_and_those_of_jobs_do_not() -> None:
+    machine = Machine()
+    machine.governing.ended(FAILED)
+    assert machine.look().shrunk_to is None
+    machine.governing.ended(WORLD_WRONG)
+    assert machine.look().shrunk_to == 4
+
+
+def test_who_does_not_want_it_keeps_all_slots() -> None:
+    machine = Machine(adaptive=False)
+    machine.governing.ended(WORLD_WRONG)
+    assert machine.look(load=9.0).shrunk_to is None
+
+
+class TestSensors:
+    def test_this_machine_has_some_of_everything(self, tmp_path: Path) -> None:
+        reading = sensors.read(tmp_path)
+        assert 1 <= reading.processors <= (os.cpu_count() or 1)
+        assert reading.load is not None
+        assert reading.load >= 0
+        assert reading.disk_free is not None
+        assert 0 <= reading.disk_free <= 100
+
+    def test_memory_is_what_proc_says(self, tmp_path: Path) -> None:
+        meminfo = tmp_path / "meminfo"
+        meminfo.write_text(
+            "MemTotal:       1000 kB\nMemFree:          10 kB\nMemAvailable:    250 kB\nHugePages_Total:       0\n"
+        )
+        assert sensors.read(tmp_path, meminfo).memory_available == 25.0
+
+    def test_what_is_not_told_is_not_known(self, tmp_path: Path) -> None:
+        reading = sensors.read(tmp_path / "missing", tmp_path / "missing")
+        assert (reading.disk_free, reading.memory_available) == (None, None)
+
+    @DISKS
+    def test_a_full_disk_is_seen_and_refused_by_name(self, tmp_path: Path) -> None:
+        with mounted_disk(tmp_path / "disk", mib=8) as disk:
+            governing = Governing(
+                limit=4,
+                limits=Limits(disk=5.0),
+                adaptive=True,
+                read=lambda: sensors.read(disk),
+                starting=Starting(),
+                metrics=Metrics(),
+                clock=(clock := Clock()),
+            )
+            assert governing.look() == Condition()
+            (disk / "junk").write_bytes(b"x" * (8 * 1024 * 1024 - 100_000))
+            clock.forward(LOOK_SECONDS)
+            assert governing.look().refuses is Resource.DISK
+            (disk / "junk").unlink()
+            clock.forward(LOOK_SECONDS)
+            assert governing.look() == Condition()

@@ -1,0 +1,64 @@
+"""The governor: how its setting is read, and which resource it names."""
+
+import pytest
+
+from solstice_orchestrator.governor import Limits, Reading, Resource, parse_limits, refusal, startable
+from solstice_orchestrator.settings import OrchestratorSettings
+
+USUAL = parse_limits(OrchestratorSettings.model_fields["governor"].default)
+WELL = Reading(processors=4, load=10.0, disk_free=5.0, memory_available=5.0)
+
+
+def test_the_usual_limits() -> None:
+    assert Limits(load=2.5, disk=5.0, memory=5.0, starting=4.0) == USUAL
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "is not RESOURCE=LIMIT"),
+        ("load", "is not RESOURCE=LIMIT"),
+        ("heat=3", "is not RESOURCE=LIMIT"),
+        ("load=5%", "is not RESOURCE=LIMIT"),
+        ("disk=5", "is not RESOURCE=LIMIT"),
+        ("load=1,load=2", "twice"),
+        ("load=0", "refuse every job"),
+        ("disk=100%", "refuse every job"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        parse_limits(text)
+
+
+@pytest.mark.parametrize(
+    ("reading", "starting", "resource", "says"),
+    [
+        (WELL, 15, None, ""),
+        (Reading(processors=4, load=10.1), 0, Resource.LOAD, "the load is 10.1, more than 2.5 for each of 4"),
+        (Reading(disk_free=4.9), 0, Resource.DISK, "4.9 % of the workspaces' disk is free, less than 5 %"),
+        (Reading(memory_available=0.4), 0, Resource.MEMORY, "0.4 % of the memory is available"),
+        (WELL, 16, Resource.STARTING, "16 jobs are being checked out"),
+        (Reading(load=99.0, disk_free=1.0, memory_available=1.0), 99, Resource.DISK, "disk"),
+        (Reading(), 0, None, ""),
+    ],
+    ids=["all at their limits", "load", "disk", "memory", "starting", "several: the first", "no sensors"],
+)
+def test_the_resource_that_refuses_is_named(
+    reading: Reading, starting: int, resource: Resource | None, says: str
+) -> None:
+    found = refusal(USUAL, reading, starting)
+    assert (found and found.resource) == resource
+    assert says in (found.detail if found else "")
+
+
+def test_off_refuses_nothing() -> None:
+    limits = parse_limits("off")
+    assert limits == Limits()
+    assert refusal(limits, Reading(load=1e6, disk_free=0.0, memory_available=0.0), 10**6) is None
+    assert startable(limits, 1, 10**6) is None
+
+
+@pytest.mark.parametrize(("processors", "starting", "more"), [(1, 0, 1), (8, 3, 1), (8, 4, 0)])
+def test_the_smallest_machine_may_start_one(processors: int, starting: int, more: int) -> None:
+    assert startable(Limits(starting=0.5), processors, starting) == more

@@ -1,0 +1,154 @@
+"""Token buckets: how the settings are read, and that no bucket ever lets more start, or fewer, than its rate says."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.rates import (
+    Bucket,
+    Key,
+    Rate,
+    Scope,
+    Throttle,
+    after_starts,
+    full_at,
+    parse_rates,
+    pause_seconds,
+    seconds_until,
+    startable,
+    tokens,
+)
+
+TEN = Rate(text="10/s:20", per_second=10.0, burst=20)
+NOW = 1_800_000_000.0
+
+rates = st.builds(
+    lambda starts, unit, burst: Rate(text="", per_second=starts / unit, burst=burst),
+    st.integers(1, 1000),
+    st.sampled_from([1, 60, 3600]),
+    st.integers(1, 50),
+)
+visits = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 60)), max_size=40)
+"""When somebody comes, after the one before, and how many jobs wait for them."""
+
+
+def flood(rate: Rate, visitors: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """How many start at each visit."""
+    bucket, now, started = None, NOW, []
+    for pause, waiting in visitors:
+        now += pause
+        count = min(waiting, startable(bucket, rate, now))
+        bucket = after_starts(bucket, rate, now, count)
+        started.append((now, count))
+    return started
+
+
+class TestParse:
+    @pytest.mark.parametrize(
+        ("text", "name", "per_second", "burst"),
+        [
+            ("linux=10/s:20", "linux", 10.0, 20),
+            ("linux=10/s", "linux", 10.0, 10),
+            ("linux=60/m", "linux", 1.0, 1),
+            ("linux=90/h:5", "linux", 0.025, 5),
+            ("linux=24/d", "linux", 24 / 86400, 1),
+            (" linux=1/s , *=2/s:3 ", "illumos", 2.0, 3),
+            ("acme/app=1/s,*=2/s", "acme/app", 1.0, 1),
+        ],
+    )
+    def test_a_rate_is_read(self, text: str, name: str, per_second: float, burst: int) -> None:
+        rate = parse_rates(text).rate(name)
+        assert rate is not None
+        assert (rate.per_second, rate.burst) == (per_second, burst)
+
+    def test_who_is_not_named_has_none(self) -> None:
+        rates = parse_rates("linux=10/s")
+        assert rates.any
+        assert rates.rate("illumos") is None
+        assert not parse_rates(" ").any
+
+    @pytest.mark.parametrize(
+        ("text", "wrong"),
+        [
+            ("linux", "is not NAME=STARTS/UNIT"),
+            ("linux=10", "is not NAME=STARTS/UNIT"),
+            ("linux=10/w", "is not NAME=STARTS/UNIT"),
+            ("linux=10/s:burst20", "is not NAME=STARTS/UNIT"),
+            ("linux=0/s", "lets nothing start"),
+            ("linux=1/s:0", "lets nothing start"),
+            ("linux=1/s,linux=2/s", "twice"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, text: str, wrong: str) -> None:
+        with pytest.raises(ValueError, match=wrong):
+            parse_rates(text)
+
+
+class TestBucket:
+    @pytest.mark.parametrize(
+        ("bucket", "later", "held"),
+        [
+            (None, 0.0, 20.0),
+            (Bucket(0.0, NOW), 0.0, 0.0),
+            (Bucket(0.0, NOW), 0.5, 5.0),
+            (Bucket(0.0, NOW), 100.0, 20.0),
+            (Bucket(3.5, NOW), 0.25, 6.0),
+            (Bucket(3.5, NOW), -50.0, 3.5),
+        ],
+        ids=["new", "empty", "half a second", "full again", "some", "clock set back"],
+    )
+    def test_it_fills_steadily_up_to_its_burst(
+        self, bucket: Bucket | None, later: float, held: float
+    ) -> None:
+        assert tokens(bucket, TEN, NOW + later) == held
+        assert startable(bucket, TEN, NOW + later) == int(held)
+
+    def test_a_clock_that_was_set_back_blocks_nobody(self) -> None:
+        bucket = after_starts(Bucket(20.0, NOW), TEN, NOW - 3600, 20)
+        assert startable(bucket, TEN, NOW - 3600) == 0
+        assert startable(bucket, TEN, NOW - 3599) == 10
+
+    def test_when_to_look_again(self) -> None:
+        key = Key(Scope.LABEL, "linux")
+        held = [Throttle(key=key, rate=TEN, tokens=each) for each in (0.5, 0.0, 3.0)]
+        assert pause_seconds(held) == pytest.approx(0.05)
+        assert pause_seconds(held[2:]) is None
+        assert seconds_until(0.5, TEN, 11) == pytest.approx(1.05)
+
+    @given(rates, visits)
+    def test_never_more_than_rate_and_burst_in_any_window(
+        self, rate: Rate, visitors: list[tuple[float, int]]
+    ) -> None:
+        started = flood(rate, visitors)
+        for first, (begin, _) in enumerate(started):
+            total = 0
+            for end, count in started[first:]:
+                total += count
+                assert total <= rate.per_second * (end - begin) + rate.burst + 1e-6
+
+    @given(rates, visits)
+    def test_nobody_waits_while_there_are_tokens(self, rate: Rate, visitors: list[tuple[float, int]]) -> None:
+        started = flood(rate, visitors)
+        bucket: Bucket | None = None
+        for (now, count), (_, waiting) in zip(started, visitors, strict=True):
+            held = tokens(bucket, rate, now)
+            assert count == waiting or count > held - 1
+            bucket = after_starts(bucket, rate, now, count)
+
+    @given(rates, st.integers(1, 200))
+    def test_a_flood_gets_all_of_the_rate(self, rate: Rate, steps: int) -> None:
+        """Who comes just when a token is there has, after any time, started what the rate yields, and the burst."""
+        # A token is no sooner there than the clock can tell.
+        lateness = 1e-6
+        started = flood(rate, [(0.0, 10**6), *[(1 / rate.per_second + lateness, 10**6)] * steps])
+        assert started[0][1] == rate.burst
+        assert all(count >= 1 for _, count in started)
+        assert sum(count for _, count in started) <= rate.burst + steps * (1 + 2 * lateness * rate.per_second)
+
+    @given(rates, st.floats(0, 50), st.floats(0, 1e5))
+    def test_a_row_that_says_nothing_may_go(self, rate: Rate, amount: float, later: float) -> None:
+        bucket = Bucket(min(amount, rate.burst), NOW)
+        at = full_at(bucket, rate)
+        assert tokens(bucket, rate, at + later) == pytest.approx(rate.burst, abs=1e-3)
