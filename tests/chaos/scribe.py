@@ -58,7 +58,7 @@ def main() -> None:
 
     @functools.wraps(make_executor)
     def with_scribe(*arguments: object, **named: object) -> Scribe:
-        processes = make_executor(*arguments, **named)  # type: ignore[arg-type]  # passed on as they came
+        processes = make_executor(*arguments, **named)  # type: ignore[arg-type]  # make_executor's own arguments, passed on unread
         directory = Path(os.environ["SCRIBE_DIRECTORY"])
         return Scribe(processes=processes, record=directory / "record", gate=directory / "shut")
 

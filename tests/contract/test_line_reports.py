@@ -36,7 +36,7 @@ async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
 def reports(store: JobStore, listener: Listener, worker: str = WORKER) -> LineReports:
     return LineReports(
         store=store,
-        broker=listener,  # type: ignore[arg-type]  # of a broker only `publish`
+        broker=listener,  # type: ignore[arg-type]  # of a broker, line reports call only `publish`
         worker_id=worker,
         public_url="https://ci.example",
         rng=random.Random(1),

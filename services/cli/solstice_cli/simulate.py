@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
@@ -85,6 +86,10 @@ def simulate(
         )
     house = _house(slots, max_concurrency, repository_caps, max_wait_seconds)
     with _bar() as bar:
+
+        def again(label: str) -> Iterator[TraceRun]:
+            return _runs(trace, bar(f"with one more of {label}"))
+
         tally = Tally()
         play(_runs(trace, bar("playing")), house, tally)
         served = [label for label in house.capacity.slots if more]
@@ -93,7 +98,7 @@ def simulate(
             for label in served
             if (
                 change := with_one_more(
-                    lambda label=label: _runs(trace, bar(f"with one more of {label}")),  # type: ignore[misc]
+                    partial(again, label),
                     house,
                     tally,
                     label,

@@ -95,7 +95,7 @@ UNLIMITED = Starts()
 
 def starts_of(rates: StartRates, rows: Iterable[Sequence[object]], now: float) -> Starts:
     """From rows of the columns of `BucketRow`."""
-    found = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the columns' own types
+    found = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
     buckets = {Key(Scope(row.scope), row.name): Bucket(row.amount, row.at) for row in found}
     return Starts(rates=rates, buckets=buckets, now=now)
 

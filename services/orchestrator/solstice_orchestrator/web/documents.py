@@ -38,7 +38,7 @@ def _shown(name: str, kind: Any) -> Any:
 
 
 def _many(model: Model) -> Any:
-    return list[model]  # type: ignore[valid-type]  # made at run time
+    return list[model]  # type: ignore[valid-type]  # `model` is a value here; a type checker takes only names of types
 
 
 def _with(name: str, base: Model, said: str, /, **more: Any) -> Model:
