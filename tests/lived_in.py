@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.store.protocol import Duplicate, JobStore, LogChunk
+from solstice_orchestrator.store.protocol import Duplicate, JobStore
+from solstice_orchestrator.store.views import LogChunk
 from tests.builders import job, job_request
 from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, admitted, claimed, planned
 

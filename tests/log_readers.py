@@ -12,7 +12,8 @@ from typing import Final
 import httpx2
 
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import AttemptKey, LogChunk
+from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.views import LogChunk
 from tests.builders import job
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.stores import SUCCEEDED, claimed, planned

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from solstice_common.messages import Priority, format_timestamp
+from solstice_common.messages import Priority
+from solstice_common.times import format_timestamp
 from solstice_orchestrator.jobs import Concurrency, JobSpec, RunSpec
 from solstice_orchestrator.simulation.play import House, play
 from solstice_orchestrator.simulation.tally import Tally

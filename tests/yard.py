@@ -9,7 +9,7 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.protocol import JobView
+from solstice_orchestrator.store.views import JobView
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.orchestrator import Place

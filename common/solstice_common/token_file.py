@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.log_events import LogEvent
-from solstice_common.messages import Timestamp, format_seconds, parse_timestamp
+from solstice_common.message_fields import Timestamp
+from solstice_common.times import format_seconds, parse_timestamp
 from solstice_common.tokens import NAME, Scope, Token
 
 log = structlog.get_logger("solstice_common.token_file")

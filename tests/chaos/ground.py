@@ -18,7 +18,7 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import STATUSES, full_topology, jobs_route
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
+from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.builders import job_request
 from tests.chaos.marks import Marks
 from tests.repositories import Repository

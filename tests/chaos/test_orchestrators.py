@@ -9,7 +9,7 @@ import pytest
 
 from solstice_common.messages import JobStatusV1
 from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.store.protocol import AttemptView, JobView
+from solstice_orchestrator.store.views import AttemptView, JobView
 from solstice_orchestrator.supervisor import descendants
 from tests.chaos.ground import Ground, Key, becomes_true, noticed, open_ground
 from tests.chaos.marks import BENCH

@@ -13,7 +13,7 @@ from solstice_common.broker import Broker, Consumer, Delivery, Message, PublishS
 from solstice_common.broker.protocol import NO_HEADERS, HeaderValue
 from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.errors import TopologyMismatch
-from solstice_common.messages import parse_timestamp
+from solstice_common.times import parse_timestamp
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]

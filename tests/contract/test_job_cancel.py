@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from solstice_common.messages import JobRequestV1, format_seconds
+from solstice_common.messages import JobRequestV1
+from solstice_common.times import format_seconds
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Cancelled

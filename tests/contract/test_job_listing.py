@@ -9,7 +9,7 @@ import pytest
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import JobView, LogChunk, LogPlace, RunView
+from solstice_orchestrator.store.views import JobView, LogChunk, LogPlace, RunView
 from tests.builders import job, job_request
 from tests.stores import FAILED, SUCCEEDED, Clock, admitted, claimed, planned, running
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from solstice_common.messages import JobRequestV1, Priority, format_timestamp
+from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.times import format_timestamp
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import (
     Concurrency,

@@ -8,7 +8,7 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import Condition, JobSpec, JobState, Outcome, RunState
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import RunView
+from solstice_orchestrator.store.views import RunView
 from tests.builders import job
 from tests.stores import (
     FAILED,

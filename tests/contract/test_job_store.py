@@ -15,11 +15,10 @@ from solstice_orchestrator.store.protocol import (
     Admitted,
     AttemptKey,
     Duplicate,
-    LogChunk,
-    LogState,
     OutboxKind,
     Purged,
 )
+from solstice_orchestrator.store.views import LogChunk, LogState
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,

@@ -41,11 +41,10 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Claim,
     JobStore,
-    JobView,
-    LogChunk,
     OutboxKind,
     PlanningTask,
 )
+from solstice_orchestrator.store.views import JobView, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLServer
 from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock

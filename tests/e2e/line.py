@@ -16,7 +16,7 @@ from solstice_common.messages import JobStatusV1
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import STATUSES, Route, jobs_route
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import RunView
+from solstice_orchestrator.store.views import RunView
 from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.servers.ports import free_ports

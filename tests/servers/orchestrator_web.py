@@ -15,8 +15,9 @@ from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.protocol import AttemptKey, LogChunk, RunView
+from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.sqlite import SqliteStore
+from solstice_orchestrator.store.views import LogChunk, RunView
 from solstice_orchestrator.web.app import create_app
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from solstice_common.api_client import Document
-from solstice_common.messages import parse_timestamp
+from solstice_common.times import parse_timestamp
 
 SHORT_SHA: Final = 10
 SHORT_ID: Final = 8

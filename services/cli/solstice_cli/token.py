@@ -12,8 +12,8 @@ from solstice_cli.reading import AsJson
 from solstice_common.api_client import Document
 from solstice_common.commandline import CONTEXT_SETTINGS, load_settings, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import format_seconds
 from solstice_common.settings import TokenSettings
+from solstice_common.times import format_seconds
 from solstice_common.token_file import change, read
 from solstice_common.tokens import RANDOM_BYTES, Scope, Token, lifetime_seconds, mint
 

@@ -13,8 +13,8 @@ from solstice_cli.identifiers import find
 from solstice_cli.reading import AsJson
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import with_settings
-from solstice_common.messages import parse_timestamp
 from solstice_common.settings import ClientSettings
+from solstice_common.times import parse_timestamp
 
 MAX_JOBS: Final = 20
 """Of a run: so many of its jobs that wait are asked about."""

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from solstice_common.commandline import Exit
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import parse_timestamp
+from solstice_common.times import parse_timestamp
 from solstice_forge.checking import check, described, read_headers, source_named
 from solstice_forge.config import configured_sources
 from solstice_forge.settings import SecretSettings

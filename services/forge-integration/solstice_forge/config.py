@@ -25,7 +25,8 @@ from pydantic_core import ErrorDetails
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.globs import InvalidGlob, compiled
-from solstice_common.messages import Label, Priority
+from solstice_common.message_fields import Label
+from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
 from solstice_common.references import References
 from solstice_forge.forges import standard_webhooks

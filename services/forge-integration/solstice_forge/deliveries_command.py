@@ -19,8 +19,8 @@ from rich.table import Table
 
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import format_seconds, parse_timestamp
 from solstice_common.terminal import HarmlessText
+from solstice_common.times import format_seconds, parse_timestamp
 from solstice_forge.api.documents import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.inbox import KeptInbox, open_inbox

@@ -12,8 +12,9 @@ from pydantic import Field
 
 from solstice_common.broker import Published, PublishStatus, open_broker
 from solstice_common.errors import ConfigurationError, InvalidMessage
-from solstice_common.messages import JobRequestV1, derive_request_id, format_timestamp
+from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.settings import BrokerSettings, ClientSettings
+from solstice_common.times import format_timestamp
 from solstice_common.topology import QueueType, jobs_route
 from solstice_forge.publication import publication
 

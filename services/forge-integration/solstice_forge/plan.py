@@ -9,7 +9,8 @@ import orjson
 from pydantic import ValidationError
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id, format_seconds
+from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id
+from solstice_common.times import format_seconds
 from solstice_common.values import Value
 from solstice_forge.events import (
     ChangeRequest,

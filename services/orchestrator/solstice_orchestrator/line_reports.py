@@ -9,14 +9,16 @@ import structlog
 
 from solstice_common.broker.protocol import Broker, Message
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobStatusV1, format_seconds
+from solstice_common.messages import JobStatusV1
+from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.line_words import line_words
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.statuses import Status, context_of, encode_status
-from solstice_orchestrator.store.protocol import JobStore, JobView, RunView
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView, RunView
 from solstice_orchestrator.waiting import explain
 from solstice_orchestrator.workers import Presence
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.store.protocol import AttemptKey, JobStore, LogChunk
+from solstice_orchestrator.store.protocol import AttemptKey, JobStore
+from solstice_orchestrator.store.views import LogChunk
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from solstice_common.messages import REPO_URL_SCHEMES
+from solstice_common.message_fields import REPO_URL_SCHEMES
 from solstice_common.settings import AccessSettings, BrokerSettings, SolsticeSettings, state_directory
 from solstice_orchestrator.capacity import parse_slots
 from solstice_orchestrator.caps import parse_caps

@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import Broker, Message
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobCancelV1, format_seconds
+from solstice_common.messages import JobCancelV1
 from solstice_common.settings import BrokerSettings
+from solstice_common.times import format_seconds
 from solstice_common.topology import CANCELS, full_topology
 from solstice_orchestrator.cancel_intake import CancelIntake
 from solstice_orchestrator.jobs import RunState

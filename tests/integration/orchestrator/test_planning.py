@@ -22,7 +22,8 @@ from solstice_orchestrator.job_plan import PlanningRules, plan_jobs
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Reason, RunSpec, RunState
 from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import Admitted, PlanningTask, RunView
+from solstice_orchestrator.store.protocol import Admitted, PlanningTask
+from solstice_orchestrator.store.views import RunView
 from solstice_orchestrator.workspaces import open_workspaces
 from tests.builders import job_request
 from tests.repositories import Repository

@@ -8,7 +8,8 @@ import pytest
 
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import Claim, LogChunk
+from solstice_orchestrator.store.protocol import Claim
+from solstice_orchestrator.store.views import LogChunk
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import SUCCEEDED, WORKER, running
 

@@ -6,7 +6,7 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import JobFilters, LogChunk
+from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidMessage
+from solstice_common.message_fields import MAX_INTEGER
 from solstice_common.messages import (
-    MAX_INTEGER,
     MAX_MESSAGE_BYTES,
     MESSAGES,
     JobCancelV1,
@@ -21,10 +21,8 @@ from solstice_common.messages import (
     Priority,
     Source,
     derive_request_id,
-    format_seconds,
-    format_timestamp,
-    parse_timestamp,
 )
+from solstice_common.times import format_seconds, format_timestamp, parse_timestamp
 
 REQUEST: dict[str, Any] = {
     "schema_version": "jobrequest.v1",

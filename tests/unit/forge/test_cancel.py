@@ -6,8 +6,9 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from solstice_common.messages import JobCancelV1, parse_timestamp
+from solstice_common.messages import JobCancelV1
 from solstice_common.settings import BrokerSettings
+from solstice_common.times import parse_timestamp
 from solstice_common.topology import CANCELS, jobs_route
 from solstice_forge.events import Command, Need, Word, lacks
 from solstice_forge.keeping import new_delivery

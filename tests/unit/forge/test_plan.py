@@ -1,8 +1,9 @@
 import pytest
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1, parse_timestamp
+from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
+from solstice_common.times import parse_timestamp
 from solstice_forge.events import (
     ChangeRequest,
     Command,

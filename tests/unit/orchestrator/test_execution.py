@@ -16,7 +16,8 @@ from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.secret_rules import SecretRule, SecretRules
-from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LogChunk
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.store.views import LogChunk
 from tests.builders import job, job_request
 
 KEY = AttemptKey(job_id="0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e", number=2)

@@ -11,8 +11,8 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import Concurrency, JobState, RunState
 from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.protocol import JobFilters, LogChunk
 from solstice_orchestrator.store.sqlite import SqliteStore
+from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_cancel, job_request
 from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, admitted, claimed, planned, running
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.store.protocol import LogChunk
+from solstice_orchestrator.store.views import LogChunk
 from solstice_orchestrator.web.cursors import cursor_of, place_of
 from solstice_orchestrator.web.log_text import Gap, LogText, pieces
 from solstice_orchestrator.web.ranges import ByteRange, byte_range

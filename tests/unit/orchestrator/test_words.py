@@ -7,7 +7,7 @@ import pytest
 from solstice_common.messages import Priority
 from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.store.protocol import JobView, RunView
+from solstice_orchestrator.store.views import JobView, RunView
 from solstice_orchestrator.web import words
 
 RUN = RunView(

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from solstice_common.access import Caller
-from solstice_common.messages import parse_timestamp
+from solstice_common.times import parse_timestamp
 from solstice_forge.api.documents import Deliveries, DeliveriesQuery, Delivery, WholeDelivery, fields_of
 from solstice_forge.api.entrance import json, refused
 from solstice_forge.api.wish import problems_of

@@ -4,18 +4,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from solstice_common.messages import (
+from solstice_common.message_fields import (
     MAX_INTEGER,
     CommitSha,
     Identifier,
     Label,
     Name,
-    Priority,
     RepoUrl,
     Timestamp,
     WorkflowPath,
-    format_seconds,
 )
+from solstice_common.messages import Priority
+from solstice_common.times import format_seconds
 from solstice_forge.inbox.log import Entry
 from solstice_forge.inbox.protocol import Decision
 

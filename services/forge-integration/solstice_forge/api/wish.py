@@ -13,7 +13,8 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from solstice_common.access import LOCAL
-from solstice_common.messages import JobRequestV1, derive_request_id, format_seconds
+from solstice_common.messages import JobRequestV1, derive_request_id
+from solstice_common.times import format_seconds
 from solstice_forge.api.documents import JobWish
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
 from solstice_forge.triage import Refused

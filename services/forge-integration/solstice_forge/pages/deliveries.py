@@ -12,8 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_common.access import Access
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import format_seconds
 from solstice_common.pages import page_environment, static_files
+from solstice_common.times import format_seconds
 from solstice_forge import telling_why
 from solstice_forge.inbox.log import DeliveryLog, Entry, Sought
 from solstice_forge.inbox.protocol import Decision

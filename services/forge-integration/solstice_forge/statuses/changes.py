@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from solstice_common.broker.headers import DETAIL_CHARACTERS
-from solstice_common.messages import format_timestamp
+from solstice_common.times import format_timestamp
 from solstice_common.topology import STATUSES
 from solstice_forge.statuses.ending import Again, Dead, Ending, Told
 from solstice_forge.statuses.protocol import Phase, Telling

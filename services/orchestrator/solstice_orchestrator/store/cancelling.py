@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from solstice_common.messages import JobCancelV1, decode_request, parse_timestamp
+from solstice_common.messages import JobCancelV1, decode_request
+from solstice_common.times import parse_timestamp
 from solstice_orchestrator.cancels import change_key, reaches, words_of
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.seniority import seniority

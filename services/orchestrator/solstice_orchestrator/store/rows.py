@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from solstice_common.messages import REMEMBERED_BYTES, Priority, format_seconds
+from solstice_common.messages import REMEMBERED_BYTES, Priority
+from solstice_common.times import format_seconds
 from solstice_orchestrator.jobs import (
     Concurrency,
     Condition,
@@ -21,7 +22,7 @@ from solstice_orchestrator.jobs import (
     StepSpec,
 )
 from solstice_orchestrator.scheduling import PRIORITY_ORDER
-from solstice_orchestrator.store.protocol import AttemptView, JobView, RunView
+from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 
 
 class Row(Protocol):

@@ -5,7 +5,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from solstice_common.messages import JobRequestV1, decode_request, parse_timestamp
+from solstice_common.messages import JobRequestV1, decode_request
+from solstice_common.times import parse_timestamp
 from solstice_orchestrator.ancestry import Answers, Order, Push, Question, compare
 from solstice_orchestrator.groups import Member, Scope, group_key, settle_group
 from solstice_orchestrator.jobs import Concurrency, JobState, Reason, RunSpec

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_orchestrator.reruns import NotRerun
-from solstice_orchestrator.store.protocol import JobFilters, JobStore, JobView, RunFilters, RunView
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobFilters, JobView, RunFilters, RunView
 from solstice_orchestrator.web.cursors import cursor_of, place_of
 from solstice_orchestrator.web.following import MAX_JOBS, follow_run, follow_runs
 from solstice_orchestrator.web.queries import (

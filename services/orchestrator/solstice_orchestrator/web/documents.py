@@ -5,9 +5,9 @@ from typing import Annotated, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from solstice_common.messages import Timestamp
+from solstice_common.message_fields import Timestamp
 from solstice_orchestrator.jobs import JobState, RunState
-from solstice_orchestrator.store.protocol import AttemptView, JobView, LogState, RunView
+from solstice_orchestrator.store.views import AttemptView, JobView, LogState, RunView
 from solstice_orchestrator.waiting import Holder, Why
 from solstice_orchestrator.workers import HeldJob, WorkerView
 

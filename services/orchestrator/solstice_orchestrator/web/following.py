@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.store.protocol import JobStore, JobView, LogChunk
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView, LogChunk
 from solstice_orchestrator.web.queries import LARGEST
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import run_document

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from solstice_orchestrator.store.protocol import JobStore, JobView, LogChunk, LogState
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView, LogChunk, LogState
 from solstice_orchestrator.web.api import answer, known_job, stream
 from solstice_orchestrator.web.following import (
     BATCH,

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from solstice_orchestrator.store.protocol import LogChunk
+from solstice_orchestrator.store.views import LogChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_common.pages import page_environment
 from solstice_orchestrator.jobs import RunState
-from solstice_orchestrator.store.protocol import JobStore, JobView
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.ansi import Update, palette_css
 from solstice_orchestrator.web.api import known_job, stream

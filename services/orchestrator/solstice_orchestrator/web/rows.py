@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from solstice_orchestrator.store.protocol import JobStore, LogChunk
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import LogChunk
 from solstice_orchestrator.web.ansi import Row, Terminal, Update
 from solstice_orchestrator.web.following import BATCH, Position
 from solstice_orchestrator.web.log_text import utf8

@@ -5,8 +5,8 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from solstice_common.messages import format_seconds
-from solstice_orchestrator.store.protocol import AttemptView, JobView, LogChunk, RunView
+from solstice_common.times import format_seconds
+from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
 from solstice_orchestrator.waiting import Holder, Why
 from solstice_orchestrator.web.log_text import Gap
 from solstice_orchestrator.workers import HeldJob, WorkerView

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.statuses import detail_of
-from solstice_orchestrator.store.protocol import JobView, RunView
+from solstice_orchestrator.store.views import JobView, RunView
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 STATE_WORDS: Final = MappingProxyType(

@@ -17,8 +17,9 @@ from solstice_orchestrator.store.postgresql.transaction import (
     ledger_of_runs,
     write,
 )
-from solstice_orchestrator.store.protocol import AttemptKey, LogChunk, Renewal
+from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.rescue import rescue as decide_rescue
+from solstice_orchestrator.store.views import LogChunk
 
 RESCUED_AT_ONCE: Final = 100
 """Runs per transaction: thousands may be lost with one worker, and others wait for the locks."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.store.postgresql.transaction import job_state
-from solstice_orchestrator.store.protocol import (
+from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
     JobView,
@@ -19,7 +20,6 @@ from solstice_orchestrator.store.protocol import (
     RunFilters,
     RunView,
 )
-from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
 
 if TYPE_CHECKING:
     from solstice_common.postgresql import Connection

@@ -43,19 +43,21 @@ from solstice_orchestrator.store.postgresql.transaction import (
 from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
-    AttemptView,
     Cancelled,
     Claim,
+    OutboxRow,
+    PlanningTask,
+    Purged,
+    Renewal,
+)
+from solstice_orchestrator.store.views import (
+    AttemptView,
     JobFilters,
     JobView,
     LogChunk,
     LogPage,
     LogPlace,
-    OutboxRow,
     Page,
-    PlanningTask,
-    Purged,
-    Renewal,
     RunFilters,
     RunView,
 )

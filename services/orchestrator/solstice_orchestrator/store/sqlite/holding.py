@@ -7,7 +7,7 @@ from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.store import finish as ends
 from solstice_orchestrator.store.claims import end_backoffs
 from solstice_orchestrator.store.leases import renewal
-from solstice_orchestrator.store.protocol import AttemptKey, LogChunk, Renewal
+from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.rescue import rescue as decide_rescue
 from solstice_orchestrator.store.sqlite import roster
 from solstice_orchestrator.store.sqlite.transaction import (
@@ -17,6 +17,7 @@ from solstice_orchestrator.store.sqlite.transaction import (
     ledger_of_runs,
     write,
 )
+from solstice_orchestrator.store.views import LogChunk
 
 
 def renew(transaction: Transaction, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:

@@ -6,7 +6,9 @@ from typing import Any, Final, Unpack
 
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import rank
-from solstice_orchestrator.store.protocol import (
+from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.sqlite.transaction import REQUEST
+from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
     JobView,
@@ -18,8 +20,6 @@ from solstice_orchestrator.store.protocol import (
     RunFilters,
     RunView,
 )
-from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
-from solstice_orchestrator.store.sqlite.transaction import REQUEST
 
 _HAS_JOB: Final = (
     "EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id"

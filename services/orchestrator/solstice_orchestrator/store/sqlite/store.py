@@ -23,21 +23,12 @@ from solstice_orchestrator.store.moment import Moment, Rules
 from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
-    AttemptView,
     Cancelled,
     Claim,
-    JobFilters,
-    JobView,
-    LogChunk,
-    LogPage,
-    LogPlace,
     OutboxRow,
-    Page,
     PlanningTask,
     Purged,
     Renewal,
-    RunFilters,
-    RunView,
 )
 from solstice_orchestrator.store.sqlite import (
     cancelling,
@@ -59,6 +50,17 @@ from solstice_orchestrator.store.sqlite.transaction import (
     write,
 )
 from solstice_orchestrator.store.succession import rivals
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    JobFilters,
+    JobView,
+    LogChunk,
+    LogPage,
+    LogPlace,
+    Page,
+    RunFilters,
+    RunView,
+)
 from solstice_orchestrator.waiting import WaitFacts
 from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 

@@ -1,0 +1,28 @@
+"""Moments as messages and APIs write them: RFC 3339 in UTC. Pure."""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+
+
+def parse_timestamp(text: str) -> datetime:
+    """The moment an RFC 3339 time in UTC names, to the microsecond; ValueError when there is no such moment."""
+    moment = datetime.fromisoformat(text[:19].upper()).replace(tzinfo=UTC)
+    fraction = re.match(r"\.([0-9]+)", text[19:])
+    return moment.replace(microsecond=int(fraction[1][:6].ljust(6, "0"))) if fraction else moment
+
+
+def format_timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds: `2026-01-31T12:00:00.000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_seconds(seconds: float) -> str:
+    """`format_timestamp` of a moment given in seconds since the epoch."""
+    second, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{_to_the_second(second)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
