@@ -28,6 +28,7 @@ from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
     ClientSettings,
+    LogSettings,
     SolsticeSettings,
     state_directory,
 )
@@ -96,8 +97,11 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     CONFIGURATION: {
         "broker": lambda: settings_table(BrokerSettings),
         "access": lambda: settings_table(AccessSettings),
-        "forge": lambda: settings_table(ForgeSettings, BrokerSettings, AccessSettings),
-        "orchestrator": lambda: settings_table(OrchestratorSettings, BrokerSettings, AccessSettings),
+        "logs": lambda: settings_table(LogSettings),
+        "forge": lambda: settings_table(ForgeSettings, BrokerSettings, AccessSettings, LogSettings),
+        "orchestrator": lambda: settings_table(
+            OrchestratorSettings, BrokerSettings, AccessSettings, LogSettings
+        ),
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },

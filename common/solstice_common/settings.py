@@ -6,10 +6,10 @@ A setting is one field: its name in upper case is the environment variable, in k
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from solstice_common.errors import ConfigurationError
@@ -92,6 +92,17 @@ class AccessSettings(TokenSettings):
     )
 
 
+class LogSettings(SolsticeSettings):
+    """How a service tells what it does."""
+
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="Logs for people (console) or for machines (json)."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important log events that are shown."
+    )
+
+
 class ClientSettings(SolsticeSettings):
     """Where the commands that read or steer runs find an orchestrator."""
 
@@ -108,6 +119,16 @@ class ClientSettings(SolsticeSettings):
         if not url.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
         return url.rstrip("/")
+
+
+def _web_address(url: str) -> str:
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("must be empty, or start with http:// or https://")
+    return url
+
+
+WebAddress = Annotated[str, AfterValidator(_web_address)]
+"""Where people find pages by their browser; empty where nobody has said."""
 
 
 def sqlite_path(url: str) -> Path:

@@ -1,6 +1,6 @@
 """The settings of forge-integration: read once at start, validated whole, frozen."""
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -8,7 +8,9 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
+    LogSettings,
     SolsticeSettings,
+    WebAddress,
     sqlite_path,
     state_directory,
 )
@@ -87,17 +89,10 @@ class RetentionSettings(SolsticeSettings):
 class PagesSettings(SolsticeSettings):
     """Where people read on."""
 
-    public_url: str = Field(
+    public_url: WebAddress = Field(
         default="",
         description="Where people reach the orchestrators' pages; deliveries link to their runs there.",
     )
-
-    @field_validator("public_url")
-    @classmethod
-    def _absolute(cls, url: str) -> str:
-        if url and not url.startswith(("http://", "https://")):
-            raise ValueError("must be empty, or start with http:// or https://")
-        return url
 
 
 class CallSettings(SolsticeSettings):
@@ -126,6 +121,7 @@ class ForgeSettings(
     PagesSettings,
     AccessSettings,
     CallSettings,
+    LogSettings,
 ):
     """Where to listen, where to keep deliveries, whom to believe."""
 
@@ -165,10 +161,4 @@ class ForgeSettings(
         default=10_000,
         ge=1,
         description="With so many requests in the inbox and the queue the API takes no more jobs; webhooks are taken.",
-    )
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="Logs for people (console) or for machines (json)."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important log events that are shown."
     )

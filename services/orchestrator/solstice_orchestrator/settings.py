@@ -9,7 +9,14 @@ from typing import Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from solstice_common.message_fields import REPO_URL_SCHEMES
-from solstice_common.settings import AccessSettings, BrokerSettings, SolsticeSettings, state_directory
+from solstice_common.settings import (
+    AccessSettings,
+    BrokerSettings,
+    LogSettings,
+    SolsticeSettings,
+    WebAddress,
+    state_directory,
+)
 from solstice_orchestrator.capacity import parse_slots
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.governor import parse_limits
@@ -53,7 +60,7 @@ class StoreSettings(SolsticeSettings):
         return url
 
 
-class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
+class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSettings):
     """What runs at once, how long things may take."""
 
     capacity_map: str = Field(
@@ -121,7 +128,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
     orchestrator_port: int = Field(
         default=8081, ge=0, le=65535, description="Port to listen on; 0 takes any free one."
     )
-    public_url: str = Field(
+    public_url: WebAddress = Field(
         default="",
         description="Where people reach the pages; statuses link there. Without it: the address we listen on.",
     )
@@ -188,12 +195,6 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
     retention_days: float = Field(
         default=90.0, ge=0, description="Runs that ended longer ago are removed, with their logs; 0: never."
     )
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="Logs for people (console) or for machines (json)."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important log events that are shown."
-    )
 
     @field_validator("capacity_map")
     @classmethod
@@ -228,13 +229,6 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings):
                 f"must list some of {', '.join(sorted(REPO_URL_SCHEMES))}, by commas; not {text!r}"
             )
         return text
-
-    @field_validator("public_url")
-    @classmethod
-    def _absolute(cls, url: str) -> str:
-        if url and not url.startswith(("http://", "https://")):
-            raise ValueError("must be empty, or start with http:// or https://")
-        return url
 
     @model_validator(mode="after")
     def _renewed_in_time(self) -> "OrchestratorSettings":
