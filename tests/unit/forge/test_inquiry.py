@@ -31,7 +31,7 @@ from solstice_forge.inquiry import (
     too_late,
     without_access,
 )
-from solstice_forge.remote import forgejo, github, gitlab
+from solstice_forge.remote import gitea_family, github, gitlab
 from solstice_forge.remote.protocol import Head, Later, Never
 
 SHA = "a" * 40
@@ -188,7 +188,7 @@ def test_closed_change_request_is_not_built() -> None:
 
 @pytest.mark.parametrize(("told", "is_fork"), [(True, True), (False, False), (None, True)])
 def test_what_is_not_known_to_be_of_the_repository_is_a_forks(told: bool | None, is_fork: bool) -> None:
-    outcome = Told(head=Head(commit_sha=SHA, is_fork=told, is_open=True)).completes(COMMAND, forgejo)
+    outcome = Told(head=Head(commit_sha=SHA, is_fork=told, is_open=True)).completes(COMMAND, gitea_family)
     assert isinstance(outcome, Command)
     assert outcome.is_fork is is_fork
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from solstice_common.delivery import Refuse
 from solstice_common.errors import ConfigurationError
-from solstice_forge.remote import forgejo, gitea, github, gitlab
+from solstice_forge.remote import gitea_family, github, gitlab
 from solstice_forge.remote.answers import DETAIL_CHARACTERS, judged, words_of
 from solstice_forge.remote.github_app import signing_key
 from solstice_forge.remote.limits import Answer
@@ -27,7 +27,7 @@ STATES = [
     "succeeded", "failed", "errored", "cancelled", "timed_out", "skipped", "a state of tomorrow",
 ]  # fmt: skip
 FORGES = pytest.mark.parametrize(
-    "forge", [github, forgejo, gitea, gitlab], ids=lambda forge: str(forge.__name__.rpartition(".")[2])
+    "forge", [github, gitea_family, gitlab], ids=lambda forge: str(forge.__name__.rpartition(".")[2])
 )
 
 
@@ -48,11 +48,10 @@ def status(**changes: Any) -> CommitStatus:
     ("forge", "words"),
     [
         (github, "pending pending pending pending pending pending success failure error error failure success pending"),
-        (forgejo, "pending pending pending pending pending pending success failure error failure failure success pending"),
-        (gitea, "pending pending pending pending pending pending success failure error failure failure success pending"),
+        (gitea_family, "pending pending pending pending pending pending success failure error failure failure success pending"),
         (gitlab, "pending pending pending pending pending running success failed failed canceled failed success pending"),
     ],
-    ids=["github", "forgejo", "gitea", "gitlab"],
+    ids=["github", "gitea_family", "gitlab"],
 )  # fmt: skip
 def test_our_states_have_a_word_of_every_forge(forge: ModuleType, words: str) -> None:
     told = [forge.set_status(status(state=state)).body["state"] for state in STATES]
@@ -89,8 +88,8 @@ def test_our_states_are_states_of_check_runs(state: str, fields: dict[str, str])
     ("forge", "repository", "path"),
     [
         (github, "river/app", f"/repos/river/app/statuses/{SHA}"),
-        (gitea, "river/app", f"/repos/river/app/statuses/{SHA}"),
-        (forgejo, "ri ver/a?p", f"/repos/ri%20ver/a%3Fp/statuses/{SHA}"),
+        (gitea_family, "river/app", f"/repos/river/app/statuses/{SHA}"),
+        (gitea_family, "ri ver/a?p", f"/repos/ri%20ver/a%3Fp/statuses/{SHA}"),
         (gitlab, "river/mouth/app", f"/projects/river%2Fmouth%2Fapp/statuses/{SHA}"),
     ],
 )
@@ -106,8 +105,8 @@ def test_a_status_goes_to_its_commit(forge: ModuleType, repository: str, path: s
         (github, "https://git.acme.example", "https://git.acme.example/api/v3"),
         (github, "https://acme.ghe.com", "https://api.acme.ghe.com"),
         (gitlab, "https://gitlab.com", "https://gitlab.com/api/v4"),
-        (gitea, "https://acme.example/git/", "https://acme.example/git/api/v1"),
-        (forgejo, "https://forge.example", "https://forge.example/api/v1"),
+        (gitea_family, "https://acme.example/git/", "https://acme.example/git/api/v1"),
+        (gitea_family, "https://forge.example", "https://forge.example/api/v1"),
     ],
 )
 def test_every_forge_has_its_api_where_it_keeps_it(forge: ModuleType, url: str, api: str) -> None:

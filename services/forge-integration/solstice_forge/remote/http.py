@@ -13,7 +13,7 @@ import httpx2
 import orjson
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.remote import forgejo, gitea, github, gitlab
+from solstice_forge.remote import gitea_family, github, gitlab
 from solstice_forge.remote.answers import judged, next_query, words_of
 from solstice_forge.remote.github_app import AppTokens
 from solstice_forge.remote.limits import Answer, Limits, answered, called, next_call_at
@@ -22,7 +22,12 @@ from solstice_forge.remote.protocol import Access, Call, Dialect, Done, Later, L
 T = TypeVar("T")
 
 DIALECTS: Final[Mapping[Origin, Dialect]] = MappingProxyType(
-    {Origin.GITHUB: github, Origin.FORGEJO: forgejo, Origin.GITEA: gitea, Origin.GITLAB: gitlab}
+    {
+        Origin.GITHUB: github,
+        Origin.FORGEJO: gitea_family,
+        Origin.GITEA: gitea_family,
+        Origin.GITLAB: gitlab,
+    }
 )
 
 ANSWER_BYTES: Final = 16 * 1024 * 1024

@@ -1,6 +1,6 @@
 """What is asked of a forge, and how it can end: values for everybody who calls one. Pure.
 
-A module per forge (`github`, `gitea`, `forgejo`, `gitlab`) has one shape, `Dialect`: it turns a question into a `Call`,
+A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) has one shape, `Dialect`: it turns a question into a `Call`,
 and knows how to read the answer. `remote.http.Remote` makes the call. No module of a forge does any I/O.
 """
 
@@ -208,7 +208,7 @@ class Access:
 
 
 class Dialect(Protocol):
-    """The shape of every forge's module."""
+    """The shape of the module of every API."""
 
     PACE: Pace
     """Of calls that write, for one source."""
