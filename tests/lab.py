@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -66,12 +66,6 @@ def children() -> set[int]:
             if stat_line.rpartition(")")[2].split()[1] == str(os.getpid()):
                 found.add(pid)
     return found
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  other processes ring no bell here
-            await asyncio.sleep(0.01)
 
 
 @dataclass

@@ -1,13 +1,14 @@
 """Messages to and fro for tests of a broker: numbered, and counted at both ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from solstice_common.broker import Broker, Delivery, Message, open_broker
 from solstice_common.broker.protocol import Consumer
 from solstice_common.delivery import Ack
 from solstice_common.topology import QueueType, Route, Topology
+from tests.patience import becomes
 
 ROUTE = Route(exchange="orders", queue="orders.v1", routing_key="order.v1", dlx="dead", dlq="dead.v1")
 TOPOLOGY = ROUTE.topology(QueueType.QUORUM)
@@ -55,13 +56,6 @@ async def drain(broker: Broker, queue: str, count: int) -> list[Delivery]:
         taken = await take(consumer, count)
         await consumer.settle([(delivery, Ack()) for delivery in taken])
         return taken
-
-
-async def becomes(condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  whatever it asks has no event to wait for
-            await asyncio.sleep(0.02)
 
 
 async def ready_becomes(broker: Broker, queue: str, expected: int) -> None:

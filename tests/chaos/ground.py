@@ -3,14 +3,13 @@
 import asyncio
 import itertools
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.messages import JobStatusV1
@@ -25,18 +24,8 @@ from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, Place
 from tests.traffic import WAIT_SECONDS, drain
 
-PATIENCE_SECONDS: Final = 120.0
-
 Key = tuple[str, int]
 """Of an attempt: the job's id and the number."""
-
-
-async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for the fact."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not await fact():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
-        await asyncio.sleep(0.1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """The database goes away under orchestrators at work, and comes back: nothing is lost, nothing runs twice."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
 from tests.e2e.ledger import Ledger
+from tests.patience import becomes_true
 from tests.servers.orchestrator import START, OrchestratorProcess, Place, orchestrator
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.servers.rabbitmq import DEFAULT, Vhost
@@ -31,13 +31,6 @@ pytestmark = [
     # What happens to the database is the same for every broker.
     pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session"),
 ]
-
-
-async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + 120
-    while not await fact():
-        assert time.monotonic() < deadline, f"never: {what}"
-        await asyncio.sleep(0.05)
 
 
 async def logged(process: OrchestratorProcess, event: str) -> None:

@@ -11,9 +11,10 @@ from solstice_common.messages import JobStatusV1
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.views import AttemptView, JobView
 from solstice_orchestrator.supervisor import descendants
-from tests.chaos.ground import Ground, Key, becomes_true, noticed, open_ground
+from tests.chaos.ground import Ground, Key, noticed, open_ground
 from tests.chaos.marks import BENCH
 from tests.chaos.scribe import DESK
+from tests.patience import becomes_true
 from tests.servers.orchestrator import OrchestratorProcess
 from tests.servers.postgresql_server import PostgreSQLDatabase
 from tests.servers.rabbitmq import DEFAULT, Vhost

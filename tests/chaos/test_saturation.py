@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.tokens import Scope
-from tests.e2e.line import JOBS, Line, becomes_true, open_line
+from tests.e2e.line import JOBS, Line, open_line
 from tests.integration.forge.pushes import SECRET, push
+from tests.patience import becomes_true
 from tests.servers.rabbitmq import Vhost
 from tests.servers.tokens import bearer, make_token
 from tests.yard import Yard

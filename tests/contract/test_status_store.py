@@ -12,8 +12,8 @@ from solstice_forge.remote.limits import Limits
 from solstice_forge.statuses.ending import Again, Dead, Spared, Told
 from solstice_forge.statuses.protocol import Kept, Phase, StatusStore, Telling
 from solstice_forge.statuses.reporting import open_statuses
+from tests.patience import becomes
 from tests.statuses import run_id, wanted_status
-from tests.traffic import becomes
 
 OpenStatuses = Callable[[], AbstractAsyncContextManager[StatusStore]]
 

@@ -2,8 +2,7 @@
 
 import asyncio
 import sqlite3
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +22,9 @@ from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import WAIT_SECONDS, drain
 
-PATIENCE_SECONDS: Final = 180.0
 JOBS: Final[Route] = jobs_route(BrokerSettings.model_construct())
 
 P = TypeVar("P")
-
-
-async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for the fact."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not await fact():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
-        await asyncio.sleep(0.05)
 
 
 @dataclass(frozen=True, kw_only=True)

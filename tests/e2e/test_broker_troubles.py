@@ -17,7 +17,8 @@ from solstice_orchestrator.jobs import RunState
 from tests.builders import job_request
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Sender, push, secrets
-from tests.e2e.line import JOBS, Line, becomes_true, open_line
+from tests.e2e.line import JOBS, Line, open_line
+from tests.patience import becomes_true
 from tests.repositories import Repository
 from tests.servers import forge_integration, orchestrator
 from tests.servers.proxy import fault_proxy

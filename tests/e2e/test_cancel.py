@@ -16,12 +16,12 @@ from solstice_common.messages import Source
 from solstice_forge.forges.signing import sign
 from tests.e2e.letters import secrets
 from tests.e2e.test_cli import run_of, wait_for
+from tests.patience import becomes
 from tests.repositories import Repository
 from tests.servers.forge_api import ForgeApi, forge_api
 from tests.servers.forge_integration import forge_integration
 from tests.servers.orchestrator import Place, orchestrator
 from tests.servers.solstice_up import SolsticeUp, solstice_up
-from tests.traffic import becomes
 
 WORKFLOW: Final = (
     'job "build" { step "work" run="sleep 600"; }\njob "later" { needs "build"; step "work" run="true"; }'

@@ -13,6 +13,7 @@ import pytest
 
 from solstice_common.messages import Source
 from tests.e2e.letters import push, secrets
+from tests.patience import becomes
 from tests.repositories import Repository
 from tests.servers.forge_api import TOKEN, forge_api
 from tests.servers.forge_integration import START, ForgeProcess, forge_integration
@@ -20,7 +21,6 @@ from tests.servers.forge_record import Record, show_heads
 from tests.servers.orchestrator import Place, orchestrator
 from tests.servers.ports import free_ports
 from tests.servers.service_process import kept_environment
-from tests.traffic import becomes
 
 WORKFLOW: Final = 'job "build" { step "work" run="true"; }'
 OFTEN: Final = {"FORGE_RECONCILE_MINUTES": "0.02"}

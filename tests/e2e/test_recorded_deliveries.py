@@ -8,7 +8,8 @@ import pytest
 from solstice_common.topology import STATUSES
 from solstice_forge.sources import FORGES
 from solstice_orchestrator.jobs import RunState
-from tests.e2e.line import JOBS, Line, becomes_true, open_line
+from tests.e2e.line import JOBS, Line, open_line
+from tests.patience import becomes_true
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded
 

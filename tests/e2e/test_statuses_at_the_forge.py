@@ -12,11 +12,11 @@ import pytest
 
 from solstice_common.messages import Source
 from tests.e2e.letters import push, secrets
+from tests.patience import becomes
 from tests.repositories import Repository
 from tests.servers.forge_api import ForgeApi, forge_api
 from tests.servers.forge_integration import forge_integration
 from tests.servers.orchestrator import Place, orchestrator
-from tests.traffic import becomes
 
 WORKFLOW: Final = 'job "build" { step "work" run="true"; }\njob "lint" { step "work" run="exit 3"; }'
 SUCCESS: Final = {Source.GITLAB: "success"}

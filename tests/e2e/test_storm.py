@@ -18,7 +18,8 @@ from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from solstice_orchestrator.supervisor import descendants, process_ids
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Answer, Letter, Sender, push, secrets, with_copies
-from tests.e2e.line import Line, becomes_true, open_line
+from tests.e2e.line import Line, open_line
+from tests.patience import becomes_true
 from tests.repositories import Repository
 from tests.servers.forge_integration import ForgeProcess
 from tests.servers.orchestrator import OrchestratorProcess

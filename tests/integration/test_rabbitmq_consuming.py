@@ -12,20 +12,10 @@ import pytest
 from solstice_common.broker import Message
 from solstice_common.delivery import Ack, Refuse, Retry
 from solstice_common.topology import Exchange, Queue, QueueType, Topology
+from tests.patience import becomes
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import (
-    ROUTE,
-    TOPOLOGY,
-    WAIT_SECONDS,
-    becomes,
-    connected,
-    drain,
-    numbers,
-    order,
-    ready_becomes,
-    take,
-)
+from tests.traffic import ROUTE, TOPOLOGY, WAIT_SECONDS, connected, drain, numbers, order, ready_becomes, take
 
 ROOT = Path(__file__).resolve().parents[2]
 BAD = Refuse(reason="invalid_field", detail="commit_sha: too short")

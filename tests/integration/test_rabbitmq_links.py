@@ -16,21 +16,11 @@ from solstice_common.broker import Broker, Published, PublishStatus, open_broker
 from solstice_common.delivery import Ack
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Topology
+from tests.patience import becomes
 from tests.servers.ports import free_ports
 from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import (
-    ROUTE,
-    TOPOLOGY,
-    WAIT_SECONDS,
-    Traffic,
-    becomes,
-    connected,
-    drain,
-    order,
-    ready_becomes,
-    take,
-)
+from tests.traffic import ROUTE, TOPOLOGY, WAIT_SECONDS, Traffic, connected, drain, order, ready_becomes, take
 
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 

@@ -6,9 +6,10 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from solstice_common.broker import Published, PublishStatus
+from tests.patience import becomes
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import ROUTE, WAIT_SECONDS, becomes, connected, drain, numbers, order, ready_becomes
+from tests.traffic import ROUTE, WAIT_SECONDS, connected, drain, numbers, order, ready_becomes
 
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.web import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from solstice_orchestrator.web.server import serving
+from tests.patience import becomes
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
@@ -58,12 +59,6 @@ async def told(http: httpx2.AsyncClient, path: str, last_id: str = "") -> AsyncG
         async for event in source:
             if event.data:
                 yield Told(event)
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds():  # noqa: ASYNC110  what is waited for belongs to the server and rings no bell
-            await asyncio.sleep(0.01)
 
 
 # -- health and metrics ----------------------------------------------------------------------------------------------
@@ -353,7 +348,7 @@ async def test_log_is_told_as_it_is_written(line: Stage, http: httpx2.AsyncClien
     job_id = ids["build"]
     async with aclosing(told(http, f"/api/v1/jobs/{job_id}/log/events")) as events:
         await_first = asyncio.ensure_future(anext(events))
-        await eventually(lambda: len(line.streams) == 1)
+        await becomes(lambda: len(line.streams) == 1)
         key = await line.claim(job_id)
         await line.prints(key, "one\n", b"\xc3")
         first = await await_first
@@ -446,7 +441,7 @@ async def test_our_own_client_follows_a_run_to_its_end(line: Stage) -> None:
     written: list[str] = []
     async with OrchestratorClient.open(line.url) as api, asyncio.TaskGroup() as tasks:
         following = tasks.create_task(follow_run(api, run.run_id, written.append))
-        await eventually(lambda: len(line.streams) == 1)
+        await becomes(lambda: len(line.streams) == 1)
         for name in ("lint", "test"):
             key = await line.claim(ids[name])
             await line.prints(key, f"{name} says hello\n")
@@ -459,7 +454,7 @@ async def test_list_is_told_that_it_changed(line: Stage, http: httpx2.AsyncClien
     key = await line.running()
     async with aclosing(told(http, "/api/v1/events")) as events:
         changed = asyncio.ensure_future(anext(events))
-        await eventually(lambda: len(line.streams) == 1)
+        await becomes(lambda: len(line.streams) == 1)
         await line.prints(key, "a log is no change of the list")
         await line.finish(key)
         assert (await changed).name == "changed"
@@ -489,9 +484,9 @@ async def test_client_that_goes_away_leaves_nothing_behind(
         async with http.stream("GET", f"/api/v1/jobs/{key.job_id}/{path}") as response:
             async for _piece in response.aiter_raw():
                 break
-    await eventually(lambda: len(line.streams) == 0)
+    await becomes(lambda: len(line.streams) == 0)
     await http.aclose()
-    await eventually(lambda: len(asyncio.all_tasks()) <= tasks)
+    await becomes(lambda: len(asyncio.all_tasks()) <= tasks)
 
 
 async def test_server_that_stops_ends_its_streams(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from solstice_forge.statuses.ending import RetryRules
 from solstice_forge.statuses.protocol import Phase
 from solstice_forge.statuses.sqlite import SqliteStatuses
 from solstice_forge.statuses.teller import Teller
+from tests.patience import becomes
 from tests.servers.forge_api import ForgeApi, Reply, Request, Reset, Slow, Truncated, Window, forge_api
 from tests.statuses import SHA, job_status, run_id, wanted_status
-from tests.traffic import becomes, drain
+from tests.traffic import drain
 
 RULES = RetryRules(first_retry=0.02, last_retry=0.1, give_up=3600.0, horizon=1.0)
 PATIENCE = Patience(connect=5.0, read=5.0, whole=10.0)

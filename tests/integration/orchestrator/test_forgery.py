@@ -14,7 +14,8 @@ from solstice_orchestrator.executors import disk, process
 from solstice_orchestrator.executors.keeper import Keeper
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
 from tests.builders import execution, job, job_request
-from tests.lab import DISKS, PROC, Lab, mounted_disk, naps, open_lab, sleeping, until, with_limits
+from tests.lab import DISKS, PROC, Lab, mounted_disk, naps, open_lab, sleeping, with_limits
+from tests.patience import becomes
 from tests.repositories import Repository
 
 # -- by its exit ---------------------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ async def test_a_job_that_stops_its_supervisor_can_be_cancelled(
     monkeypatch.setattr(process, "SLACK_SECONDS", 0.2)
     nap, stop = naps(), asyncio.Event()
     running = asyncio.ensure_future(lab.run(f"kill -STOP $PPID\nsleep {nap}", stop=stop))
-    await until(lambda: sleeping(nap))
+    await becomes(lambda: sleeping(nap))
     stop.set()
     assert (await running).state is JobState.CANCELLED
 
@@ -214,7 +215,7 @@ async def test_a_job_that_fills_the_disk_and_stays_is_ended_and_the_others_are_n
             lab.run(f"seq 10000 > small; echo written; until test -e {gate}; do sleep 0.02; done")
         )
         # Whoever still writes while the disk is full fails by its own account: it is to have written before.
-        await until(lambda: "written" in lab.text)
+        await becomes(lambda: "written" in lab.text)
         filler = Lab(executor=lab.executor, workspaces=lab.workspaces, repository=repository, sha=lab.sha)
         request = job_request(repo_url=repository.url, commit_sha=lab.sha)
 

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,10 @@ from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import open_store
+from tests.patience import becomes_true
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
 
 WAIT_SECONDS = 60
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    while not await true():  # noqa: ASYNC110  a broker rings no bell
-        await asyncio.sleep(0.05)
 
 
 async def test_a_missing_permission_is_told_once_and_outlived(
@@ -55,9 +50,9 @@ async def test_a_missing_permission_is_told_once_and_outlived(
             work = asyncio.create_task(
                 intake.run(jobs_route(settings).queue, topology, prefetch=1), name="intake"
             )
-            await until(told)
+            await becomes_true("the missing permission is told", told)
             rabbitmq.api("PUT", permissions, {"configure": ".*", "write": ".*", "read": ".*"})
-            await until(consuming)
+            await becomes_true("it consumes", consuming)
             work.cancel()
             await asyncio.wait([work])
     finally:

@@ -10,7 +10,8 @@ import pytest
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.workers import Drain
-from tests.lab import DISKS, mounted_disk, naps, sleeping, until
+from tests.lab import DISKS, mounted_disk, naps, sleeping
+from tests.patience import becomes
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.yard import Yard, ask_for, ended, job_runs, jobs_become, log_of
 
@@ -65,7 +66,7 @@ async def test_a_job_is_cancelled_by_whichever_orchestrator_is_asked(
         await ask_for(place, yard)
         view = await job_runs(store)
         assert view.worker_id == holder.worker_id
-        await until(lambda: len(sleeping(nap)) == 2)
+        await becomes(lambda: len(sleeping(nap)) == 2)
         await cancel(other, f"runs/{view.run_id}" if whole else f"jobs/{view.job_id}")
         (after,) = await jobs_become(store, ended)
     assert (after.state, after.reason, after.attempt) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED, 1)
@@ -100,7 +101,7 @@ async def test_a_worker_that_was_frozen_while_its_job_was_cancelled_ends_the_pro
     with orchestrator(place) as frozen:
         await ask_for(place, yard)
         view = await job_runs(store)
-        await until(lambda: len(sleeping(nap)) == 2)
+        await becomes(lambda: len(sleeping(nap)) == 2)
         frozen.freeze_between_writes(place)
         await store.cancel_job(view.job_id)
         with orchestrator(place):
@@ -110,7 +111,7 @@ async def test_a_worker_that_was_frozen_while_its_job_was_cancelled_ends_the_pro
         frozen.thaw()
         lost = await asyncio.to_thread(frozen.logged, "lease.lost")
         assert lost["job_id"] == view.job_id
-        await until(lambda: not sleeping(nap))
+        await becomes(lambda: not sleeping(nap))
     assert yard.begun == 1
 
 

@@ -16,7 +16,8 @@ from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
 from solstice_orchestrator.jobs import JobState, Reason, StepSpec
 from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
 from tests.builders import execution, job, job_request
-from tests.lab import PROC, Lab, naps, sleeping, until, with_limits
+from tests.lab import PROC, Lab, naps, sleeping, with_limits
+from tests.patience import becomes
 from tests.repositories import Repository
 
 # -- what a job finds ----------------------------------------------------------------------------------------------
@@ -161,8 +162,8 @@ async def test_a_job_that_floods_a_blocked_log_times_out_all_the_same(lab: Lab) 
     nap = naps()
     spec = job(f"sleep {nap} & yes", timeout_seconds=0.5)
     task = asyncio.ensure_future(lab.executor.run(execution(spec, request), log, asyncio.Event()))
-    await until(lambda: sleeping(nap))
-    await until(lambda: not sleeping(nap))
+    await becomes(lambda: sleeping(nap))
+    await becomes(lambda: not sleeping(nap))
     free.set()
     assert (await task).reason is Reason.JOB_TIMEOUT
 
@@ -201,7 +202,7 @@ async def test_no_process_outlives_its_job(lab: Lab, start: str, end: str) -> No
         lab.run(f"{begin}\n{last}", stop=stop, timeout_seconds=1.0 if end == "timeout" else 60.0)
     )
     if end in {"cancel", "kill"}:
-        await until(lambda: sleeping(nap))
+        await becomes(lambda: sleeping(nap))
         stop.set() if end == "cancel" else running.cancel()
     await asyncio.wait([running])
     assert sleeping(nap) == set()
@@ -229,7 +230,7 @@ async def test_processes_have_the_grace_to_end_in_order(lab: Lab) -> None:
     stop = asyncio.Event()
     script = "trap 'echo tidying up; exit 0' TERM\necho begun\nwhile true; do sleep 0.02; done"
     running = asyncio.ensure_future(lab.run(script, stop=stop))
-    await until(lambda: "begun" in lab.text)
+    await becomes(lambda: "begun" in lab.text)
     stop.set()
     assert (await running).state is JobState.CANCELLED
     assert "tidying up" in lab.text
@@ -257,10 +258,10 @@ async def test_when_the_orchestrator_is_killed_its_jobs_die_and_are_swept_up(
     assert peer.stdout is not None
     while b"begun" not in await peer.stdout.readline():
         pass
-    await until(lambda: len(sleeping(nap)) == 2)
+    await becomes(lambda: len(sleeping(nap)) == 2)
     peer.kill()
     await peer.wait()
-    await until(lambda: not sleeping(nap))
+    await becomes(lambda: not sleeping(nap))
     assert len(list(work.iterdir())) == 2
     async with open_workspaces(work) as workspaces:
         assert {path.name.removesuffix(".lock") for path in work.iterdir()} == {workspaces.directory.name}

@@ -25,6 +25,7 @@ from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.workers import FORGET_SECONDS, Drain, Pause, Resume, WorkerState
 from tests.builders import job
+from tests.patience import becomes
 from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, Clock, card, planned, state_of
 
 WAIT_SECONDS = 30
@@ -472,9 +473,3 @@ async def becomes_registered(store: MoodyStore) -> None:
 
 def rendered(metrics: Metrics) -> bytes:
     return metrics.render({}, BrokerHealth(connected=True))
-
-
-async def becomes(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not fact():  # noqa: ASYNC110  metrics ring no bell
-            await asyncio.sleep(0.01)

@@ -19,6 +19,7 @@ from solstice_orchestrator.secret_rules import SecretRule, SecretRules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.views import LogChunk
 from tests.builders import job, job_request
+from tests.patience import becomes
 
 KEY = AttemptKey(job_id="0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e", number=2)
 DOWN = StoreUnavailable("test", "it is down")
@@ -118,12 +119,6 @@ def running(
 SUCCESS = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  the code under test has no bell for tests
-            await asyncio.sleep(0.005)
-
-
 async def test_log_and_outcome_are_stored() -> None:
     ledger = Ledger()
     await running(ledger, "say hello", "exit 3")
@@ -211,7 +206,7 @@ async def test_output_reaches_the_store_while_the_job_runs() -> None:
     ledger, stop = Ledger(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(running(ledger, "say early\nhang", stop=stop))
-        await until(lambda: b"early" in ledger.text)
+        await becomes(lambda: b"early" in ledger.text)
         assert not ledger.outcomes
         stop.set()
     assert ledger.outcomes[0].reason is Reason.CANCEL_REQUESTED
@@ -248,7 +243,7 @@ async def test_a_slow_store_slows_the_job_down() -> None:
     ledger.gate.clear()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(running(ledger, executor=Calls(flood)))
-        await until(lambda: written >= log_buffer.PENDING_BYTES)
+        await becomes(lambda: written >= log_buffer.PENDING_BYTES)
         for _ in range(100):
             await asyncio.sleep(0)
         assert written <= 2 * log_buffer.PENDING_BYTES + 200_000
@@ -281,7 +276,7 @@ async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:
 async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
     ledger, executor = Ledger(), Calls(lambda log, _: _talk_and_hang(log))
     task = asyncio.ensure_future(running(ledger, executor=executor))
-    await until(lambda: ledger.chunks)
+    await becomes(lambda: ledger.chunks)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -326,9 +321,9 @@ async def test_the_log_says_what_every_job_here_is_told(said: bytes, logged: byt
     ledger = Ledger()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(running(ledger, executor=Calls(talk), notice=notice))
-        await until(lambda: ledger.chunks)
+        await becomes(lambda: ledger.chunks)
         notice.set_result("we are leaving")
-        await until(lambda: ledger.text == logged)
+        await becomes(lambda: ledger.text == logged)
         end.set()
     assert ledger.text == logged + b"the end\n"
     assert ledger.outcomes == [SUCCESS]
@@ -349,9 +344,9 @@ async def test_a_job_that_had_ended_is_never_released() -> None:
     ledger = Ledger()
     ledger.gate.clear()
     task = asyncio.ensure_future(running(ledger, executor=Calls(quick)))
-    await until(lambda: ledger.asked == 1)
+    await becomes(lambda: ledger.asked == 1)
     task.cancel()
-    await until(lambda: ledger.asked == 2)
+    await becomes(lambda: ledger.asked == 2)
     ledger.gate.set()
     await asyncio.wait([task])
     assert task.cancelled()
