@@ -8,19 +8,15 @@ import pwd
 import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.servers import keeper
+from tests.servers.kept_process import KeptProcess
 from tests.servers.ports import free_ports
 from tests.servers.postgresql_server import PostgreSQLServer
-
-START_SECONDS: Final = 60.0
 
 SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "127.0.0.1",
@@ -51,37 +47,23 @@ class PostgreSQLCluster(PostgreSQLServer):
         self._settings = {**SETTINGS, **({} if synced else UNSYNCED), **(settings or {})}
         (self._port,) = free_ports(1)
         self._password = secrets.token_hex(16)
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._process = KeptProcess("PostgreSQL", self.directory)
         super().__init__(f"postgresql://tester:{self._password}@127.0.0.1:{self._port}/postgres")
 
     def start(self) -> None:
         """Make the cluster when there is none yet, start it unless it runs, and return when it answers."""
-        if self._keeper is not None:
+        if self._process.runs:
             return
         if not self._data.exists():
             self._make()
-        with (self.directory / "output").open("ab") as output:
-            self._keeper = subprocess.Popen(
-                [sys.executable, keeper.__file__, str(self.directory), *self._server()],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=_environment(),
-                cwd="/",
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self.answers():
-            if self._keeper.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"PostgreSQL did not start:\n{self._last_words()}")
-            time.sleep(0.02)
+        self._process.start(self._server(), environment=_environment(), answers=self.answers)
 
     def stop(self) -> None:
         # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for every client to leave.
-        self._end(b"interrupt\n")
+        self._process.end(b"interrupt\n")
 
     def kill(self) -> None:
-        self._end(b"kill\n")
+        self._process.end(b"kill\n")
 
     def close(self) -> None:
         """Stop it and remove everything it wrote."""
@@ -122,21 +104,6 @@ class PostgreSQLCluster(PostgreSQLServer):
         return _as_user(
             str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *settings
         )
-
-    def _end(self, last_word: bytes) -> None:
-        if self._keeper is None or self._keeper.stdin is None:
-            return
-        with suppress(BrokenPipeError):
-            self._keeper.stdin.write(last_word)
-            self._keeper.stdin.flush()
-        with suppress(BrokenPipeError):
-            self._keeper.stdin.close()
-        self._keeper.wait()
-        self._keeper = None
-
-    def _last_words(self) -> str:
-        output = self.directory / "output"
-        return output.read_text(errors="replace")[-4000:] if output.exists() else ""
 
 
 def _environment() -> dict[str, str]:

@@ -3,55 +3,26 @@
 import asyncio
 import threading
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import asyncpg
+
+from tests.servers.server import Server
 
 OLDEST: Final = 15
 """The oldest major version that Solstice CI promises to work on."""
 
 
-class PostgreSQLServer(ABC):
-    """A running PostgreSQL. What it cannot do (stop a server that is not ours) raises."""
+class PostgreSQLServer(Server):
+    """A PostgreSQL; its `stop` is that of an operator in a hurry, and closes every connection."""
 
     def __init__(self, url: str) -> None:
         self.admin_url = url
         """With user and password; the user may create databases."""
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start it (again) on the same port with the same data; returns when it answers."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop it as an operator in a hurry does: every connection is closed, everything is written."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """SIGKILL: what was committed stays, nothing else."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
 
     @property
     def version(self) -> str:

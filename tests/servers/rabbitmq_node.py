@@ -6,22 +6,16 @@ Source: rabbitmq.com/docs/configure#supported-environment-variables.
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import httpx2
 
-from tests.servers import keeper
+from tests.servers.kept_process import KeptProcess
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq_server import RabbitMQServer
-
-START_SECONDS: Final = 60.0
 
 _CONFIGURATION = """\
 listeners.tcp.local = 127.0.0.1:{amqp}
@@ -81,7 +75,7 @@ class RabbitMQNode(RabbitMQServer):
         self._installation = installation
         self.directory = Path(tempfile.mkdtemp(prefix="solstice-rabbitmq-"))
         self._amqp, self._management, self._distribution, self._epmd = free_ports(4)
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._process = KeptProcess(f"RabbitMQ {installation.version}", self.directory)
         super().__init__(
             version=installation.version,
             amqp_url=f"amqp://guest:guest@127.0.0.1:{self._amqp}/%2f",
@@ -99,29 +93,15 @@ class RabbitMQNode(RabbitMQServer):
     def start(self) -> None:
         """Start the node and return when both its AMQP and its management port answer."""
         command = self._installation.command(self.directory, "rabbitmq-server")
-        with (self.directory / "output").open("ab") as output:
-            self._keeper = subprocess.Popen(
-                [sys.executable, keeper.__file__, str(self.directory), *command],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=self._environment(),
-                cwd="/",
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self._keeper.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"RabbitMQ {self.version} did not start:\n{self._last_words()}")
-            time.sleep(0.1)
+        self._process.start(command, environment=self._environment(), answers=self._answers)
 
     def stop(self) -> None:
         """Stop the node as an operator does; its data stay."""
-        self._end(b"stop\n")
+        self._process.end(b"stop\n")
 
     def kill(self) -> None:
         """SIGKILL the node; its data stay as they are on the disk."""
-        self._end(b"kill\n")
+        self._process.end(b"kill\n")
 
     def ctl(self, *arguments: str) -> str:
         """What `rabbitmqctl ARGUMENTS` prints."""
@@ -141,17 +121,6 @@ class RabbitMQNode(RabbitMQServer):
         """Stop the node and remove everything it wrote."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _end(self, last_word: bytes) -> None:
-        if self._keeper is None or self._keeper.stdin is None:
-            return
-        with suppress(BrokenPipeError):
-            self._keeper.stdin.write(last_word)
-            self._keeper.stdin.flush()
-        with suppress(BrokenPipeError):
-            self._keeper.stdin.close()
-        self._keeper.wait()
-        self._keeper = None
 
     def _answers(self) -> bool:
         try:
@@ -182,7 +151,3 @@ class RabbitMQNode(RabbitMQServer):
             "RABBITMQ_LOG_BASE": str(here / "log"),
             "RABBITMQ_PID_FILE": str(here / "pid"),
         }
-
-    def _last_words(self) -> str:
-        texts = [self.directory / "output", *sorted((self.directory / "log").glob("*.log"))]
-        return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())

@@ -2,18 +2,20 @@
 
 import socket
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
+from tests.servers.server import Server
 
-class RabbitMQServer(ABC):
-    """A running RabbitMQ with its management plugin. What it cannot do (stop a server that is not ours) raises."""
+
+class RabbitMQServer(Server):
+    """A RabbitMQ with its management plugin."""
 
     def __init__(self, *, version: str, amqp_url: str, management_url: str) -> None:
         self.version = version
@@ -23,37 +25,9 @@ class RabbitMQServer(ABC):
         self.management_url = management_url
         """With user and password, no trailing slash."""
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start it (again) on the same ports with the same data; returns when it answers."""
-
-    @abstractmethod
-    def stop(self) -> None: ...
-
-    @abstractmethod
-    def kill(self) -> None: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
-
     @abstractmethod
     def ctl(self, *arguments: str) -> str:
         """What `rabbitmqctl ARGUMENTS` prints."""
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
 
     @property
     def major(self) -> int:

@@ -1,0 +1,64 @@
+"""A server of our own on this machine: it writes into one directory, and ends at the latest when this process does."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tests.servers import keeper
+
+START_SECONDS: Final = 100.0
+"""Several nodes may start at once on a small machine; a test has two minutes."""
+
+
+class KeptProcess:
+    """One process at a time, in the hands of a `keeper`; it can be started again after its end."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self._name = name
+        self._directory = directory
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and not ended."""
+        return self._keeper is not None
+
+    def start(
+        self, command: Sequence[str], *, environment: Mapping[str, str], answers: Callable[[], bool]
+    ) -> None:
+        """Start it and return when it answers; RuntimeError with its last words when it does not."""
+        with (self._directory / "output").open("ab") as output:
+            self._keeper = subprocess.Popen(
+                [sys.executable, keeper.__file__, str(self._directory), *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                cwd="/",
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not answers():
+            if self._keeper.poll() is not None or time.monotonic() > deadline:
+                self.end(b"kill\n")
+                raise RuntimeError(f"{self._name} did not start:\n{self._last_words()}")
+            time.sleep(0.05)
+
+    def end(self, last_word: bytes) -> None:
+        """End it as the keeper understands the word, and wait until it and all below it are gone."""
+        if self._keeper is None or self._keeper.stdin is None:
+            return
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.write(last_word)
+            self._keeper.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        self._keeper.wait()
+        self._keeper = None
+
+    def _last_words(self) -> str:
+        texts = [self._directory / "output", *sorted((self._directory / "log").glob("*.log"))]
+        return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())
