@@ -149,7 +149,7 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
 ) -> None:
     ground.ledger.shut()
     for name in ("anna", "bert"):
-        await ground.start(name, LEASE_SECONDS="60", RENEW_SECONDS="1")
+        await ground.start(name, LEASE_SECONDS="600", RENEW_SECONDS="1")
     await ground.ask(ground.commits[:RUNNING])
     await ground.waits_at_the_gate(RUNNING)
 
@@ -215,7 +215,7 @@ async def test_a_job_whose_lease_ran_out_meanwhile_is_ended_first_and_then_runs_
 
 async def test_a_database_that_drops_connections_now_and_then_disturbs_nobody(ground: Ground) -> None:
     for name in ("anna", "bert"):
-        await ground.start(name, LEASE_SECONDS="60", RENEW_SECONDS="1")
+        await ground.start(name, LEASE_SECONDS="600", RENEW_SECONDS="1")
     async with open_store(ground.database.url) as store, asyncio.TaskGroup() as group:
 
         async def drop() -> None:
