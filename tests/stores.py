@@ -1,6 +1,7 @@
 """Job stores for tests: a clock that is moved by hand, and the first steps of a job's life."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
@@ -10,7 +11,11 @@ from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, Pl
 from solstice_orchestrator.workers import WorkerCard
 from tests.builders import job, job_request
 
+OpenStore = Callable[..., AbstractAsyncContextManager[JobStore]]
+"""Opens a store; what it is given are the rules of `open_store`."""
+
 WORKER = "worker-a"
+LEASE = 60.0
 SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="step 1")
 CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)

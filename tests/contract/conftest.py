@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
+from solstice_orchestrator.store import JobStore, open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import Clock
+from tests.stores import LEASE, Clock, OpenStore
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -60,3 +62,15 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'store.db'}"
     database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
     return database.url
+
+
+@pytest.fixture
+def opened(store_url: str, clock: Clock) -> OpenStore:
+    """Open the test's store, with an operator's rules if given; also once more, as another orchestrator would."""
+    return partial(open_store, store_url, clock=clock, lease_seconds=LEASE)
+
+
+@pytest.fixture
+async def store(opened: OpenStore) -> AsyncIterator[JobStore]:
+    async with opened() as opened_store:
+        yield opened_store

@@ -1,34 +1,20 @@
 """What every job store keeps of jobs that wait for somebody's word."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec, RunState
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.supersede import Supersede
 from solstice_orchestrator.waiting import WaitReason, explain
 from tests.builders import job, job_request
-from tests.stores import SUCCEEDED, WORKER, Clock, admitted, claimed, planned, planning_task, told
-
-Open = Callable[..., AbstractAsyncContextManager[JobStore]]
+from tests.stores import SUCCEEDED, WORKER, Clock, OpenStore, admitted, claimed, planned, planning_task, told
 
 WAITS = (JobState.APPROVAL, Reason.PLANNED)
 BUILD, SHIP = job("true", name="build"), job("true", name="ship", needs=("build",))
-
-
-@pytest.fixture
-def opened(store_url: str, clock: Clock) -> Open:
-    return lambda **rules: open_store(store_url, clock=clock, lease_seconds=60.0, **rules)
-
-
-@pytest.fixture
-async def store(opened: Open) -> AsyncIterator[JobStore]:
-    async with opened() as store:
-        yield store
 
 
 def change(**changes: Any) -> JobRequestV1:
@@ -169,7 +155,7 @@ class TestApproving:
 class TestWord:
     @pytest.mark.parametrize("rule", Supersede)
     async def test_a_request_that_approves_takes_the_place_of_the_run_that_waits(
-        self, opened: Open, rule: Supersede
+        self, opened: OpenStore, rule: Supersede
     ) -> None:
         async with opened(supersede=rule) as store:
             waiting = await planned(store, BUILD, request=change())
@@ -177,7 +163,7 @@ class TestWord:
             assert await states(store, waiting) == [(JobState.CANCELLED, Reason.SUPERSEDED)]
             assert await states(store, approved) == [(JobState.WAITING, Reason.PLANNED)]
 
-    async def test_it_is_a_word_for_one_commit(self, opened: Open) -> None:
+    async def test_it_is_a_word_for_one_commit(self, opened: OpenStore) -> None:
         async with opened(supersede=Supersede.OFF) as store:
             waiting = await planned(store, BUILD, request=change(commit_sha="b" * 40))
             await planned(store, BUILD, request=word())
@@ -188,7 +174,9 @@ class TestWord:
         await planned(store, BUILD, request=word())
         assert await states(store, waiting) == [WAITS]
 
-    async def test_what_it_finds_approved_runs_on_where_nothing_is_superseded(self, opened: Open) -> None:
+    async def test_what_it_finds_approved_runs_on_where_nothing_is_superseded(
+        self, opened: OpenStore
+    ) -> None:
         async with opened(supersede=Supersede.OFF) as store:
             run_id = await planned(store, BUILD, request=change())
             await store.approve_run(run_id)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from tests.stores import CANCELLED, SUCCEEDED, WORKER, Clock, admitted, claimed,
 
 ASKED = 1_799_999_000.0
 """Before the clock's time: messages take their time."""
-
-
-@pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
-    async with open_store(store_url, clock=clock) as opened:
-        yield opened
 
 
 def of_change(seconds: float, **changes: Any) -> JobRequestV1:

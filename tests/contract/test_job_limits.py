@@ -1,7 +1,5 @@
 """What every job store keeps of limits, retries and conditions; written against the protocol, run on every implementation."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from solstice_orchestrator.jobs import (
@@ -14,12 +12,13 @@ from solstice_orchestrator.jobs import (
     RunSpec,
     RunState,
 )
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import Claim, OutboxKind
 from tests.builders import job
 from tests.stores import (
     CANCELLED,
     FAILED,
+    LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
@@ -34,15 +33,8 @@ from tests.stores import (
     told,
 )
 
-LEASE = 60.0
 TIMED_OUT = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
 SILENT = Outcome(state=JobState.TIMED_OUT, reason=Reason.NO_OUTPUT, detail="the job wrote nothing for 60 s")
-
-
-@pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
-    async with open_store(store_url, clock=clock, lease_seconds=LEASE) as opened:
-        yield opened
 
 
 async def limited(store: JobStore, run: RunSpec, *specs: JobSpec) -> str:

@@ -1,14 +1,14 @@
 """What every job store keeps of its lists: each filter with each other, page by page, and places in a log."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pytest
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import JobState, RunState
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import JobView, LogChunk, LogPlace, RunView
 from tests.builders import job, job_request
 from tests.stores import FAILED, SUCCEEDED, Clock, admitted, claimed, planned, running
@@ -17,12 +17,6 @@ REPOSITORIES: Final = ("lantern/harbour", "lantern/pier")
 REFS: Final = ("refs/heads/main", "refs/heads/fog", None)
 LABELS: Final = ("linux", "illumos")
 PRIORITIES: Final = (Priority.DEFAULT, Priority.HIGH)
-
-
-@pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
-    async with open_store(store_url, clock=clock) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,18 +22,20 @@ from solstice_orchestrator.jobs import (
     RunSpec,
     RunState,
 )
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.supersede import Supersede
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,
     FAILED,
+    LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
     WORLD_WRONG,
     Clock,
+    OpenStore,
     admitted,
     claimed,
     planned,
@@ -42,24 +44,12 @@ from tests.stores import (
     told,
 )
 
-LEASE = 60.0
 MAX_WAIT = 600.0
 
-Open = Callable[..., AbstractAsyncContextManager[JobStore]]
-
 
 @pytest.fixture
-def opened(store_url: str, clock: Clock) -> Open:
-    """Open the test's store with the operator's rules."""
-    return lambda **rules: open_store(
-        store_url, clock=clock, lease_seconds=LEASE, max_wait_seconds=MAX_WAIT, **rules
-    )
-
-
-@pytest.fixture
-async def store(opened: Open) -> AsyncIterator[JobStore]:
-    async with opened() as store:
-        yield store
+def opened(opened: OpenStore) -> OpenStore:
+    return partial(opened, max_wait_seconds=MAX_WAIT)
 
 
 def from_repository(name: str, **changes: Any) -> JobRequestV1:
@@ -124,7 +114,7 @@ class TestTurns:
 
 
 class TestCaps:
-    async def test_a_capped_repository_runs_no_more_and_holds_up_nobody(self, opened: Open) -> None:
+    async def test_a_capped_repository_runs_no_more_and_holds_up_nobody(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"acme/harbour": 2})) as store:
             await many(store, "acme/harbour", 30)
             await many(store, "reef/tide", 3)
@@ -134,13 +124,13 @@ class TestCaps:
             await store.finish(own.key, SUCCEEDED)
             assert repositories(await claimed(store)) == ["acme/harbour"]
 
-    async def test_a_cap_for_all_is_each_repository_s_own(self, opened: Open) -> None:
+    async def test_a_cap_for_all_is_each_repository_s_own(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(default=1)) as store:
             for repository in ("acme/harbour", "acme/docs", "reef/tide"):
                 await many(store, repository, 5)
             assert len(await claimed(store)) == 3
 
-    async def test_many_who_claim_at_once_keep_the_cap(self, opened: Open) -> None:
+    async def test_many_who_claim_at_once_keep_the_cap(self, opened: OpenStore) -> None:
         caps = Caps(of={"acme/harbour": 3})
         async with opened(caps=caps) as store, opened(caps=caps) as other:
             await many(store, "acme/harbour", 20)
@@ -348,7 +338,7 @@ class TestGroupsOfJobs:
         await store.finish(claim.key, SUCCEEDED)
         assert [each.run_id for each in await claimed(store)] == [other]
 
-    async def test_many_who_end_and_ask_at_once_never_run_two(self, opened: Open) -> None:
+    async def test_many_who_end_and_ask_at_once_never_run_two(self, opened: OpenStore) -> None:
         async with opened() as store, opened() as other:
             spec = job("true", name="ship", concurrency=in_group())
             for _ in range(6):
@@ -423,7 +413,7 @@ class TestSupersede:
         ids=["off", "waiting, and it waits", "waiting, and it runs"],
     )
     async def test_the_operator_says_which(
-        self, opened: Open, rule: Supersede, begun: bool, ended: bool
+        self, opened: OpenStore, rule: Supersede, begun: bool, ended: bool
     ) -> None:
         async with opened(supersede=rule) as store:
             older = await pushed(store)
@@ -495,7 +485,7 @@ class TestSupersede:
         (claim,) = await one_at_a_time(store, 1)
         assert claim.run_id == last
 
-    async def test_of_many_planned_at_once_the_newest_is_left(self, opened: Open) -> None:
+    async def test_of_many_planned_at_once_the_newest_is_left(self, opened: OpenStore) -> None:
         async with opened() as store, opened() as other:
             for _ in range(8):
                 await admitted(store, push())

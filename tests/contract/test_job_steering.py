@@ -1,13 +1,11 @@
 """What every job store keeps of a person's word: what failed is run again, and a job changes its class."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import Condition, JobSpec, JobState, Outcome, RunState
 from solstice_orchestrator.reruns import NotRerun
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job
 from tests.stores import (
@@ -24,12 +22,6 @@ from tests.stores import (
 )
 
 NOBODY = "0190a5b2-0000-7000-8000-000000000000"
-
-
-@pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
-    async with open_store(store_url, clock=clock) as opened:
-        yield opened
 
 
 WORKFLOW = (

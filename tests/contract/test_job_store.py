@@ -1,8 +1,7 @@
 """What every job store keeps; written against the protocol, run on every implementation."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import orjson
 import pytest
@@ -23,11 +22,13 @@ from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,
     FAILED,
+    LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
     WORLD_WRONG,
     Clock,
+    OpenStore,
     admitted,
     claimed,
     planned,
@@ -37,21 +38,10 @@ from tests.stores import (
     told,
 )
 
-LEASE = 60.0
-
-OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
-
 
 @pytest.fixture
-def another(store_url: str, clock: Clock) -> OpenStore:
-    """Open the test's store once more, as another orchestrator would."""
-    return lambda: open_store(store_url, clock=clock, public_url="https://ci.example/", lease_seconds=LEASE)
-
-
-@pytest.fixture
-async def store(another: OpenStore) -> AsyncIterator[JobStore]:
-    async with another() as opened:
-        yield opened
+def opened(opened: OpenStore) -> OpenStore:
+    return partial(opened, public_url="https://ci.example/")
 
 
 def chunk(sequence: int, data: bytes = b"x") -> LogChunk:
@@ -108,10 +98,10 @@ class TestAdmit:
         assert await store.admit([changed]) == [Duplicate(run_id=run_id)]
 
     async def test_fifty_at_once_from_two_orchestrators_are_one_run(
-        self, store: JobStore, another: OpenStore
+        self, store: JobStore, opened: OpenStore
     ) -> None:
         request = job_request()
-        async with another() as other:
+        async with opened() as other:
             answers = await asyncio.gather(
                 *[each.admit([request]) for each in (store, other) for _ in range(25)]
             )
@@ -142,22 +132,22 @@ class TestAdmit:
 
 
 class TestPlanning:
-    async def test_oldest_first_and_each_to_one_worker(self, store: JobStore, another: OpenStore) -> None:
+    async def test_oldest_first_and_each_to_one_worker(self, store: JobStore, opened: OpenStore) -> None:
         ids = [await admitted(store) for _ in range(5)]
-        async with another() as other:
+        async with opened() as other:
             first = await store.claim_planning(WORKER, 2)
             rest = await other.claim_planning("worker-b", 10)
         assert [task.run_id for task in (*first, *rest)] == ids
         assert await store.claim_planning(WORKER, 10) == []
 
     async def test_what_a_worker_was_given_and_never_heard_of_can_be_given_again(
-        self, store: JobStore, another: OpenStore
+        self, store: JobStore, opened: OpenStore
     ) -> None:
         """The answer to a claim is lost when the connection breaks as it is committed."""
         known, lost, of_another = [await admitted(store) for _ in range(3)]
         (held,) = await store.claim_planning(WORKER, 1)
         (unheard,) = await store.claim_planning(WORKER, 1)
-        async with another() as other:
+        async with opened() as other:
             (theirs,) = await other.claim_planning("worker-b", 1)
             assert (held.run_id, unheard.run_id, theirs.run_id) == (known, lost, of_another)
             await store.take_back_planning(WORKER, {held.run_id})
@@ -297,11 +287,9 @@ class TestClaim:
             clock.now,
         )
 
-    async def test_two_orchestrators_never_get_the_same_job(
-        self, store: JobStore, another: OpenStore
-    ) -> None:
+    async def test_two_orchestrators_never_get_the_same_job(self, store: JobStore, opened: OpenStore) -> None:
         await planned(store, *[job("true", name=str(number)) for number in range(40)])
-        async with another() as other:
+        async with opened() as other:
             rounds = await asyncio.gather(
                 *[each.claim(WORKER, {"linux": 3}, 3) for _ in range(10) for each in (store, other)]
             )
@@ -309,12 +297,12 @@ class TestClaim:
         assert len(keys) == len(set(keys)) == 40
 
     async def test_ten_jobs_and_three_workers_each_job_has_one(
-        self, store: JobStore, another: OpenStore
+        self, store: JobStore, opened: OpenStore
     ) -> None:
         await planned(store, *[job("true", name=str(number)) for number in range(4)])
         for _ in range(6):
             await planned(store)
-        async with another() as second, another() as third:
+        async with opened() as second, opened() as third:
             workers = {"worker-a": store, "worker-b": second, "worker-c": third}
             rounds = await asyncio.gather(
                 *[each.claim(name, {"linux": 4}, 4) for _ in range(4) for name, each in workers.items()]
@@ -721,10 +709,10 @@ class TestOutbox:
         await store.published([second.row_id])
         assert await store.outbox(10) == ()
 
-    async def test_one_publisher_at_a_time(self, store: JobStore, another: OpenStore, clock: Clock) -> None:
+    async def test_one_publisher_at_a_time(self, store: JobStore, opened: OpenStore, clock: Clock) -> None:
         await admitted(store)
         (row,) = await store.outbox(10)
-        async with another() as other:
+        async with opened() as other:
             assert await other.outbox(10) == ()
             clock.forward(LEASE)
             assert await other.outbox(10) == [row]
@@ -790,18 +778,18 @@ class TestReaders:
             (2, "worker-b", Reason.CLAIMED),
         ]
 
-    async def test_changes_wake_every_orchestrator(self, store: JobStore, another: OpenStore) -> None:
-        async with another() as other, store.changes() as here, other.changes() as there:
+    async def test_changes_wake_every_orchestrator(self, store: JobStore, opened: OpenStore) -> None:
+        async with opened() as other, store.changes() as here, other.changes() as there:
             await admitted(store)
             async with asyncio.timeout(10):
                 await here.wait()
                 await there.wait()
 
-    async def test_what_was_stored_is_there_after_a_restart(self, another: OpenStore) -> None:
-        async with another() as store:
+    async def test_what_was_stored_is_there_after_a_restart(self, opened: OpenStore) -> None:
+        async with opened() as store:
             claim = await running(store)
             await store.append_log(claim.key, [chunk(1, b"kept")])
-        async with another() as store:
+        async with opened() as store:
             page = await store.log(claim.key.job_id)
             assert page is not None
             assert page.chunks[0].data == b"kept"
@@ -920,12 +908,12 @@ class TestPurge:
         assert view.rerun_of == run_id
 
     async def test_two_that_purge_at_once_remove_each_run_once(
-        self, store: JobStore, another: OpenStore, clock: Clock
+        self, store: JobStore, opened: OpenStore, clock: Clock
     ) -> None:
         for _ in range(12):
             await self.finished(store)
         clock.forward(2 * self.DAY)
-        async with another() as other:
+        async with opened() as other:
             removed = await asyncio.gather(
                 self.purged(store, self.DAY, 1),
                 self.purged(other, self.DAY, 1),

@@ -1,7 +1,7 @@
 """What every job store knows about why a job waits: each reason that can be met, who is ahead, and when it may start."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,17 +9,19 @@ import pytest
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.waiting import WaitReason, Why, explain
 from solstice_orchestrator.workers import Pause
 from tests.builders import job, job_request
 from tests.stores import (
     FAILED,
+    LEASE,
     SUCCEEDED,
     WORKER,
     WORLD_WRONG,
     Clock,
+    OpenStore,
     admitted,
     card,
     claimed,
@@ -27,21 +29,16 @@ from tests.stores import (
     planning_task,
 )
 
-LEASE = 60.0
 MAX_WAIT = 600.0
 
-Open = Callable[..., AbstractAsyncContextManager[JobStore]]
+
+@pytest.fixture
+def opened(opened: OpenStore) -> OpenStore:
+    return partial(opened, max_wait_seconds=MAX_WAIT)
 
 
 @pytest.fixture
-def opened(store_url: str, clock: Clock) -> Open:
-    return lambda **rules: open_store(
-        store_url, clock=clock, lease_seconds=LEASE, max_wait_seconds=MAX_WAIT, **rules
-    )
-
-
-@pytest.fixture
-async def store(opened: Open) -> AsyncIterator[JobStore]:
+async def store(opened: OpenStore) -> AsyncIterator[JobStore]:
     """With one worker that serves linux (4 slots) and illumos (1)."""
     async with opened() as store:
         await store.register(card(WORKER))
@@ -170,7 +167,7 @@ class TestReasons:
         assert found is not None
         assert found.reason is WaitReason.PAUSED
 
-    async def test_repository_cap(self, opened: Open) -> None:
+    async def test_repository_cap(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"lantern/harbour": 1})) as store:
             await store.register(card(WORKER))
             first, second = await waits(store, job("true")), await waits(store, job("true"))
@@ -235,7 +232,7 @@ class TestAhead:
             order.append(claims[0].key.job_id)
         assert counted == {job_id: place for place, job_id in enumerate(order)}
 
-    async def test_repositories_at_their_cap_are_not_ahead(self, opened: Open) -> None:
+    async def test_repositories_at_their_cap_are_not_ahead(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"reef/tide": 1})) as store:
             await store.register(card(WORKER))
             await busy(store)

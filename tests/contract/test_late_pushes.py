@@ -1,6 +1,5 @@
 """Every store knows an older push that comes late, and lets it take no newer one's place."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from tests.builders import job, job_request
 from tests.stores import SUCCEEDED, Clock, admitted, claimed, planning_task, told
 
 C = [f"{number:040x}" for number in range(100)]
-
-
-@pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
-    async with open_store(store_url, clock=clock) as opened:
-        yield opened
 
 
 def push(number: int, **changes: Any) -> JobRequestV1:

@@ -1,7 +1,7 @@
 """What every job store keeps of the rates of starts, of workers under pressure, and of how much waits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
@@ -10,32 +10,26 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.waiting import WaitReason, Why, explain
 from solstice_orchestrator.workers import Condition
 from tests.builders import job, job_request
-from tests.stores import WORKER, Clock, admitted, card, claimed, planned, planning_task
+from tests.stores import WORKER, Clock, OpenStore, admitted, card, claimed, planned, planning_task
 
 Open = Callable[..., AbstractAsyncContextManager[JobStore]]
 
 
 @pytest.fixture
-def opened(store_url: str, clock: Clock) -> Open:
+def opened(opened: OpenStore) -> Open:
     """The test's store, with these rates."""
 
     def connect(
         labels: str = "", repositories: str = "", caps: str = ""
     ) -> AbstractAsyncContextManager[JobStore]:
         rates = StartRates(labels=parse_rates(labels), repositories=parse_rates(repositories))
-        return open_store(store_url, clock=clock, rates=rates, caps=parse_caps(caps))
+        return opened(rates=rates, caps=parse_caps(caps))
 
     return connect
-
-
-@pytest.fixture
-async def store(opened: Open) -> AsyncIterator[JobStore]:
-    async with opened() as plain:
-        yield plain
 
 
 def of(repository: str) -> JobRequestV1:

@@ -1,13 +1,12 @@
 """What every job store keeps about workers; written against the protocol, run on every implementation."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 
 import pytest
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.workers import (
     FORGET_SECONDS,
     Drain,
@@ -24,31 +23,18 @@ from solstice_orchestrator.workers import (
 from tests.builders import job
 from tests.stores import (
     FAILED,
+    LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
     WORLD_WRONG,
     Clock,
+    OpenStore,
     admitted,
     card,
     claimed,
     planned,
 )
-
-LEASE = 60.0
-OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
-
-
-@pytest.fixture
-def another(store_url: str, clock: Clock) -> OpenStore:
-    """Open the test's store once more, as another orchestrator would."""
-    return lambda: open_store(store_url, clock=clock, lease_seconds=LEASE)
-
-
-@pytest.fixture
-async def store(another: OpenStore) -> AsyncIterator[JobStore]:
-    async with another() as opened:
-        yield opened
 
 
 async def the_worker(store: JobStore, worker_id: str = WORKER) -> WorkerView:
@@ -265,9 +251,9 @@ class TestSteer:
         clock.forward(LEASE)
         assert await store.steer_worker(WORKER, Drain()) is NotObeyed.IS_GONE
 
-    async def test_orders_wake_who_waits_for_changes(self, store: JobStore, another: OpenStore) -> None:
+    async def test_orders_wake_who_waits_for_changes(self, store: JobStore, opened: OpenStore) -> None:
         await store.register(card(WORKER))
-        async with another() as other, other.changes() as changed:
+        async with opened() as other, other.changes() as changed:
             changed.clear()
             await steered(store, Pause())
             await changed.wait()

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
+from solstice_cli.main import app
 from solstice_common.broker import Message, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
@@ -110,16 +110,10 @@ class Line:
             time.sleep(0.05)
 
     def solstice(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "solstice_cli", *arguments],
-            env=self.place.environment(SOLSTICE_URL=self.process.url, NO_COLOR="1", COLUMNS="200"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_SECONDS,
-        )
-        assert done.returncode == 0, (done.stdout, done.stderr)
+        # In this process: starting one takes much longer than the answer, and there are dozens.
+        environment = {"SOLSTICE_URL": self.process.url, "NO_COLOR": "1", "COLUMNS": "200"}
+        done = CliRunner().invoke(app, arguments, env=environment)
+        assert done.exit_code == 0, (done.output, done.exception)
         return done.stdout
 
     def why(self, which: str) -> dict[str, Any]:
