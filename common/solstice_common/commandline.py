@@ -20,6 +20,7 @@ from solstice_common.errors import (
 )
 from solstice_common.logs import configure_logs
 from solstice_common.settings import SolsticeSettings
+from solstice_common.times import age_seconds
 
 S = TypeVar("S", bound=SolsticeSettings)
 
@@ -77,6 +78,14 @@ def load_settings(model: type[S], **given: Any) -> S:
             for problem in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigurationError("; ".join(problems)) from None
+
+
+def age_given(option: str, text: str) -> float:
+    """The age (`30d`, `12h`, `90m`) that an option was given, in seconds; ConfigurationError names the option."""
+    try:
+        return age_seconds(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
 
 
 def run(app: typer.Typer) -> None:

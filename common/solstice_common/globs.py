@@ -38,6 +38,12 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{start}{between}(?:.*/)?{last}" if last else f"{start}{between}.*", re.DOTALL)
 
 
+def meaningful(pattern: str) -> str:
+    """The pattern itself; InvalidGlob says what is wrong with it."""
+    compiled(pattern)
+    return pattern
+
+
 def fits(name: str, patterns: Iterable[str]) -> bool:
     """Whether the whole name is what one of the patterns stands for."""
     return any(pattern == EVERYTHING or compiled(pattern).fullmatch(name) for pattern in patterns)

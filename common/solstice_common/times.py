@@ -1,8 +1,13 @@
-"""Moments as messages and APIs write them: RFC 3339 in UTC. Pure."""
+"""Moments as messages and APIs write them: RFC 3339 in UTC; and ages as people write them. Pure."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
+
+_AGE: Final = re.compile(r"([0-9]{1,6})([dhm])")
+_UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
 
 
 def parse_timestamp(text: str) -> datetime:
@@ -26,3 +31,11 @@ def format_seconds(seconds: float) -> str:
 @lru_cache(maxsize=64)
 def _to_the_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
+
+
+def age_seconds(text: str) -> float:
+    """`30d`, `12h` or `90m` in seconds; ValueError for anything else."""
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no age; write 30d, 12h or 90m")
+    return int(match[1]) * _UNIT_SECONDS[match[2]]

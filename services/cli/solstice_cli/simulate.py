@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from solstice_cli import display
-from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
+from solstice_common.commandline import CONTEXT_SETTINGS, age_given, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.caps import parse_caps
@@ -29,7 +29,6 @@ from solstice_orchestrator.simulation.report import Report, Waits, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun, encode, read_runs
 from solstice_orchestrator.simulation.traffic import Traffic, generate
-from solstice_orchestrator.store_command import age_seconds
 
 app: Final = typer.Typer(
     help="Try slots and caps on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
@@ -137,7 +136,7 @@ def generate_trace(
     traffic = Traffic(
         jobs=jobs,
         repositories=repositories,
-        over_seconds=age_seconds(over, "--over"),
+        over_seconds=age_given("--over", over),
         labels=_slots("--labels", labels),
         median_seconds=median_seconds,
         chained=chained,
@@ -163,7 +162,7 @@ def record_trace(
     as_json: AsJson = False,
 ) -> None:
     """Write a trace of what the orchestrators on a store have run; reads only."""
-    begin = time.time() - age_seconds(since, "--since")
+    begin = time.time() - age_given("--since", since)
     with _written(out) as file:
         jobs = asyncio.run(_record(settings.database_url, begin, file))
     _tell(out, jobs, as_json=as_json)

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.globs import InvalidGlob, compiled
+from solstice_common.globs import meaningful
 from solstice_common.message_fields import Label
 from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
@@ -78,14 +78,6 @@ def _resolved(reference: str, info: ValidationInfo) -> str:
     return info.context.value(reference)
 
 
-def _glob(pattern: str) -> str:
-    try:
-        compiled(pattern)
-    except InvalidGlob as error:
-        raise ValueError(str(error)) from None
-    return pattern
-
-
 def _with_webhooks(forge: Origin) -> Origin:
     if forge not in FORGES:
         raise ValueError(f"must be one of {', '.join(FORGES)}")
@@ -104,7 +96,7 @@ def _base_url(url: str) -> str:
 
 
 Reference = Annotated[str, AfterValidator(_resolved)]
-Glob = Annotated[str, AfterValidator(_glob)]
+Glob = Annotated[str, AfterValidator(meaningful)]
 Globs = Annotated[tuple[Glob, ...], Field(min_length=1)]
 SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 """A word in a URL, in metrics and in logs."""

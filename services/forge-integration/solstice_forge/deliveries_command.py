@@ -3,10 +3,9 @@
 import asyncio
 import getpass
 import os
-import re
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
@@ -20,7 +19,7 @@ from rich.table import Table
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.terminal import HarmlessText
-from solstice_common.times import format_seconds, parse_timestamp
+from solstice_common.times import age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.documents import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.inbox import KeptInbox, open_inbox
@@ -36,8 +35,6 @@ T = TypeVar("T")
 RELATED: Final = 20
 PAGE: Final = 200
 LONGEST_NUMBER: Final = 16
-_AGE: Final = re.compile(r"(\d{1,6})([dhm])")
-_UNITS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
 
 app: Final = typer.Typer(
     name="deliveries",
@@ -153,8 +150,8 @@ def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = Fal
 
 def moment(text: str, now: float) -> float:
     """`30m`, `12h`, `3d` ago, or a time, in seconds since the epoch; ConfigurationError for anything else."""
-    if match := _AGE.fullmatch(text):
-        return now - int(match[1]) * _UNITS[match[2]]
+    with suppress(ValueError):
+        return now - age_seconds(text)
     with suppress(ValueError):
         return parse_timestamp(text).timestamp()
     raise ConfigurationError(

@@ -1,7 +1,6 @@
 """Asks the forges for what deliveries lack, after they were answered; what is complete becomes a request like others."""
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ import structlog
 
 from solstice_common.backoff import backoff_seconds
 from solstice_common.errors import StoreUnavailable
+from solstice_common.pausing import pause
 from solstice_forge.events import Ignored, IgnoreReason, Incomplete, Malformed, decode_lacking
 from solstice_forge.inbox.protocol import Lookup, Lookups
 from solstice_forge.inquiry import Question, ignored, next_question, refused, too_late, without_access
@@ -54,14 +54,12 @@ class Inquirer:
         while True:
             self.inbox.lookup_kept.clear()
             try:
-                pause = await self.ask_due()
+                seconds = await self.ask_due()
             except StoreUnavailable as error:
                 log.warning(LogEvent.LOOKUPS_HELD, detail=str(error))
                 await asyncio.sleep(STORE_RETRY_SECONDS)
                 continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self.inbox.lookup_kept.wait()
+            await pause(seconds, unless=self.inbox.lookup_kept)
 
     async def ask_due(self) -> float:
         """Ask for all whose time has come; the seconds until the next one's."""

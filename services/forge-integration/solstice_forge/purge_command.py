@@ -1,22 +1,17 @@
 """`purge`: old deliveries, or only their bodies, removed from the inbox now instead of by and by."""
 
 import asyncio
-import re
 import time
-from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 import orjson
 import typer
 
-from solstice_common.commandline import with_settings
+from solstice_common.commandline import age_given, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_forge.inbox import open_inbox
 from solstice_forge.retention import sweep
 from solstice_forge.settings import InboxSettings
-
-_AGE: Final = re.compile(r"(\d{1,6})([dhm])")
-_UNITS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
 
 
 @with_settings(InboxSettings)
@@ -39,7 +34,7 @@ def purge_command(
     Goes in small steps beside the service, and may be interrupted. A delivery that was forgotten is not recognised when
     it comes again. FORGE_RETENTION_DAYS and FORGE_MEMORY_DAYS do the same by themselves.
     """
-    seconds = _seconds(older_than)
+    seconds = age_given("--older-than", older_than)
     if bodies and dry_run:
         raise ConfigurationError("--dry-run counts whole deliveries: leave out --bodies")
 
@@ -60,10 +55,3 @@ def purge_command(
     verb = "would remove" if dry_run else "removed"
     noun = "delivery" if count == 1 else "deliveries"
     typer.echo(f"{verb} {what}{count} {noun} received more than {older_than} ago")
-
-
-def _seconds(age: str) -> float:
-    match = _AGE.fullmatch(age)
-    if match is None:
-        raise ConfigurationError(f"--older-than: {age!r} is no age; write 90d, 12h or 90m")
-    return int(match[1]) * _UNITS[match[2]]

@@ -11,7 +11,7 @@ import msgspec
 import orjson
 import typer
 
-from solstice_common.commandline import Exit, with_settings
+from solstice_common.commandline import Exit, age_given, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.terminal import HarmlessText
 from solstice_forge.access import access_of, patience_of
@@ -24,8 +24,6 @@ from solstice_forge.remote.http import open_remotes
 from solstice_forge.remote.protocol import Access
 from solstice_forge.settings import ReconcileSettings
 
-_AGE: Final = re.compile(r"(\d{1,6})([dhm])")
-_UNITS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
 _REPOSITORY: Final = re.compile(r"[^/\s]+(/[^/\s]+)+")
 
 
@@ -58,7 +56,9 @@ def reconcile_command(
     pull requests are compared with what is known here, and built where nobody told of them.
     FORGE_RECONCILE_MINUTES does the same by itself. Exits 1 when something could not be compared.
     """
-    seconds = _seconds(since)
+    seconds = age_given("--since", since)
+    if not seconds:
+        raise ConfigurationError(f"--since: {since!r} is no age: nothing is that new")
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise ConfigurationError(f"--repository: {repository!r} is not written OWNER/NAME")
     reports = asyncio.run(
@@ -158,10 +158,3 @@ def _clean(text: str) -> str:
     """One line that steers no terminal: names come from whoever may write to a repository."""
     indent = " " * (len(text) - len(text.lstrip()))
     return indent + HarmlessText().feed(text).strip()
-
-
-def _seconds(age: str) -> float:
-    match = _AGE.fullmatch(age)
-    if match is None or int(match[1]) == 0:
-        raise ConfigurationError(f"--since: {age!r} is no age; write 3d, 12h or 90m")
-    return int(match[1]) * _UNITS[match[2]]

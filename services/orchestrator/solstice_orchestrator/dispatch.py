@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.pausing import pause
 from solstice_orchestrator.capacity import Capacity, free
 from solstice_orchestrator.governing import Governing
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
@@ -114,8 +115,8 @@ class Dispatch:
                 for claim in claims:
                     await self._start(claim)
                 if len(claims) < CLAIM_LIMIT and self._claiming:
-                    pause = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
-                    await _set_within(self._wake, min(pause, await self._rate_pause()))
+                    longest = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
+                    await pause(min(longest, await self._rate_pause()), unless=self._wake)
 
     async def keep_leases(self) -> None:
         """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
@@ -135,7 +136,7 @@ class Dispatch:
                     rest = min(1.0, self._renew_seconds)
                 shortest = min(CANCEL_LOOK_SECONDS, rest)
                 await asyncio.sleep(shortest)
-                await _set_within(changed, (rest - shortest) * self._rng.uniform(0.8, 1.0))
+                await pause((rest - shortest) * self._rng.uniform(0.8, 1.0), unless=changed)
 
     async def drain(self, grace_seconds: float, hurry: asyncio.Event) -> int:
         """Let what runs come to its end for `grace_seconds` or until `hurry`, then hand the rest back; how many those are."""
@@ -311,9 +312,3 @@ class Dispatch:
             self._metrics.leases_lost()
             log.warning(LogEvent.LEASE_LOST, job_id=key.job_id, attempt=key.number, why=why)
             task.cancel()
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.globs import InvalidGlob, compiled, fits
+from solstice_common.globs import fits, meaningful
 from solstice_common.messages import JobRequestV1
 from solstice_common.references import References, split
 from solstice_orchestrator.masking import LEAST_CHARACTERS
@@ -150,14 +150,6 @@ def parse_secret_rules(content: bytes, references: References) -> SecretRules:
     )
 
 
-def _glob(pattern: str) -> str:
-    try:
-        compiled(pattern)
-    except InvalidGlob as error:
-        raise ValueError(str(error)) from None
-    return pattern
-
-
 def _reference(reference: str) -> str:
     split(reference)
     return reference
@@ -172,7 +164,7 @@ def _name(name: str) -> str:
 class _RuleTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    repositories: Annotated[tuple[Annotated[str, AfterValidator(_glob)], ...], Field(min_length=1)]
+    repositories: Annotated[tuple[Annotated[str, AfterValidator(meaningful)], ...], Field(min_length=1)]
     secrets: dict[Annotated[str, AfterValidator(_name)], Annotated[str, AfterValidator(_reference)]]
 
 

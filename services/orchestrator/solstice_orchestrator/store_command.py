@@ -1,9 +1,8 @@
 """`solstice store` and `solstice purge`: the database under the orchestrators, looked after by a person."""
 
 import asyncio
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from solstice_common.commandline import CONTEXT_SETTINGS, Exit, with_settings
+from solstice_common.commandline import CONTEXT_SETTINGS, Exit, age_given, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import sqlite_path, without_password
 from solstice_orchestrator.retention import purge_all
@@ -33,9 +32,6 @@ app: Final = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-_UNITS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
-_AGE: Final = re.compile(r"(\d{1,6})([dhm])")
 
 
 @app.command("migrate")
@@ -129,7 +125,7 @@ def purge(
 
     Goes in small steps beside the orchestrators' work, and may be interrupted. RETENTION_DAYS does the same by itself.
     """
-    seconds = age_seconds(older_than)
+    seconds = age_given("--older-than", older_than)
 
     async def work() -> int:
         async with open_store(settings.database_url) as store:
@@ -143,14 +139,6 @@ def purge(
     else:
         ended = f"{runs} {'run' if runs == 1 else 'runs'} that ended more than {older_than} ago"
         typer.echo(f"would remove {ended}" if dry_run else f"removed {ended}")
-
-
-def age_seconds(text: str, option: str = "--older-than") -> float:
-    """`30d`, `12h`, `90m` as seconds; ConfigurationError, which names the option, for anything else."""
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise ConfigurationError(f"{option}: {text!r} is no age; write 30d, 12h or 90m")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 # Imported late: the other commands of `solstice` do not wait for PostgreSQL's client library.

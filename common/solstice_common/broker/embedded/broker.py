@@ -31,6 +31,7 @@ from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.doorbell import Doorbell
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.log_events import LogEvent
+from solstice_common.pausing import pause
 from solstice_common.settings import sqlite_path
 from solstice_common.sqlite import Database, Work, migrations_of
 from solstice_common.topology import Topology
@@ -260,9 +261,7 @@ class EmbeddedConsumer:
             await self._broker.return_of_the_dead()
             if deliveries := await self._claimed():
                 return deliveries
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._rung.wait()
+            await pause(LOOK_SECONDS, unless=self._rung)
 
     async def _claimed(self) -> list[Delivery]:
         """What is ready now, within the prefetch."""
