@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, ViewportSize, async_playwright, expect
+import pytest_asyncio
+from playwright.async_api import Browser, ViewportSize, expect
 
 from solstice_forge.inbox import open_inbox
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 from tests.browser.test_pages import CONTRASTS
 from tests.inboxes import delivery
-from tests.servers.chromium import FLAGS, chromium
 
 PHONE: ViewportSize = {"width": 375, "height": 700}
 DESK: ViewportSize = {"width": 1200, "height": 800}
-expect.set_options(timeout=20_000)  # a machine that is shared may be slow
 ALARM = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>" + "w" * 300
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """A running service whose inbox holds a push, a copy of it, a ping, and what a stranger wrote."""
     for name in ForgeSettings.model_fields:
@@ -49,14 +50,6 @@ async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         )
         yield await where
         stop.set()
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        yield browser
-        await browser.close()
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])

@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.rows import MAX_ROWS
 from solstice_orchestrator.workers import Quarantine
-from tests.servers.chromium import FLAGS, chromium
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 from tests.stores import card
 
 DESK: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
-expect.set_options(timeout=20_000)  # a machine that is shared may be slow
 
 ALARM = "<script>window.hacked=1;alert(1)</script><img src=x onerror='window.hacked=1;alert(1)'>"
 
@@ -31,19 +30,13 @@ window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));
 """
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def line(tmp_path: Path) -> AsyncIterator[Stage]:
     async with stage(tmp_path, retry_base_seconds=0.0) as served:
         yield served
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        yield browser
-        await browser.close()
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from solstice_common.messages import Priority
+from solstice_common.pausing import pause
 from solstice_orchestrator.capacity import capacity
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.dispatch import Dispatch
@@ -112,12 +113,15 @@ class VirtualTime:
 
     clock: Clock
     sleeping: list[tuple[float, int, asyncio.Event]] = field(default_factory=list)
+    slept: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever one more job sleeps; whoever waits for that may put another event here."""
     _slept: int = 0
 
     async def sleep(self, seconds: float) -> None:
         self._slept += 1
         over = asyncio.Event()
         heapq.heappush(self.sleeping, (self.clock.now + seconds, self._slept, over))
+        self.slept.set()
         await over.wait()
 
 
@@ -146,6 +150,8 @@ async def orchestrating(store: JobStore, time: VirtualTime, tried: House) -> Asy
 async def at_rest(store: JobStore, time: VirtualTime, slots: int, unfinished: int) -> None:
     """Until every end is known, every free slot that somebody waits for is filled, and what was started sleeps."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        # A job sleeps some time after the store has changed.
+        time.slept = changed
         while True:
             changed.clear()
             counts = await store.counts()
@@ -154,8 +160,7 @@ async def at_rest(store: JobStore, time: VirtualTime, slots: int, unfinished: in
             filled = running == min(slots, unfinished) and running + waiting == unfinished
             if filled and len(time.sleeping) == running:
                 return
-            # A job sleeps some time after the store has changed.
-            await asyncio.sleep(0.002)
+            await pause(0.05, unless=changed)
 
 
 async def really_run(store: JobStore, clock: Clock, trace: Sequence[TraceRun], tried: House) -> None:
