@@ -54,12 +54,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("rabbitmq_flavour", flavours()[0], scope="session")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    # `./just test` looks for them nowhere else: one elsewhere would never be run by it.
-    if item.get_closest_marker("alone") and "chaos" not in item.path.parts:
-        raise pytest.UsageError(f"{item.nodeid}: what is marked `alone` belongs into tests/chaos")
-
-
 @pytest.fixture(scope="session")
 def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
     """The shared server of a flavour, started when first asked for: for suites that run on other brokers as well."""

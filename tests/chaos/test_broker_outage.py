@@ -1,13 +1,10 @@
 """While the broker is stopped, webhooks come in at 200 a second: each is accepted, and each is published once it is back."""
 
-import pytest
-
 from tests.bench import outage
 from tests.bench.load import ACCEPTED
 from tests.servers.rabbitmq import Vhost
 
 
-@pytest.mark.alone
 async def test_webhooks_that_come_while_the_broker_is_stopped_are_all_taken_and_all_published(
     own_rabbitmq_vhost: Vhost,
 ) -> None:

@@ -23,8 +23,6 @@ WAIT_SECONDS = 90
 RATE, BURST, SECONDS = 10, 20, 10
 """Tokens of two seconds: whoever is kept from the processor for so long loses nothing."""
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:

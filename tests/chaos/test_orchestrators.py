@@ -37,9 +37,6 @@ SETTINGS = {
 }
 
 
-pytestmark = pytest.mark.alone
-
-
 @pytest.fixture
 async def ground(
     postgresql_database: PostgreSQLDatabase, rabbitmq_vhost: Vhost, tmp_path: Path
