@@ -17,7 +17,7 @@ WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha":
 
 
 def wish(**more: object) -> JobWish:
-    read = read_wish(orjson.dumps(WISH | more))
+    read = read_wish(orjson.dumps(WISH | more), 0.0)
     assert isinstance(read, JobWish)
     return read
 
@@ -143,7 +143,7 @@ def test_keys_that_are_refused(sent: list[str]) -> None:
     ],
 )
 def test_bodies_that_are_refused(body: bytes, sentence: str) -> None:
-    refused = read_wish(body)
+    refused = read_wish(body, 0.0)
     assert isinstance(refused, Refused)
     assert (refused.status, refused.reason) == (400, "malformed")
     assert sentence in refused.detail
@@ -158,7 +158,7 @@ FIELDS = st.dictionaries(
 @given(st.binary(max_size=100) | FIELDS.map(lambda fields: orjson.dumps(WISH | fields)))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_body_is_a_wish_or_refused(body: bytes) -> None:
-    read = read_wish(body)
+    read = read_wish(body, 0.0)
     if isinstance(read, JobWish):
         made = delivery_of(read, caller="x", key=None, new_id="i", headers={}, now=0.0)
         assert made.request is not None

@@ -13,7 +13,7 @@ GOOD = orjson.loads(job_request().encode())
 
 def test_a_request_is_taken_as_it_is() -> None:
     request = job_request(later=1)
-    assert examine(request.encode()) == request
+    assert examine(request.encode(), 0.0) == request
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_request_is_taken_as_it_is() -> None:
     ids=["bytes", "broken", "list", "empty", "version", "url", "type", "size"],
 )
 def test_poison_is_refused_with_its_reason(body: bytes, reason: str) -> None:
-    examined = examine(body)
+    examined = examine(body, 0.0)
     assert isinstance(examined, Refuse)
     assert examined.reason == reason
     assert examined.detail
@@ -52,5 +52,5 @@ def test_a_wish_to_cancel_is_taken_as_it_is_and_nothing_else_is_one() -> None:
     )
 )
 def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
-    assert isinstance(examine(body), Refuse | JobRequestV1)
+    assert isinstance(examine(body, 0.0), Refuse | JobRequestV1)
     assert isinstance(examine_cancel(body), Refuse | JobCancelV1)

@@ -1,0 +1,75 @@
+"""What the SQLite store knows about how much work there is."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from solstice_orchestrator.demand import DemandFacts, RunningJob, WaitingJobs
+from solstice_orchestrator.forecast import Sample
+from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.sqlite import reading, roster, starting
+from solstice_orchestrator.store.sqlite.transaction import Transaction
+from solstice_orchestrator.store.wait_facts import HELD, RECENT, samples_of, start_keys
+
+
+def demand(
+    connection: sqlite3.Connection, moment: Moment, within_seconds: float, label: str | None
+) -> DemandFacts:
+    waiting = [
+        WaitingJobs(
+            label=row["runs_on"], repository=row["repository"], jobs=row["jobs"], oldest=row["oldest"]
+        )
+        for row in connection.execute(
+            "SELECT runs_on, repository, count(*) AS jobs, min(waiting_since) AS oldest"  # noqa: S608  made of constants
+            " FROM jobs INDEXED BY jobs_by_wait"
+            f" WHERE state = 'waiting' {'' if label is None else 'AND runs_on = :label'} GROUP BY runs_on, repository",
+            {"label": label},
+        )
+    ]
+    running = [
+        RunningJob(label=row["runs_on"], repository=row["repository"], started_at=row["started_at"])
+        for row in connection.execute(
+            "SELECT runs_on, repository, started_at FROM jobs WHERE state = 'running'"
+        )
+    ]
+    starts = starting.starts(Transaction(connection=connection, moment=moment))
+    labels = {each.label for each in waiting} | {each.label for each in running}
+    return DemandFacts(
+        now=moment.now,
+        waiting=waiting,
+        running=running,
+        held={key: jobs for key, jobs in reading.counts(connection).items() if key[0] in HELD},
+        delayed=delayed(connection, moment.now + within_seconds),
+        workers=roster.workers(connection, moment.now, moment.rules.lease_seconds),
+        caps=moment.rules.caps,
+        throttles=starts.throttles(start_keys(waiting)),
+        recent={each: _recent(connection, each) for each in labels if label in {None, each}},
+    )
+
+
+def delayed(connection: sqlite3.Connection, until: float) -> Mapping[str | None, int]:
+    """How many runs begin at that moment or before, by the label that their requests name."""
+    rows = connection.execute(
+        "SELECT runs_on, count(*) AS runs FROM runs INDEXED BY runs_delayed"
+        " WHERE state = 'delayed' AND plan_at <= ? GROUP BY runs_on",
+        (until,),
+    )
+    return {row["runs_on"]: row["runs"] for row in rows}
+
+
+def next_due(connection: sqlite3.Connection) -> float | None:
+    """When the first of the delayed runs begins."""
+    (due,) = connection.execute(
+        "SELECT min(plan_at) FROM runs INDEXED BY runs_delayed WHERE state = 'delayed'"
+    ).fetchone()
+    return None if due is None else float(due)
+
+
+def _recent(connection: sqlite3.Connection, label: str) -> Sequence[Sample]:
+    return samples_of(
+        connection.execute(
+            "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+            " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = ? AND started_at IS NOT NULL"
+            " ORDER BY finished_at DESC LIMIT ?",
+            (label, RECENT),
+        )
+    )
