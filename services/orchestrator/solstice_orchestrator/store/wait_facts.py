@@ -22,9 +22,6 @@ RECENT: Final = 200
 """So many of a label's last jobs tell how long the next ones take."""
 HOLDERS: Final = 1000
 
-HELD: Final = frozenset({JobState.BLOCKED, JobState.APPROVAL, JobState.BACKOFF})
-"""States of jobs that a slot would not help now."""
-
 IN_LINE: Final = frozenset({JobState.WAITING, JobState.BACKOFF})
 """States in which a job waits for a slot, now or later."""
 

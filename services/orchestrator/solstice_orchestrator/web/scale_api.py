@@ -1,5 +1,7 @@
 """API v1 for autoscalers: how much work there is for each label, and how many slots it takes."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -26,6 +28,7 @@ class ScaleApi:
         query = asked(request, ScaleQuery)
         target = TARGET_SECONDS if query.target_seconds is None else float(query.target_seconds)
         facts = await self._store.demand(target, query.label)
-        found = demands(facts, target_seconds=target, label=query.label)
+        # In a thread: jobs of ten thousand repositories take a while to add up.
+        found = await asyncio.to_thread(demands, facts, target_seconds=target, label=query.label)
         delayed = sum(facts.delayed.values()) if query.label is None else found[query.label].delayed
         return answer(scale_document(facts.now, target, together(found.values(), delayed), found))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from solstice_orchestrator.demand import DemandFacts, RunningJob, WaitingJobs
 from solstice_orchestrator.forecast import Sample
-from solstice_orchestrator.store.postgresql import reading, roster, starting
-from solstice_orchestrator.store.postgresql.transaction import Transaction
+from solstice_orchestrator.store.postgresql import roster, starting
+from solstice_orchestrator.store.postgresql.transaction import Transaction, job_state
 from solstice_orchestrator.store.starts import UNLIMITED
-from solstice_orchestrator.store.wait_facts import HELD, RECENT, samples_of, start_keys
+from solstice_orchestrator.store.wait_facts import RECENT, samples_of, start_keys
 
 if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
@@ -39,7 +39,13 @@ async def demand(transaction: Transaction, within_seconds: float, label: str | N
         now=now,
         waiting=waiting,
         running=running,
-        held={key: jobs for key, jobs in (await reading.counts(connection)).items() if key[0] in HELD},
+        held={
+            (job_state(row["state"]), row["runs_on"]): row["jobs"]
+            for row in await connection.fetch(
+                "SELECT state, runs_on, count(*) AS jobs FROM jobs"
+                " WHERE state IN ('blocked', 'backoff', 'approval') GROUP BY state, runs_on"
+            )
+        },
         delayed=await delayed(connection, now + within_seconds),
         workers=await roster.workers(connection, now, rules.lease_seconds),
         caps=rules.caps,

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from solstice_orchestrator.demand import DemandFacts, RunningJob, WaitingJobs
 from solstice_orchestrator.forecast import Sample
+from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.sqlite import reading, roster, starting
+from solstice_orchestrator.store.sqlite import roster, starting
 from solstice_orchestrator.store.sqlite.transaction import Transaction
-from solstice_orchestrator.store.wait_facts import HELD, RECENT, samples_of, start_keys
+from solstice_orchestrator.store.wait_facts import RECENT, samples_of, start_keys
 
 
 def demand(
@@ -37,7 +38,13 @@ def demand(
         now=moment.now,
         waiting=waiting,
         running=running,
-        held={key: jobs for key, jobs in reading.counts(connection).items() if key[0] in HELD},
+        held={
+            (JobState(row["state"]), row["runs_on"]): row["jobs"]
+            for row in connection.execute(
+                "SELECT state, runs_on, count(*) AS jobs FROM jobs WHERE finished_at IS NULL"
+                " AND state IN ('blocked', 'approval', 'backoff') GROUP BY state, runs_on"
+            )
+        },
         delayed=delayed(connection, moment.now + within_seconds),
         workers=roster.workers(connection, moment.now, moment.rules.lease_seconds),
         caps=moment.rules.caps,
