@@ -62,6 +62,11 @@ async def delayed(connection: "Connection", until: float) -> Mapping[str | None,
     return {row["runs_on"]: row["runs"] for row in rows}
 
 
+async def count_delayed(connection: "Connection") -> int:
+    """How many runs are delayed, whenever they begin."""
+    return int(await connection.fetchval("SELECT count(*) FROM runs WHERE due_at IS NOT NULL"))
+
+
 async def next_due(connection: "Connection") -> float | None:
     """When the first of the delayed runs begins."""
     due = await connection.fetchval("SELECT min(due_at) FROM runs WHERE due_at IS NOT NULL")

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
@@ -334,8 +333,7 @@ class PostgreSQLStore:
         return await self._read(lambda connection: reading.backlog(connection, most))
 
     async def delayed(self) -> int:
-        found = await self._read(lambda connection: demand.delayed(connection, math.inf))
-        return sum(found.values())
+        return await self._read(demand.count_delayed)
 
     async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
         return await self._look(lambda transaction: demand.demand(transaction, within_seconds, label))

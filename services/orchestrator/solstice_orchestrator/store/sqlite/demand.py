@@ -63,6 +63,14 @@ def delayed(connection: sqlite3.Connection, until: float) -> Mapping[str | None,
     return {row["runs_on"]: row["runs"] for row in rows}
 
 
+def count_delayed(connection: sqlite3.Connection) -> int:
+    """How many runs are delayed, whenever they begin."""
+    (runs,) = connection.execute(
+        "SELECT count(*) FROM runs INDEXED BY runs_delayed WHERE state = 'delayed'"
+    ).fetchone()
+    return int(runs)
+
+
 def next_due(connection: sqlite3.Connection) -> float | None:
     """When the first of the delayed runs begins."""
     (due,) = connection.execute(

@@ -1,7 +1,6 @@
 """The job store on one SQLite file, shared by the processes of one machine."""
 
 import asyncio
-import math
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -331,8 +330,7 @@ class SqliteStore:
         return await self._database.read(lambda connection: reading.backlog(connection, most))
 
     async def delayed(self) -> int:
-        found = await self._database.read(lambda connection: demand.delayed(connection, math.inf))
-        return sum(found.values())
+        return await self._database.read(demand.count_delayed)
 
     async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
         return await self._database.read(
