@@ -88,7 +88,10 @@ def test_a_program_asks_by_http_and_one_key_is_one_wish(up: SolsticeUp, project:
     def ask(key: str, **more: object) -> httpx2.Response:
         body = {"repo_url": project.folder.as_uri(), "commit_sha": project.head, **more}
         return httpx2.post(
-            f"{up.webhooks.rpartition('/webhooks')[0]}/api/v1/jobs", json=body, headers={"Idempotency-Key": key}, trust_env=False
+            f"{up.webhooks.rpartition('/webhooks')[0]}/api/v1/jobs",
+            json=body,
+            headers={"Idempotency-Key": key},
+            trust_env=False,
         )
 
     first = ask("tonight", delay_seconds=3600)
