@@ -13,7 +13,7 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.checking import check
 from solstice_orchestrator.store.plans import BEGUN_AT_ONCE
 from solstice_orchestrator.store.protocol import Admitted, Duplicate
-from solstice_orchestrator.waiting import WaitReason, explain
+from solstice_orchestrator.waiting import WaitReason, Why, explain
 from solstice_orchestrator.workers import Pause
 from tests.builders import job, job_cancel, job_request
 from tests.stores import (
@@ -149,18 +149,21 @@ class TestOutside:
             shown = [(run.run_id, run.not_before) for run in page.runs]
             assert shown == ([(run_id, due)] if asked is RunState.DELAYED else [(soon, None)])
 
+    async def why(self, store: JobStore, run_id: str) -> Why:
+        facts = await store.planning(run_id)
+        assert facts is not None
+        why = explain(facts)
+        assert why is not None
+        return why
+
     async def test_why_says_until_when(self, store: JobStore, clock: Clock) -> None:
         run_id = await admitted(store, later(clock))
-        facts = await store.planning(run_id)
-        why = facts and explain(facts)
-        assert why is not None
+        why = await self.why(store, run_id)
         assert (why.reason, why.until) == (WaitReason.NOT_BEFORE, clock() + HOUR)
         assert why.expected_start is not None
         assert why.expected_start.earliest == why.expected_start.latest == clock() + HOUR
         clock.forward(HOUR)
-        facts = await store.planning(run_id)
-        why = facts and explain(facts)
-        assert why is not None
+        why = await self.why(store, run_id)
         assert why.reason is WaitReason.NOT_PLANNED_YET
 
     async def test_it_is_no_backlog_until_it_is_due(self, store: JobStore, clock: Clock) -> None:

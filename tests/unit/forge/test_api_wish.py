@@ -1,5 +1,7 @@
 """A wish of the API becomes a delivery: the same under the same key, and told apart when it is not."""
 
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -60,7 +62,7 @@ def test_the_message_says_who_asked_and_what_for() -> None:
     ],
     ids=["at once", "no delay", "delay", "offset", "past"],
 )
-def test_the_message_says_when_it_is_to_start(more: dict[str, object], not_before: str | None) -> None:
+def test_the_message_says_when_it_is_to_start(more: dict[str, Any], not_before: str | None) -> None:
     made = delivery(**more)
     assert made.request is not None
     message = JobRequestV1.decode(made.request)

@@ -3,6 +3,8 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+import orjson
+
 from solstice_orchestrator.demand import DemandFacts, RunningJob, WaitingJobs
 from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.jobs import JobState
@@ -15,17 +17,7 @@ from solstice_orchestrator.store.wait_facts import RECENT, samples_of, start_key
 def demand(
     connection: sqlite3.Connection, moment: Moment, within_seconds: float, label: str | None
 ) -> DemandFacts:
-    waiting = [
-        WaitingJobs(
-            label=row["runs_on"], repository=row["repository"], jobs=row["jobs"], oldest=row["oldest"]
-        )
-        for row in connection.execute(
-            "SELECT runs_on, repository, count(*) AS jobs, min(waiting_since) AS oldest"  # noqa: S608  made of constants
-            " FROM jobs INDEXED BY jobs_by_wait"
-            f" WHERE state = 'waiting' {'' if label is None else 'AND runs_on = :label'} GROUP BY runs_on, repository",
-            {"label": label},
-        )
-    ]
+    waiting = _waiting(connection, label)
     running = [
         RunningJob(label=row["runs_on"], repository=row["repository"], started_at=row["started_at"])
         for row in connection.execute(
@@ -51,6 +43,20 @@ def demand(
         throttles=starts.throttles(start_keys(waiting)),
         recent={each: _recent(connection, each) for each in labels if label in {None, each}},
     )
+
+
+def _waiting(connection: sqlite3.Connection, label: str | None) -> Sequence[WaitingJobs]:
+    """As one JSON text: Python's module gives up the interpreter for each row, and repositories may be many."""
+    (listed,) = connection.execute(
+        "SELECT json_group_array(json_array(runs_on, repository, jobs, oldest)) FROM"  # noqa: S608  made of constants
+        " (SELECT runs_on, repository, count(*) AS jobs, min(waiting_since) AS oldest FROM jobs INDEXED BY jobs_by_wait"
+        f" WHERE state = 'waiting' {'' if label is None else 'AND runs_on = :label'} GROUP BY runs_on, repository)",
+        {"label": label},
+    ).fetchone()
+    return [
+        WaitingJobs(label=runs_on, repository=repository, jobs=jobs, oldest=oldest)
+        for runs_on, repository, jobs, oldest in orjson.loads(listed)
+    ]
 
 
 def delayed(connection: sqlite3.Connection, until: float) -> Mapping[str | None, int]:
