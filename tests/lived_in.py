@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from solstice_common.times import format_seconds
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import Duplicate, JobStore
 from solstice_orchestrator.store.views import LogChunk
@@ -23,11 +24,21 @@ class LivedIn:
     """A run with a job that runs, one that waits for it, and one whose cancellation was asked for."""
     waiting: str
     planning: str
+    delayed: str
+    """A run that is to start in a day."""
     cancelled: str
 
     @property
     def runs(self) -> list[str]:
-        return [self.finished, self.errored, self.running, self.waiting, self.planning, self.cancelled]
+        return [
+            self.finished,
+            self.errored,
+            self.running,
+            self.waiting,
+            self.planning,
+            self.delayed,
+            self.cancelled,
+        ]
 
 
 async def live_in(store: JobStore, clock: Clock) -> LivedIn:
@@ -73,11 +84,15 @@ async def live_in(store: JobStore, clock: Clock) -> LivedIn:
 
     waiting = await planned(store, job("true", runs_on="illumos"), request=job_request(priority="high"))
     planning = await admitted(store)
+    delayed = await admitted(
+        store, job_request(not_before=format_seconds(clock() + 86_400), runs_on="illumos")
+    )
     return LivedIn(
         finished=finished,
         errored=errored,
         running=running,
         waiting=waiting,
         planning=planning,
+        delayed=delayed,
         cancelled=cancelled,
     )

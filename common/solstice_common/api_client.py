@@ -165,6 +165,10 @@ class OrchestratorClient:
         """Put a job into another class; returns how it is now."""
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/priority", {"priority": priority})
 
+    async def scale(self, *, label: str | None = None, target_seconds: int | None = None) -> Document:
+        """How much there is to do, together and by `labels`; of one label alone if given."""
+        return await self._get("/api/v1/scale", {"label": label, "target_seconds": target_seconds})
+
     async def workers(self) -> list[Document]:
         """Every worker that is there or was a while ago, by name."""
         answer = await self._get("/api/v1/workers")

@@ -160,6 +160,8 @@ class JobRequestV1(_Wire):
     approves: bool | None = None
     """True: a person who may push asked for this very commit of the change request to be built, so it waits for nobody and
     takes the place of the run that does."""
+    not_before: Timestamp | None = None
+    """Not to be started before this moment: RFC 3339, UTC. Services that do not know this field start it at once."""
     idempotency_key: Name | None = None
     """Two requests with one key are one run."""
     traceparent: Traceparent | None = None

@@ -237,9 +237,9 @@ def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(served
     with requests.Session() as session:
         session.trust_env = False
         walk = Walk(served, session)
-        for name in ("api_jobs", "api_runs", "workersapi_workers"):
+        for name in ("api_jobs", "api_runs", "workersapi_workers", "scaleapi_scale"):
             walk.step(name, {}, {"limit": "2"} if name.startswith("api") else {})
     followed = {target for _, target in walk.links}
-    assert followed == LINKED.keys() - {"workersapi_workers"}
+    assert followed == LINKED.keys() - {"workersapi_workers", "scaleapi_scale"}
     changed = {seen for seen in walk.seen if seen.split()[1] in {"200", "201", "202"}}
     assert {"api_cancel_run 202", "api_rerun 201", "api_prioritise 200", "workersapi_steer 202"} <= changed

@@ -137,6 +137,34 @@ def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
     )
 
 
+def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
+    """One line per label."""
+    _print_rows(
+        ("LABEL", "WAITING", "RUNNING", "SLOTS", "WANTED", "WORK", "OLDEST", "HELD BACK", "DELAYED"),
+        [
+            (
+                label,
+                str(demand["waiting"]),
+                str(demand["running"]),
+                str(demand["slots"]),
+                str(demand["wanted_slots"]),
+                str(demand["expected_work_seconds"]),
+                str(demand["oldest_wait_seconds"]),
+                held_back(demand),
+                str(demand["delayed"]),
+            )
+            for label, demand in labels.items()
+        ],
+        now=now,
+        nothing="Nothing to do, and nobody to do it: no label waits, runs or has slots.",
+    )
+
+
+def held_back(demand: Document) -> str:
+    """What a slot would not help: `blocked=3,approval=1`; empty for nothing."""
+    return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
+
+
 def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
     """One line per token, in the order given."""
     _print_rows(
@@ -255,7 +283,7 @@ def _cell(column: str, value: str, now: datetime) -> str:
             return age(parse_timestamp(value), now)
         case "EXPIRES":
             value = _ahead(value, now)
-        case "TOOK":
+        case "TOOK" | "WORK" | "OLDEST":
             return duration(float(value)) if value else ""
     return escape(value.removeprefix("refs/heads/").removeprefix("refs/") if column == "REF" else value)
 

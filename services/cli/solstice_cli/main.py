@@ -9,6 +9,7 @@ from solstice_cli import (
     display,
     logs,
     reading,
+    scale,
     schema,
     simulate,
     steering,
@@ -70,6 +71,7 @@ app.command("jobs", rich_help_panel=LOOK)(reading.jobs)
 app.command("show", rich_help_panel=LOOK)(reading.show)
 app.command("attempts", rich_help_panel=LOOK)(reading.attempts)
 app.command("why", rich_help_panel=LOOK)(why.why)
+app.command("scale", rich_help_panel=LOOK)(scale.scale)
 app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("cancel", rich_help_panel=LOOK)(steering.cancel)
 app.command("approve", rich_help_panel=LOOK)(steering.approve)

@@ -166,12 +166,15 @@ def _show_run(run: Document, url: str, now: datetime) -> None:
             ("asked by", _asked_by(run)),
             ("request", run["request_id"]),
             ("re-run of", run.get("rerun_of")),
+            ("not before", run.get("not_before")),
             *_times(run),
             ("page", f"{url}/runs/{run['run_id']}"),
         ]
     )
     typer.echo()
-    display.print_jobs(run.get("jobs", []), now=now, nothing="No jobs yet: the workflow is being read.")
+    later = run["state"] == "delayed"
+    nothing = "No jobs yet: it starts later." if later else "No jobs yet: the workflow is being read."
+    display.print_jobs(run.get("jobs", []), now=now, nothing=nothing)
 
 
 def _show_job(job: Document, url: str) -> None:

@@ -66,9 +66,10 @@ def approve(
         typer.echo(
             f"run {now['run_id']} approved: {count} job{'' if count == 1 else 's'} of {now['commit_sha'][:10]} may run"
         )
-    elif now["state"] == "planning":
+    elif now["state"] in {"delayed", "planning"}:
+        when = f"once it has started, at {now['not_before']}" if now["state"] == "delayed" else "in a moment"
         typer.echo(
-            f"run {now['run_id']} has no jobs yet: its workflow is still to be read; say it again in a moment"
+            f"run {now['run_id']} has no jobs yet: its workflow is still to be read; say it again {when}"
         )
         raise typer.Exit(Exit.FAILED)
     else:

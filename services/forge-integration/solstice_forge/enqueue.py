@@ -11,6 +11,7 @@ import orjson
 from pydantic import Field
 
 from solstice_common.broker import Published, PublishStatus, open_broker
+from solstice_common.delays import MAX_DELAY, parse_delay, parse_moment, too_far
 from solstice_common.errors import ConfigurationError, InvalidMessage
 from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.settings import BrokerSettings, ClientSettings
@@ -45,6 +46,10 @@ class Wish:
     ref: str | None = None
     priority: str | None = None
     idempotency_key: str | None = None
+    not_before: str | None = None
+    """RFC 3339, with any offset."""
+    delay: str | None = None
+    """`90`, `30s`, `15m`, `2h`, `1d`; not beside `not_before`."""
 
 
 def job_request(wish: Wish, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1:
@@ -68,6 +73,7 @@ def job_request(wish: Wish, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1
         "workflow_job_id": wish.workflow_job_id,
         "ref": wish.ref,
         "priority": wish.priority,
+        "not_before": _not_before(wish, now),
         "idempotency_key": key,
     }
     if len(wish.commit_sha) not in {40, 64}:
@@ -126,6 +132,26 @@ def advice(published: Published, request: JobRequestV1, settings: BrokerSettings
             )
         case PublishStatus.CONFIRMED:
             return "confirmed"
+
+
+def _not_before(wish: Wish, now: datetime) -> str | None:
+    """When it is to start, in UTC; None for at once."""
+    if wish.not_before is not None and wish.delay is not None:
+        raise ConfigurationError("--not-before and --delay: give one of them")
+    option, typed = ("--not-before", wish.not_before)
+    if wish.delay is not None:
+        option, typed = "--delay", wish.delay
+    if typed is None:
+        return None
+    try:
+        moment = parse_moment(typed) if wish.delay is None else now + parse_delay(typed)
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError(f"{option} {typed!r}: {error}") from None
+    if too_far(moment, now):
+        raise ConfigurationError(
+            f"{option} {typed!r}: that is more than {MAX_DELAY.days} days ahead, which nobody means"
+        )
+    return format_timestamp(moment)
 
 
 def _as_url(repository: str) -> str:

@@ -26,6 +26,8 @@ ADMISSION_POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
 """How long an orchestrator that answered once is waited for."""
 
+DELAYED = "delayed"
+
 PUBLISH_EXIT = {
     PublishStatus.CONFIRMED: Exit.OK,
     PublishStatus.UNROUTABLE: Exit.FAILED,
@@ -55,6 +57,13 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         idempotency_key: Annotated[
             str | None, typer.Option(help="Your own name for this wish: asked twice, it is one run.")
         ] = None,
+        not_before: Annotated[
+            str | None,
+            typer.Option(metavar="TIME", help="Start then, not before: RFC 3339, 2026-01-31T22:00:00+01:00."),
+        ] = None,
+        delay: Annotated[
+            str | None, typer.Option(metavar="DURATION", help="Start after so long: 90, 30s, 15m, 2h, 1d.")
+        ] = None,
         wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the run's result.")] = False,
         follow: Annotated[
             bool, typer.Option("--follow", "-f", help="Show its logs meanwhile; waits.")
@@ -74,6 +83,8 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
             ref=ref,
             priority=priority.value if priority else None,
             idempotency_key=idempotency_key,
+            not_before=not_before,
+            delay=delay,
         )
         request = job_request(wish, now=datetime.now(UTC), new_id=uuid.uuid4())
         published = asyncio.run(publish(request, settings))
@@ -125,6 +136,8 @@ class _Watch:
                 run = await self._admission(api)
                 self.run = run
                 self.say(f"run {run['run_id']}")
+                if run["state"] == DELAYED:
+                    self.say(f"it starts at {run['not_before']}, which is waited for")
                 if self._follow:
                     self._status.stop()
                 return await follow_run(
@@ -161,6 +174,9 @@ class _Watch:
             ended = sum(job["state"] in FINAL_STATES for job in jobs)
             running = ", ".join(job["name"] for job in jobs if job["state"] == "running")
             now = f", running: {running}" if running else ""
+            if run["state"] == DELAYED:
+                self._status.update(escape(f"delayed: starts at {run['not_before']}"))
+                return
             self._status.update(escape(f"{run['state']}: {ended} of {len(jobs)} jobs ended{now}"))
 
 

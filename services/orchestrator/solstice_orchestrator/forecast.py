@@ -106,14 +106,28 @@ def durations(recent: Iterable[Sample], repository: str) -> Sequence[float]:
     return own if len(own) >= FEW else sorted(sample.seconds for sample in recent)
 
 
+def remaining(each: Busy, recent: Sequence[Sample]) -> float:
+    """How much longer a running job takes on average: as those did that ran at least as long; 0 for one beyond all."""
+    longer = _longer(each, recent)
+    return fmean(longer) - each.for_seconds if longer else 0.0
+
+
 def _left(each: Busy, recent: Sequence[Sample]) -> tuple[float, float]:
     """How much longer a running job may take: as those did that ran at least as long."""
+    longer = _longer(each, recent)
+    if longer:
+        return (_quantile(longer, LOW) - each.for_seconds, _quantile(longer, HIGH) - each.for_seconds)
+    # Longer than any that we know: it may end this moment, or take as long again.
+    return (0.0, each.for_seconds)
+
+
+def _longer(each: Busy, recent: Sequence[Sample]) -> Sequence[float]:
+    """Of the jobs to go by those that ran longer than this one has already, shortest first."""
     for known in (durations(recent, each.repository), sorted(sample.seconds for sample in recent)):
         longer = [seconds for seconds in known if seconds > each.for_seconds]
         if longer:
-            return (_quantile(longer, LOW) - each.for_seconds, _quantile(longer, HIGH) - each.for_seconds)
-    # Longer than any that we know: it may end this moment, or take as long again.
-    return (0.0, each.for_seconds)
+            return longer
+    return ()
 
 
 def _each_ahead(line: Line, slots: int, recent: Sequence[Sample]) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """Requests come from the broker into the store: each becomes a run, once."""
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -30,10 +31,11 @@ class Intake(Receiver[JobRequestV1, Admission]):
         metrics: Metrics,
         rng: random.Random,
         backlog: Backlog | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`backlog` says when enough waits; without it, everything is taken as it comes."""
         backlog = backlog or Backlog(store=store, most=0, metrics=metrics)
-        desk = _Requests(store=store, metrics=metrics, backlog=backlog)
+        desk = _Requests(store=store, metrics=metrics, backlog=backlog, clock=clock)
         super().__init__(desk, broker=broker, rng=rng, gate=backlog)
 
 
@@ -44,9 +46,10 @@ class _Requests:
     store: JobStore
     metrics: Metrics
     backlog: Backlog
+    clock: Callable[[], float]
 
     def examine(self, body: bytes) -> JobRequestV1 | Refuse:
-        return examine(body)
+        return examine(body, self.clock())
 
     async def keep(self, messages: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> Sequence[Admission]:
         return await self.store.admit(messages, bodies)
@@ -55,7 +58,12 @@ class _Requests:
         admitted = sum(isinstance(admission, Admitted) for admission in results)
         duplicates = len(results) - admitted
         self.metrics.requests_admitted(admitted)
-        self.backlog.came(admitted)
+        # What is delayed is no backlog; if its time has come already, the next look finds it.
+        at_once = sum(
+            isinstance(admission, Admitted) and request.not_before is None
+            for request, admission in zip(messages, results, strict=True)
+        )
+        self.backlog.came(at_once)
         self.metrics.requests_duplicate(duplicates)
         log.info(
             LogEvent.REQUESTS_KEPT,

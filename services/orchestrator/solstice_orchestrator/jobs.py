@@ -40,6 +40,8 @@ class JobState(StrEnum):
 class RunState(StrEnum):
     """What the jobs of a run amount to."""
 
+    DELAYED = "delayed"
+    """Accepted and stored, and not to be planned before its time."""
     PLANNING = "planning"
     """Accepted and stored; its workflow has not been read yet."""
     WAITING = "waiting"
@@ -56,7 +58,7 @@ class RunState(StrEnum):
         return self not in _UNFINISHED_RUN
 
 
-_UNFINISHED_RUN: Final = frozenset({RunState.PLANNING, RunState.WAITING, RunState.RUNNING})
+_UNFINISHED_RUN: Final = frozenset({RunState.DELAYED, RunState.PLANNING, RunState.WAITING, RunState.RUNNING})
 
 
 class Reason(StrEnum):

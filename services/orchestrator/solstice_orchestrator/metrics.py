@@ -123,6 +123,11 @@ class Metrics:
             "1 while requests are left in the queue because as many wait as may (MAX_BACKLOG).",
             registry=registry,
         )
+        self._delayed = Gauge(
+            "solstice_delayed_runs",
+            "Runs that are to start later: no backlog, their time has not come.",
+            registry=registry,
+        )
         for resource in Resource:
             self._refusing.labels(resource.value)
         for verdict in ("admitted", "duplicate"):
@@ -199,6 +204,8 @@ class Metrics:
         counts: Mapping[tuple[JobState, str], int],
         broker: BrokerHealth,
         workers: Iterable[WorkerView] = (),
+        *,
+        delayed: int = 0,
     ) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""
         standing = Counted(
@@ -210,6 +217,7 @@ class Metrics:
         self._jobs.clear()
         for (state, label), count in counts.items():
             self._jobs.labels(state.value, label).set(count)
+        self._delayed.set(delayed)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)
         return generate_latest(self._registry)

@@ -29,6 +29,8 @@ CONCURRENCY: Final = 64
 CLAIMED_AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without being told that something changed; also after it was away."""
+NOT_TOO_SOON_SECONDS: Final = 0.01
+"""A clock of the store that stands a moment before the time of a delayed run is not asked without pause."""
 LAG_SECONDS: Final = (1.0, 4.0)
 """When to look again for a commit that is not there: a forge may tell of a push before its last replica has it."""
 MAX_QUESTIONS: Final = 5
@@ -79,8 +81,17 @@ async def run_planning(
                 )
             if not claimed:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                    async with asyncio.timeout(await _until_next(store)):
                         await changed.wait()
+
+
+async def _until_next(store: JobStore) -> float:
+    """Seconds after which to look again: when the next delayed run is due, or now and then."""
+    try:
+        due = await store.planning_pause()
+    except StoreUnavailable:
+        due = None
+    return LOOK_AGAIN_SECONDS if due is None else min(LOOK_AGAIN_SECONDS, max(due, NOT_TOO_SOON_SECONDS))
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_common.times import format_seconds
 from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 
 RUN_CONTEXT: Final = "solstice"
@@ -172,6 +173,11 @@ def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> st
     if state is RunState.PLANNING:
         return "Accepted; its workflow will be read next"
     return _counted(tuple(jobs))
+
+
+def describe_delayed(due: float) -> str:
+    """One sentence about a run that is to start at that moment, in seconds since the epoch."""
+    return f"Accepted; it starts at {format_seconds(due)}"
 
 
 # Most runs have few jobs, in few combinations of states.

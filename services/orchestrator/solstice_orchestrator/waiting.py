@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from solstice_common.times import format_seconds
 from solstice_orchestrator.forecast import Busy, Forecast, Line, Sample, forecast
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.rates import Scope, Throttle, seconds_until
-from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
+from solstice_orchestrator.workers import Presence, WorkerState, WorkerView, slots_of
 
 COUNTED: Final = 10_000
 """Of those ahead so many are counted: this many means at least as many, and when such a job starts nobody can tell."""
@@ -20,6 +21,8 @@ SHOWN_HOLDERS: Final = 20
 class WaitReason(StrEnum):
     """What a job waits for; a closed list."""
 
+    NOT_BEFORE = "not_before"
+    """It was asked for a time that has not come."""
     NOT_PLANNED_YET = "not_planned_yet"
     """Its run's workflow has not been read."""
     NEEDS = "needs"
@@ -77,6 +80,8 @@ class WaitFacts:
     job_id: str | None = None
     name: str = ""
     runs_on: str = ""
+    not_before: float | None = None
+    """When its run starts, if that was asked for and has not come."""
     until: float | None = None
     """When a backoff is over, of the job or of its planning."""
     detail: str = ""
@@ -116,7 +121,7 @@ class Why:
     ahead: int | None = None
     """How many start before it, `COUNTED` standing for more; None when it is not in line for a slot or a group."""
     until: float | None = None
-    """When a backoff is over, a quarantine ends, or a rate lets it start."""
+    """When its time comes, a backoff is over, a quarantine ends, or a rate lets it start."""
     resource: str | None = None
     """Of what the workers are short, or which rate it is: `label`, `repository`."""
     holders: Sequence[Holder] = ()
@@ -148,6 +153,14 @@ def explain(facts: WaitFacts) -> Why | None:
 
 
 def _not_planned(facts: WaitFacts) -> Why:
+    if facts.not_before is not None:
+        return _why(
+            facts,
+            WaitReason.NOT_BEFORE,
+            f"It was asked for to start at {format_seconds(facts.not_before)}.",
+            until=facts.not_before,
+            expected_start=Forecast(earliest=facts.not_before, latest=facts.not_before),
+        )
     if facts.until is not None and facts.until > facts.now:
         trouble = f": {facts.detail}" if facts.detail else ""
         return _why(
@@ -208,10 +221,10 @@ def _blocked(facts: WaitFacts) -> Why:
 
 def _in_line(facts: WaitFacts) -> Why:
     """Waits for a slot: is there one for it at all, may it have it, and who has them."""
-    serving = [worker for worker in _alive(facts.workers) if _slots(worker, facts.runs_on)]
+    serving = [worker for worker in _alive(facts.workers) if slots_of(worker, facts.runs_on)]
     if not serving:
         alive = _alive(facts.workers)
-        labels = sorted({label for worker in alive for label in worker.slots if _slots(worker, label)})
+        labels = sorted({label for worker in alive for label in worker.slots if slots_of(worker, label)})
         known = f"there are some for {', '.join(labels)}" if labels else "there is none at all"
         return _why(
             facts,
@@ -238,7 +251,7 @@ def _in_line(facts: WaitFacts) -> Why:
             holders=facts.running_of_repository,
             expected_start=start,
         )
-    slots = sum(_slots(worker, facts.runs_on) for worker in active)
+    slots = sum(slots_of(worker, facts.runs_on) for worker in active)
     with_room = [worker for worker in active if _free(worker, facts.runs_on)]
     if with_room and (limited := _rate_limited(facts, start)) is not None:
         return limited
@@ -355,13 +368,6 @@ def _busy(holders: Iterable[Holder], now: float) -> list[Busy]:
 
 def _alive(workers: Iterable[WorkerView]) -> list[WorkerView]:
     return [worker for worker in workers if worker.presence is Presence.ALIVE]
-
-
-def _slots(worker: WorkerView, label: str) -> int:
-    """At least what it uses: a worker that never registered says nothing of its slots."""
-    return max(
-        min(worker.slots.get(label, 0), worker.at_once), sum(job.runs_on == label for job in worker.jobs)
-    )
 
 
 def _free(worker: WorkerView, label: str) -> int:

@@ -178,6 +178,13 @@ def presence_at(seen_at: float, ended_at: float | None, now: float, lease_second
     return Presence.LOST if seen_at <= now - lease_seconds else Presence.ALIVE
 
 
+def slots_of(worker: WorkerView, label: str) -> int:
+    """At least what it uses: a worker that never registered says nothing of its slots."""
+    return max(
+        min(worker.slots.get(label, 0), worker.at_once), sum(job.runs_on == label for job in worker.jobs)
+    )
+
+
 def obey(standing: Standing, presence: Presence, order: Order, now: float) -> Standing | NotObeyed:
     """The standing after `order`, or why it stays as it is.
 

@@ -89,3 +89,20 @@ async def test_a_log_is_printed_with_what_is_missing(line: Stage) -> None:
     shown = await solstice(line, "logs", "--json", key.job_id)
     events = [json.loads(row) for row in shown.stdout.splitlines()]
     assert [event["event"] for event in events] == ["chunk", "gap", "chunk"]
+
+
+async def test_what_an_autoscaler_asks_is_printed(line: Stage) -> None:
+    await line.plan(spec("a"), spec("b", needs=("a",)), spec("c", runs_on="illumos"))
+    every = await told(line, "scale", "--target", "60")
+    assert (every["target_seconds"], every["waiting"], sorted(every["labels"])) == (
+        60,
+        2,
+        ["illumos", "linux"],
+    )
+    piped = await solstice(line, "scale", "--label", "linux")
+    assert [row.split("\t")[:5] for row in piped.stdout.splitlines()] == [["linux", "1", "0", "0", "1"]]
+    assert "blocked=1" in piped.stdout
+    nobody = await told(line, "scale", "--label", "vax")
+    assert nobody["labels"]["vax"]["wanted_slots"] == 0
+    wrong = await solstice(line, "scale", "--label", "no label")
+    assert wrong.exit_code != 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,9 @@ from solstice_common.delivery import Ack
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.settings import BrokerSettings
+from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES, Route, full_topology
+from solstice_orchestrator.backlog import Backlog
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.jobs import MAX_ATTEMPTS
@@ -73,9 +76,18 @@ async def task_of(work: "asyncio.Task[None]") -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def taking(
-    broker: Broker, store: MoodyStore, jobs: Route, settings: BrokerSettings, *, prefetch: int = 64
+    broker: Broker,
+    store: MoodyStore,
+    jobs: Route,
+    settings: BrokerSettings,
+    *,
+    prefetch: int = 64,
+    backlog: Backlog | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[None]:
-    intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
+    intake = Intake(
+        broker=broker, store=store, metrics=Metrics(), rng=random.Random(1), backlog=backlog, clock=clock
+    )
     run = intake.run(jobs.queue, full_topology(settings), prefetch=prefetch)
     async with task_of(asyncio.create_task(run, name="intake")):
         yield
@@ -161,6 +173,30 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
     ]
     for request in good:
         assert await store.run_of_request(request.request_id) is not None
+    await emptied(broker, jobs.queue)
+
+
+async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
+    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings, clock: Clock
+) -> None:
+    backlog = Backlog(store=store, most=10, metrics=Metrics())
+    tonight = [job_request(not_before=format_seconds(clock() + 3600)) for _ in range(100)]
+    never = job_request(not_before="9999-12-31T23:59:59Z")
+    await publish(broker, jobs, never.encode(), *(request.encode() for request in tonight))
+    async with taking(broker, store, jobs, broker_settings, backlog=backlog, clock=clock):
+        await until(store, lambda: True, runs=100)
+        await backlog.look()
+        assert not backlog.held
+        await publish(broker, jobs, job_request().encode())
+        await until(store, lambda: True, runs=101)
+        (letter,) = await received(broker, jobs.dlq, 1)
+        assert letter.body == never.encode()
+        assert letter.headers["x-solstice-reason"] == "not_before_too_far"
+        # Their time has come: now they are work like any other.
+        clock.forward(3600)
+        await store.claim_planning("somebody", 1)
+        await backlog.look()
+        assert backlog.held
     await emptied(broker, jobs.queue)
 
 

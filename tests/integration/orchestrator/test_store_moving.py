@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
-from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store import moving, open_store
 from solstice_orchestrator.store.checking import check
 from solstice_orchestrator.store.moving import NotMoved, move
@@ -163,8 +163,8 @@ async def test_progress_is_told_in_batches(
         clock=lambda: clock() + LATER,
     )
     runs = [step for step in told if step[0] == "runs"]
-    assert runs == [("runs", 4, 6), ("runs", 6, 6)]
-    assert moved.rows["runs"] == 6
+    assert runs == [("runs", 4, 7), ("runs", 7, 7)]
+    assert moved.rows["runs"] == 7
 
 
 async def test_a_source_that_is_in_use_is_refused_unless_that_is_known(
@@ -275,3 +275,20 @@ async def test_what_cannot_be_moved_says_why(
         await move(tmp_path / "text", postgresql_database.url)
     with pytest.raises(ConfigurationError):
         await move(file, "postgresql://host:port/db")
+
+
+async def test_what_is_to_start_later_starts_there_at_its_time(
+    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+) -> None:
+    await move_it(file, postgresql_database, clock)
+    async with open_store(postgresql_database.url, clock=clock) as target:
+        run = await target.run(life.delayed)
+        assert run is not None
+        assert (run.state, await target.delayed()) == (RunState.DELAYED, 1)
+        pause = await target.planning_pause()
+        assert pause is not None
+        assert run.not_before is not None
+        assert pause == pytest.approx(run.not_before - clock(), abs=0.01)
+        assert (await target.demand(2 * 86_400.0)).delayed == {"illumos": 1}
+        clock.forward(pause)
+        assert life.delayed in {task.run_id for task in await target.claim_planning("anew", 9)}

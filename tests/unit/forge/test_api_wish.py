@@ -1,5 +1,7 @@
 """A wish of the API becomes a delivery: the same under the same key, and told apart when it is not."""
 
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +19,7 @@ WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha":
 
 
 def wish(**more: object) -> JobWish:
-    read = read_wish(orjson.dumps(WISH | more))
+    read = read_wish(orjson.dumps(WISH | more), 1.8e9)
     assert isinstance(read, JobWish)
     return read
 
@@ -47,6 +49,59 @@ def test_the_message_says_who_asked_and_what_for() -> None:
     assert (message.priority, message.repo_full_name) == ("high", "tide-club/almanac")
     assert (message.request_id, message.delivery_id) == (made.request_id, made.delivery_id)
     assert made.headers == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "not_before"),
+    [
+        ({}, None),
+        ({"delay_seconds": 0}, None),
+        ({"delay_seconds": 90}, "2027-01-15T08:01:30.000Z"),
+        ({"not_before": "2027-01-15T10:00:00+01:00"}, "2027-01-15T09:00:00.000Z"),
+        ({"not_before": "2001-01-01T00:00:00Z"}, "2001-01-01T00:00:00.000Z"),
+    ],
+    ids=["at once", "no delay", "delay", "offset", "past"],
+)
+def test_the_message_says_when_it_is_to_start(more: dict[str, Any], not_before: str | None) -> None:
+    made = delivery(**more)
+    assert made.request is not None
+    message = JobRequestV1.decode(made.request)
+    assert message.not_before == not_before
+    assert not message.model_extra
+
+
+def test_the_same_delay_asked_for_later_is_the_same_wish() -> None:
+    def asked(now: float, **more: object) -> NewDelivery:
+        return delivery_of(wish(**more), caller="ci", key="k", new_id="i", headers={}, now=now)
+
+    first, second = asked(1.8e9, delay_seconds=60), asked(1.8e9 + 30, delay_seconds=60)
+    assert (first.request_id, first.content_key) == (second.request_id, second.content_key)
+    assert first.request_id != asked(1.8e9, delay_seconds=61).request_id
+
+
+def test_one_moment_written_in_two_ways_is_the_same_wish() -> None:
+    in_utc = delivery(not_before="2027-01-15T09:00:00Z")
+    assert delivery(not_before="2027-01-15T10:00:00.000+01:00").request_id == in_utc.request_id
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"not_before": "1971-01-02T00:00:01Z"},
+        {"not_before": "9999-12-31T23:59:59Z"},
+        {"delay_seconds": 366 * 86400 + 1},
+        {"delay_seconds": -1},
+        {"delay_seconds": 1.5},
+        {"not_before": "1970-01-01T00:00:00"},
+        {"not_before": "1970-01-01T00:00:00Z", "delay_seconds": 0},
+    ],
+    ids=["too far", "very far", "too long", "negative", "no integer", "no offset", "both"],
+)
+def test_times_that_are_refused(more: dict[str, object]) -> None:
+    refused = read_wish(orjson.dumps(WISH | more), 0.0)
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.reason) == (400, "malformed")
+    assert next(iter(more)) in refused.detail
 
 
 def test_nobody_is_named_who_has_no_token() -> None:
@@ -143,7 +198,7 @@ def test_keys_that_are_refused(sent: list[str]) -> None:
     ],
 )
 def test_bodies_that_are_refused(body: bytes, sentence: str) -> None:
-    refused = read_wish(body)
+    refused = read_wish(body, 0.0)
     assert isinstance(refused, Refused)
     assert (refused.status, refused.reason) == (400, "malformed")
     assert sentence in refused.detail
@@ -158,7 +213,7 @@ FIELDS = st.dictionaries(
 @given(st.binary(max_size=100) | FIELDS.map(lambda fields: orjson.dumps(WISH | fields)))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_body_is_a_wish_or_refused(body: bytes) -> None:
-    read = read_wish(body)
+    read = read_wish(body, 0.0)
     if isinstance(read, JobWish):
         made = delivery_of(read, caller="x", key=None, new_id="i", headers={}, now=0.0)
         assert made.request is not None

@@ -49,6 +49,28 @@ def test_capital_digits_of_a_commit_are_the_same_commit() -> None:
     assert made(replace(WISH, commit_sha="ABCDEF" + "0" * 34)).commit_sha == "abcdef" + "0" * 34
 
 
+@pytest.mark.parametrize(
+    ("wish", "not_before"),
+    [
+        (replace(WISH, not_before="2026-01-31T22:00:00+01:00"), "2026-01-31T21:00:00.000Z"),
+        (replace(WISH, not_before="2001-01-01T00:00:00Z"), "2001-01-01T00:00:00.000Z"),
+        (replace(WISH, delay="90"), "2026-01-31T12:01:30.000Z"),
+        (replace(WISH, delay="1d"), "2026-02-01T12:00:00.000Z"),
+        (replace(WISH, delay="366d"), "2027-02-01T12:00:00.000Z"),
+        (WISH, None),
+    ],
+    ids=["offset", "past", "seconds", "a day", "the longest", "at once"],
+)
+def test_when_it_is_to_start_travels_in_utc(wish: Wish, not_before: str | None) -> None:
+    assert made(wish).not_before == not_before
+
+
+def test_a_repeated_delay_under_one_key_is_one_request() -> None:
+    wish = replace(WISH, delay="1h", idempotency_key="tonight")
+    later = job_request(wish, now=NOW.replace(hour=15), new_id=uuid.UUID(int=2))
+    assert later.request_id == made(wish).request_id
+
+
 def test_a_folder_becomes_its_url(tmp_path: Path) -> None:
     folder = tmp_path / "a repository"
     folder.mkdir()
@@ -64,8 +86,29 @@ def test_a_folder_becomes_its_url(tmp_path: Path) -> None:
         (replace(WISH, repo_url="git@forge.example:acme/anvil.git"), "ssh://git@host/path"),
         (replace(WISH, runs_on="no spaces"), "runs_on"),
         (replace(WISH, workflow_path="../elsewhere"), "workflow_path"),
+        (replace(WISH, not_before="tonight"), "--not-before 'tonight'.*RFC 3339"),
+        (replace(WISH, not_before="2027-02-02T00:00:00Z"), "--not-before.*366 days"),
+        (replace(WISH, delay="an hour"), "--delay 'an hour'.*15m"),
+        (replace(WISH, delay=""), "--delay ''"),
+        (replace(WISH, delay="367d"), "--delay '367d'.*366 days"),
+        (replace(WISH, delay="999999999d"), "--delay"),
+        (replace(WISH, delay="1h", not_before="2026-01-31T22:00:00Z"), "give one of them"),
     ],
-    ids=["short sha", "no hex", "helper program", "scp form", "label", "path outside"],
+    ids=[
+        "short sha",
+        "no hex",
+        "helper program",
+        "scp form",
+        "label",
+        "path outside",
+        "no moment",
+        "a moment too far",
+        "no span",
+        "empty span",
+        "a span too long",
+        "a span beyond all time",
+        "both",
+    ],
 )
 def test_wrong_option_is_named(wish: Wish, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):

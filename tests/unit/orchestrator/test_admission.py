@@ -13,7 +13,7 @@ GOOD = orjson.loads(job_request().encode())
 
 def test_a_request_is_taken_as_it_is() -> None:
     request = job_request(later=1)
-    assert examine(request.encode()) == request
+    assert examine(request.encode(), 0.0) == request
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_request_is_taken_as_it_is() -> None:
     ids=["bytes", "broken", "list", "empty", "version", "url", "type", "size"],
 )
 def test_poison_is_refused_with_its_reason(body: bytes, reason: str) -> None:
-    examined = examine(body)
+    examined = examine(body, 0.0)
     assert isinstance(examined, Refuse)
     assert examined.reason == reason
     assert examined.detail
@@ -52,5 +52,26 @@ def test_a_wish_to_cancel_is_taken_as_it_is_and_nothing_else_is_one() -> None:
     )
 )
 def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
-    assert isinstance(examine(body), Refuse | JobRequestV1)
+    assert isinstance(examine(body, 0.0), Refuse | JobRequestV1)
     assert isinstance(examine_cancel(body), Refuse | JobCancelV1)
+
+
+@pytest.mark.parametrize(
+    ("not_before", "taken"),
+    [
+        ("2027-01-15T08:00:00Z", True),
+        ("2001-01-01T00:00:00Z", True),
+        ("2028-01-16T08:00:00Z", True),
+        ("2028-01-18T08:00:00Z", False),
+        ("9999-12-31T23:59:59Z", False),
+    ],
+    ids=["now", "past", "a year and a day", "a day more than clocks are apart", "the end of time"],
+)
+def test_what_is_to_start_later_than_anybody_means_is_refused(not_before: str, taken: bool) -> None:
+    request = job_request(not_before=not_before)
+    examined = examine(request.encode(), 1.8e9)
+    if taken:
+        assert examined == request
+    else:
+        assert isinstance(examined, Refuse)
+        assert examined.reason == "not_before_too_far"

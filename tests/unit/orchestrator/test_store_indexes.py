@@ -98,6 +98,24 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     assert {scan for scan in await watched.scans() if "jobs_open" not in scan} == set()
 
 
+async def test_delays_and_demand_look_at_indexes_of_what_is_delayed_and_waits(watched: Watched) -> None:
+    store = watched.store
+    await store.admit([job_request(not_before="2999-01-01T00:00:00Z")])
+    await planned(store, job("true"))
+    for _ in range(3):
+        await store.claim_planning(WORKER, 9)
+        await store.planning_pause()
+        await store.delayed()
+        await store.demand(300.0)
+        await store.demand(300.0, "linux")
+    work_in_hand = ("jobs_by_wait", "jobs_running", "jobs_open", "runs_delayed")
+    used = await watched.plans()
+    assert "SEARCH runs USING INDEX runs_delayed (plan_at<?)" in used
+    assert "SEARCH jobs USING INDEX jobs_by_wait (runs_on=?)" in used
+    scans = {scan for scan in await watched.scans() if not any(index in scan for index in work_in_hand)}
+    assert scans == set()
+
+
 async def test_a_repositorys_unfinished_runs_are_found_among_the_unfinished(watched: Watched) -> None:
     await watched.store.runs(limit=9, repository="lantern/harbour", state=RunState.RUNNING)
     used = {detail for detail in await watched.plans() if "runs" in detail and "requests" not in detail}

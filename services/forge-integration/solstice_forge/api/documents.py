@@ -1,9 +1,10 @@
 """What goes in and out of the API as JSON: the models are checked against, and the OpenAPI document is rendered from them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from solstice_common.delays import MAX_DELAY, MOMENT_PATTERN, parse_moment
 from solstice_common.message_fields import (
     MAX_INTEGER,
     CommitSha,
@@ -15,7 +16,7 @@ from solstice_common.message_fields import (
     WorkflowPath,
 )
 from solstice_common.messages import Priority
-from solstice_common.times import format_seconds
+from solstice_common.times import format_seconds, format_timestamp
 from solstice_forge.inbox.log import Entry
 from solstice_forge.inbox.protocol import Decision
 
@@ -29,8 +30,29 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def _in_utc(text: str) -> str:
+    return format_timestamp(parse_moment(text))
+
+
+Moment = Annotated[
+    str,
+    AfterValidator(_in_utc),
+    Field(json_schema_extra={"format": "date-time", "pattern": MOMENT_PATTERN}),
+]
+"""RFC 3339 with any offset, kept in UTC."""
+
+
 class JobWish(_Document):
     """One commit to build."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {
+                "properties": {"not_before": {"type": "string"}, "delay_seconds": {"type": "integer"}},
+                "required": ["not_before", "delay_seconds"],
+            }
+        }
+    )
 
     repo_url: RepoUrl
     """What git fetches from. No credentials; `git@host:path` is written `ssh://git@host/path`."""
@@ -48,6 +70,16 @@ class JobWish(_Document):
     """Only this job of the workflow, and what it needs."""
     priority: Priority | None = None
     """Priority class."""
+    not_before: Moment | None = None
+    """When it is to start, at most 366 days ahead: RFC 3339 with any offset."""
+    delay_seconds: Annotated[int, Field(ge=0, le=int(MAX_DELAY.total_seconds()))] | None = None
+    """In how many seconds it is to start; not beside `not_before`."""
+
+    @model_validator(mode="after")
+    def _starts_once(self) -> Self:
+        if self.not_before is not None and self.delay_seconds is not None:
+            raise ValueError("not_before and delay_seconds: give one of them")
+        return self
 
 
 class JobTaken(_Document):

@@ -80,7 +80,7 @@ class Jobs:
         if isinstance(key, Refused):
             return key
         body = await _body(request)
-        wish = body if isinstance(body, Refused) else read_wish(body)
+        wish = body if isinstance(body, Refused) else read_wish(body, self.clock())
         if isinstance(wish, Refused):
             return wish
         if await self.inbox.backlog() + self.queued() >= self.max_backlog:

@@ -7,14 +7,16 @@ a string of RFC 8941, section 3.3.3. It is also taken without the quotes, as man
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
 from solstice_common.access import LOCAL
+from solstice_common.delays import MAX_DELAY, too_far
 from solstice_common.messages import JobRequestV1, derive_request_id
-from solstice_common.times import format_seconds
+from solstice_common.times import format_seconds, parse_timestamp
 from solstice_forge.api.documents import JobWish
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
 from solstice_forge.triage import Refused
@@ -29,12 +31,19 @@ _KEY: Final = re.compile(KEY_PATTERN[1:-1])
 _KEPT_HEADERS: Final = ("content-type", "idempotency-key", "traceparent", "user-agent")
 
 
-def read_wish(body: bytes) -> JobWish | Refused:
-    """The wish in a body of JSON."""
+def read_wish(body: bytes, now: float) -> JobWish | Refused:
+    """The wish in a body of JSON; `now` in seconds since the epoch."""
     try:
-        return JobWish.model_validate_json(body)
+        wish = JobWish.model_validate_json(body)
     except ValidationError as error:
         return Refused(status=400, reason="malformed", detail=f"this is no job: {problems_of(error)}")
+    if wish.not_before and too_far(parse_timestamp(wish.not_before), datetime.fromtimestamp(now, UTC)):
+        return Refused(
+            status=400,
+            reason="malformed",
+            detail=f"this is no job: not_before: {wish.not_before} is more than {MAX_DELAY.days} days ahead",
+        )
+    return wish
 
 
 def problems_of(error: ValidationError) -> str:
@@ -71,7 +80,9 @@ def delivery_of(
     body = _canonical(wish)
     request_id = derive_request_id(SOURCE, delivery_id, hashlib.sha256(body).hexdigest())
     fields: dict[str, object] = {
-        **wish.model_dump(mode="json", exclude_none=True),
+        **wish.model_dump(mode="json", exclude_none=True, exclude={"delay_seconds"}),
+        # The delay counts from when the wish was first kept: its body says the same however often it is sent.
+        **({"not_before": format_seconds(now + wish.delay_seconds)} if wish.delay_seconds else {}),
         "schema_version": JobRequestV1.VERSION,
         "request_id": request_id,
         "source": MANUAL,

@@ -8,9 +8,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1, decode_request
+from solstice_common.times import parse_timestamp
 from solstice_orchestrator.cancels import change_key
 from solstice_orchestrator.jobs import RunState
-from solstice_orchestrator.statuses import RUN_CONTEXT, describe_run, encode_status, status_about
+from solstice_orchestrator.statuses import (
+    RUN_CONTEXT,
+    describe_delayed,
+    describe_run,
+    encode_status,
+    status_about,
+)
 from solstice_orchestrator.store.changes import Message
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.protocol import OutboxKind
@@ -26,6 +33,9 @@ class NewRun(NamedTuple):
     repository: str
     change_key: str | None
     ref: str | None
+    state: RunState
+    plan_at: float
+    """Of a delayed one, its time; 0 for what may be planned at once."""
     request: JobRequestV1
     body: bytes
 
@@ -40,6 +50,7 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
             request.repo_full_name or request.repo_url,
             change_key(request),
             request.ref,
+            *_begins(request, moment.now),
             request,
             body,
         )
@@ -47,10 +58,18 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
     ]
 
 
+def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
+    """How the run begins, and not before when it is planned."""
+    if request.not_before is None:
+        return RunState.PLANNING, 0.0
+    due = parse_timestamp(request.not_before).timestamp()
+    return (RunState.DELAYED, due) if due > now else (RunState.PLANNING, 0.0)
+
+
 def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> list[Message]:
     """What is told of runs that turned out to be new."""
     at, base = moment.stamp, moment.rules.public_url
-    description = describe_run(RunState.PLANNING, "", ())
+    planning = describe_run(RunState.PLANNING, "", ())
     return [
         Message(
             OutboxKind.STATUS,
@@ -62,8 +81,8 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> list[Message]:
                     run_id=run.run_id,
                     sequence=1,
                     context=RUN_CONTEXT,
-                    state=RunState.PLANNING,
-                    description=description,
+                    state=run.state,
+                    description=describe_delayed(run.plan_at) if run.plan_at else planning,
                     occurred_at=at,
                     target_url=base and f"{base}/runs/{run.run_id}",
                 )
@@ -74,10 +93,11 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> list[Message]:
 
 
 def again(moment: Moment, body: bytes) -> JobRequestV1:
-    """The same request, on purpose: under a new request id and without the old idempotency key."""
+    """The same request, on purpose and now: under a new request id, without the old idempotency key and delay."""
     # Not by the fast reader: it would round large integers of fields that we do not know.
     fields = json.loads(body)
-    fields.pop("idempotency_key", None)
+    for name in ("idempotency_key", "not_before"):
+        fields.pop(name, None)
     fields["request_id"] = str(uuid.UUID(int=moment.rules.rng.getrandbits(128), version=4))
     fields["submitted_at"] = moment.stamp
     return decode_request(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())

@@ -34,7 +34,7 @@ RULES: Final[Mapping[str, str]] = {
         " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"
     ),
     "planned runs whose jobs have all ended, but which have not": (
-        "runs WHERE finished_at IS NULL AND state <> 'planning' AND NOT EXISTS"
+        "runs WHERE finished_at IS NULL AND state NOT IN ('delayed', 'planning') AND NOT EXISTS"
         " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"
     ),
     "running jobs that nobody holds": (

@@ -27,6 +27,8 @@ from solstice_orchestrator.store.succession import Lineage, group_of, placed, su
 from solstice_orchestrator.trust import awaits_approval
 
 NO_LINEAGE: Final = Lineage()
+BEGUN_AT_ONCE: Final = 256
+"""So many delayed runs begin in one transaction; when more are due, the next one goes on."""
 
 
 def check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
@@ -104,6 +106,13 @@ def _first_state(spec: JobSpec, said: RunSpec, *, awaiting: bool) -> JobState:
         return JobState.APPROVAL
     held_up = spec.needs or spec.concurrency or said.concurrency
     return JobState.BLOCKED if held_up else JobState.WAITING
+
+
+def begin(ledger: Ledger) -> None:
+    """The time of these delayed runs has come: they are to be planned like any other."""
+    for run in list(ledger.runs.values()):
+        if run.state is RunState.DELAYED and run.plan_at <= ledger.now:
+            ledger.move_run(run.run_id, RunState.PLANNING)
 
 
 def not_planned(ledger: Ledger, task: PlanningTask, reason: Reason, detail: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Final, Protocol, Unpack
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.values import Value
 from solstice_orchestrator.ancestry import Answers, Question
+from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store.roster import WorkerRoster
@@ -151,12 +152,17 @@ class JobStore(WorkerRoster, Protocol):
     ) -> Sequence[Admission]:
         """Store each request as a run in state PLANNING, once per request id and per idempotency key.
 
+        DELAYED when it is not to start before a moment that has not come; it is PLANNING when somebody claims after that.
         `bodies` are the requests as they came; whoever has them at hand saves their being encoded again.
         """
         ...
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         """Take runs whose workflow has to be read, oldest first, under a lease. None for a worker that is not active."""
+        ...
+
+    async def planning_pause(self) -> float | None:
+        """In how many seconds the next delayed run is to be planned, 0 when it is due; None when none is delayed."""
         ...
 
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
@@ -335,7 +341,21 @@ class JobStore(WorkerRoster, Protocol):
         ...
 
     async def backlog(self, most: int) -> int:
-        """How many runs are to be planned, and jobs wait for a slot, together; `most` means at least as many."""
+        """How many runs are to be planned, and jobs wait for a slot, together; `most` means at least as many.
+
+        Not those that are delayed: their time has not come.
+        """
+        ...
+
+    async def delayed(self) -> int:
+        """How many runs are DELAYED."""
+        ...
+
+    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
+        """What there is to do, for `demand.demands`, all of one moment; of one label alone if given.
+
+        Delayed runs are those that start within so many seconds.
+        """
         ...
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from solstice_common.messages import REMEMBERED_BYTES, Priority
-from solstice_common.times import format_seconds
+from solstice_common.times import format_seconds, parse_timestamp
 from solstice_orchestrator.jobs import (
     Concurrency,
     Condition,
@@ -153,7 +153,12 @@ def run_view(row: Row) -> RunView:
         finished_at=row["finished_at"],
         rerun_of=row["rerun_of"],
         source_name=request.get("source_name"),
+        not_before=_moment(request.get("not_before")),
     )
+
+
+def _moment(text: str | None) -> float | None:
+    return None if text is None else parse_timestamp(text).timestamp()
 
 
 def job_view(row: Row) -> JobView:

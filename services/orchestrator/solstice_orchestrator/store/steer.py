@@ -67,7 +67,7 @@ def end_run(ledger: Ledger, run_id: str, reason: Reason, detail: str = "") -> No
     run = ledger.runs.get(run_id)
     if run is None or run.state.final:
         return
-    if run.state is RunState.PLANNING:
+    if run.state in {RunState.DELAYED, RunState.PLANNING}:
         ledger.move_run(run_id, RunState(_end_of(reason).value), reason=reason, detail=detail)
         return
     for job in ledger.jobs_of(run_id):

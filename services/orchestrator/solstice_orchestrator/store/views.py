@@ -74,6 +74,8 @@ class RunView:
     rerun_of: str | None
     source_name: str | None = None
     """The hook that it came through."""
+    not_before: float | None = None
+    """When it was to start at the earliest, if that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

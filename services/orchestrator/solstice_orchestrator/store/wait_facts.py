@@ -7,9 +7,10 @@ from typing import Final
 import orjson
 
 from solstice_orchestrator.caps import Caps, room
+from solstice_orchestrator.demand import WaitingJobs
 from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.groups import ahead_in_group
-from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.rates import Key, Scope
 from solstice_orchestrator.scheduling import full
 from solstice_orchestrator.store.rows import Row
@@ -27,13 +28,16 @@ IN_LINE: Final = frozenset({JobState.WAITING, JobState.BACKOFF})
 
 def of_planning(run: Row, now: float, workers: Sequence[WorkerView]) -> WaitFacts:
     """About a run that has no jobs yet."""
+    later = run["plan_worker"] is None and run["plan_at"] > now
+    delayed = run["state"] == RunState.DELAYED.value
     return WaitFacts(
         now=now,
         run_id=run["run_id"],
         state=None,
         repository=run["repository"],
         since=run["created_at"],
-        until=run["plan_at"] if run["plan_worker"] is None and run["plan_at"] > now else None,
+        not_before=run["plan_at"] if later and delayed else None,
+        until=run["plan_at"] if later and not delayed else None,
         detail=run["detail"],
         workers=workers,
     )
@@ -112,6 +116,15 @@ def samples_of(rows: Iterable[Row]) -> Sequence[Sample]:
 def throttle_keys(facts: WaitFacts) -> Sequence[Key]:
     """The buckets that its start would take from."""
     return (Key(Scope.LABEL, facts.runs_on), Key(Scope.REPOSITORY, facts.repository))
+
+
+def start_keys(waiting: Sequence[WaitingJobs]) -> Collection[Key]:
+    """The buckets that their starts would take from."""
+    labels, repositories = {each.label for each in waiting}, {each.repository for each in waiting}
+    return [
+        *(Key(Scope.LABEL, name) for name in sorted(labels)),
+        *(Key(Scope.REPOSITORY, name) for name in sorted(repositories)),
+    ]
 
 
 def passed_over(caps: Caps, running: Mapping[str, int], repository: str) -> Collection[str]:

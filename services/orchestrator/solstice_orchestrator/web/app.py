@@ -27,6 +27,7 @@ from solstice_orchestrator.web.health import Health
 from solstice_orchestrator.web.log_api import LogApi
 from solstice_orchestrator.web.pages import Pages
 from solstice_orchestrator.web.refusals import Refusal
+from solstice_orchestrator.web.scale_api import ScaleApi
 from solstice_orchestrator.web.sse import Streams
 from solstice_orchestrator.web.why_api import WhyApi
 from solstice_orchestrator.web.workers_api import WorkersApi
@@ -95,6 +96,7 @@ def create_app(
                     *Api(store, streams).routes(),
                     *LogApi(store, streams).routes(),
                     *WhyApi(store).routes(),
+                    *ScaleApi(store).routes(),
                     *WorkersApi(store, streams).routes(),
                 ],
             ),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from solstice_common.message_fields import Timestamp
+from solstice_orchestrator.demand import Demand
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store.views import AttemptView, JobView, LogState, RunView
 from solstice_orchestrator.waiting import Holder, Why
@@ -13,7 +14,7 @@ from solstice_orchestrator.workers import HeldJob, WorkerView
 
 Model = type[BaseModel]
 
-_TIMES: Final = ("since", "until")
+_TIMES: Final = ("since", "until", "not_before")
 
 
 class _Answer(BaseModel):
@@ -128,6 +129,29 @@ Worker: Final = _of_view("Worker", WorkerView, "Who runs jobs.", slots=dict[str,
 Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_many(Worker))
 
 
+class HeldBack(_Answer):
+    """Jobs that a slot would not help."""
+
+    blocked: int
+    """By jobs that they need, or by their concurrency group."""
+    approval: int
+    backoff: int
+    repository_cap: int
+    rate_limited: int
+    """More than may start within the target."""
+
+
+LabelDemand: Final = _of_view("LabelDemand", Demand, "The work for one label.", held_back=HeldBack)
+Scale: Final = _with(
+    "Scale",
+    _of_view("AllDemand", Demand, "The work for all labels that were asked about.", held_back=HeldBack),
+    "How much there is to do: for all labels that were asked about together, and for each.",
+    at=Timestamp,
+    target_seconds=float,
+    labels=dict[str, LabelDemand],  # type: ignore[valid-type]  # as in `_many`
+)
+
+
 class Fault(_Answer):
     """What is wrong."""
 
@@ -154,5 +178,6 @@ MODELS: Final[tuple[Model, ...]] = (
     WhyRun,
     Workers,
     Worker,
+    Scale,
     Problem,
 )

@@ -51,10 +51,11 @@ class Health:
         """Prometheus' text form; without the store's gauges while the store does not answer."""
         try:
             counts, workers = await self._store.counts(), await self._store.workers()
+            delayed = await self._store.delayed()
         except StoreUnavailable:
-            counts, workers = {}, ()
+            counts, workers, delayed = {}, (), 0
         return Response(
-            self._metrics.render(counts, self._broker_health(), workers),
+            self._metrics.render(counts, self._broker_health(), workers, delayed=delayed),
             headers={"Content-Type": CONTENT_TYPE},
         )
 

@@ -17,6 +17,7 @@ from solstice_orchestrator.web import documents, queries
 from solstice_orchestrator.web.api import Api
 from solstice_orchestrator.web.documents import Model
 from solstice_orchestrator.web.log_api import LogApi
+from solstice_orchestrator.web.scale_api import ScaleApi
 from solstice_orchestrator.web.why_api import WhyApi
 from solstice_orchestrator.web.workers_api import WorkersApi
 
@@ -122,6 +123,7 @@ OPERATIONS: Final = (
         gives=EVENTS,
         said="Server-sent events: `changed` whenever the newest runs did.",
     ),
+    Operation(path="/scale", serves=ScaleApi.scale, gives=documents.Scale, query=queries.ScaleQuery),
     Operation(path="/workers", serves=WorkersApi.workers, gives=documents.Workers),
     Operation(
         path="/workers/events",

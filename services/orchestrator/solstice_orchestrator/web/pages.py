@@ -4,7 +4,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import orjson
@@ -36,6 +36,8 @@ from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import document, rfc3339
 from solstice_orchestrator.web.why_api import why_job, why_run
 from solstice_orchestrator.web.workers_api import steered
+
+NOT_PLANNED: Final = frozenset({RunState.DELAYED, RunState.PLANNING})
 
 
 class Pages:
@@ -99,7 +101,7 @@ class Pages:
         if run is None:
             raise not_found("run", run_id)
         jobs = await self._store.jobs(run_id=run_id, limit=MAX_JOBS)
-        why = await why_run(self._store, run_id) if run.state is RunState.PLANNING else None
+        why = await why_run(self._store, run_id) if run.state in NOT_PLANNED else None
         return self._page("run.html", run=run, jobs=jobs, why=why, asked=request.query_params.get("asked"))
 
     async def request(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from solstice_common.message_fields import Label
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.web.refusals import Refusal
@@ -119,6 +120,18 @@ class StreamQuery(AttemptQuery):
     after: Annotated[str | None, Field(description="Behind this place: ATTEMPT.SEQUENCE, or SEQUENCE.")] = (
         None
     )
+
+
+class ScaleQuery(Query):
+    """Whose work, and how soon it is to be done."""
+
+    label: Annotated[
+        Label | None, Field(description="Only of this label, which nobody needs to have heard of.")
+    ] = None
+    target_seconds: Annotated[
+        int | None,
+        Field(ge=1, le=86_400, description="In how many seconds the work is to be done; 300 unless told."),
+    ] = None
 
 
 class OrderQuery(Query):

@@ -1,11 +1,12 @@
 """The JSON of API v1: a view's fields under their own names, times as RFC 3339, states as strings. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from typing import Any
 
 from solstice_common.times import format_seconds
+from solstice_orchestrator.demand import Demand
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
 from solstice_orchestrator.waiting import Holder, Why
 from solstice_orchestrator.web.log_text import Gap
@@ -14,7 +15,7 @@ from solstice_orchestrator.workers import HeldJob, WorkerView
 Document = dict[str, Any]
 
 
-def document(view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder) -> Document:
+def document(view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder | Demand) -> Document:
     """One view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
 
@@ -49,6 +50,25 @@ def why_document(why: Why) -> Document:
     }
 
 
+def scale_document(
+    now: float, target_seconds: float, together: Demand, labels: Mapping[str, Demand]
+) -> Document:
+    """The demand of all `labels` together, and of each."""
+    return {
+        "at": rfc3339(now),
+        "target_seconds": target_seconds,
+        **demand_document(together),
+        "labels": {label: demand_document(demand) for label, demand in labels.items()},
+    }
+
+
+def demand_document(demand: Demand) -> Document:
+    """Numbers alone: what reads them is no person. Seconds to the millisecond."""
+    fields = document(demand)
+    seconds = {name: round(value, 3) for name, value in fields.items() if name.endswith("_seconds")}
+    return fields | seconds | {"held_back": dict(demand.held_back)}
+
+
 def chunk_document(chunk: LogChunk, text: str) -> Document:
     """A piece of log; `text` is what its bytes mean after those of the pieces before."""
     return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "text": text}
@@ -68,7 +88,7 @@ def _value(name: str, value: object) -> object:
     match value:
         case Enum():
             return value.value
-        case float() | int() if name.endswith(("_at", "_until")):
+        case float() | int() if name.endswith(("_at", "_until")) or name == "not_before":
             return rfc3339(value)
         case Sequence() if not isinstance(value, str):
             return list(value)

@@ -13,6 +13,7 @@ from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 STATE_WORDS: Final = MappingProxyType(
     {
+        "delayed": "Delayed",
         "planning": "Planning",
         "blocked": "Blocked",
         "waiting": "Waiting",

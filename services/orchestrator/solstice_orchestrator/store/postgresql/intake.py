@@ -7,9 +7,10 @@ from solstice_common.messages import JobRequestV1, decode_request
 from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new_runs
 from solstice_orchestrator.store.changes import Changes
 from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.plans import BEGUN_AT_ONCE, begin
 from solstice_orchestrator.store.postgresql import roster
 from solstice_orchestrator.store.postgresql.cancelling import end_cancelled, share_changes
-from solstice_orchestrator.store.postgresql.transaction import Transaction, write
+from solstice_orchestrator.store.postgresql.transaction import Transaction, ledger_of_runs, write
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
 
 
@@ -51,7 +52,12 @@ async def admit(
     kept = [run for run in new if run.run_id in stored]
     if kept:
         await transaction.connection.execute(
-            "INSERT INTO runs (run_id) SELECT unnest($1::text[])", [run.run_id for run in kept]
+            "INSERT INTO runs (run_id, state, plan_at, runs_on)"
+            " SELECT * FROM unnest($1::text[], $2::text[], $3::double precision[], $4::text[])",
+            [run.run_id for run in kept],
+            [run.state.value for run in kept],
+            [run.plan_at for run in kept],
+            [run.request.runs_on for run in kept],
         )
         await write(transaction, Changes(messages=first_statuses(moment, kept)))
         await end_cancelled(transaction, kept)
@@ -76,6 +82,7 @@ async def rerun(transaction: Transaction, run_id: str, only: Collection[str] | N
 async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
     """Take runs that wait to be planned, oldest first; those that somebody else is taking are passed over."""
     now = await transaction.now()
+    await _begin(transaction, now)
     if not await roster.takes_jobs(transaction.connection, worker_id, now):
         return []
     rows = await transaction.connection.fetch(
@@ -96,6 +103,19 @@ async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -
         PlanningTask(run_id=row["run_id"], attempt=row["plan_attempt"], request=decode_request(row["body"]))
         for row in sorted(rows, key=lambda row: str(row["run_id"]))
     ]
+
+
+async def _begin(transaction: Transaction, now: float) -> None:
+    """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
+    due = await transaction.connection.fetch(
+        "SELECT run_id FROM runs WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED",
+        now,
+        BEGUN_AT_ONCE,
+    )
+    if due:
+        ledger = await ledger_of_runs(transaction, [row["run_id"] for row in due])
+        begin(ledger)
+        await write(transaction, ledger.changes())
 
 
 async def take_back_planning(transaction: Transaction, worker_id: str, held: Collection[str]) -> None:

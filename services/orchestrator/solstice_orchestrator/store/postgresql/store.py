@@ -12,6 +12,7 @@ from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.migrations import migrations_of
 from solstice_common.postgresql import Database
 from solstice_orchestrator.ancestry import Answers, Question
+from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
 from solstice_orchestrator.rates import pause_seconds
 from solstice_orchestrator.reruns import NotRerun
@@ -24,6 +25,7 @@ from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.postgresql import (
     cancelling,
     claiming,
+    demand,
     holding,
     intake,
     outbox,
@@ -107,6 +109,13 @@ class PostgreSQLStore:
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
+
+    async def planning_pause(self) -> float | None:
+        async def ask(transaction: Transaction) -> float | None:
+            due = await demand.next_due(transaction.connection)
+            return None if due is None else max(0.0, due - await transaction.now())
+
+        return await self._look(ask)
 
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
         await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
@@ -322,6 +331,12 @@ class PostgreSQLStore:
 
     async def backlog(self, most: int) -> int:
         return await self._read(lambda connection: reading.backlog(connection, most))
+
+    async def delayed(self) -> int:
+        return await self._read(demand.count_delayed)
+
+    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
+        return await self._look(lambda transaction: demand.demand(transaction, within_seconds, label))
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._read(reading.counts)

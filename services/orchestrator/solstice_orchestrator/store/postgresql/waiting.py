@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
     run = await transaction.connection.fetchrow(
         "SELECT runs.*, requests.repository, requests.created_at FROM runs JOIN requests USING (run_id)"
-        " WHERE runs.run_id = $1 AND runs.state = 'planning'",
+        " WHERE runs.run_id = $1 AND runs.state IN ('delayed', 'planning')",
         run_id,
     )
     if run is None:

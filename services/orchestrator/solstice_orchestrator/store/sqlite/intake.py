@@ -9,10 +9,11 @@ import orjson
 from solstice_common.messages import JobRequestV1, decode_request
 from solstice_common.sqlite import insert_many
 from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new_runs
+from solstice_orchestrator.store.plans import BEGUN_AT_ONCE, begin
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
 from solstice_orchestrator.store.sqlite import roster
 from solstice_orchestrator.store.sqlite.cancelling import end_cancelled
-from solstice_orchestrator.store.sqlite.transaction import REQUEST, Transaction, tell
+from solstice_orchestrator.store.sqlite.transaction import REQUEST, Transaction, ledger_of_runs, tell, write
 
 Key = TypeVar("Key", str, bytes)
 
@@ -72,6 +73,7 @@ def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -
 
 def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
     """Take runs that wait to be planned, oldest first."""
+    _begin(transaction)
     if not roster.takes_jobs(transaction.connection, worker_id, transaction.now):
         return []
     (listed,) = transaction.connection.execute(_TO_PLAN, (transaction.now, limit)).fetchone()
@@ -88,6 +90,19 @@ def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequ
         PlanningTask(run_id=run_id, attempt=attempt + 1, request=decode_request(request.encode()))
         for _, run_id, attempt, request in rows
     ]
+
+
+def _begin(transaction: Transaction) -> None:
+    """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
+    due = transaction.connection.execute(
+        "SELECT run_id FROM runs INDEXED BY runs_delayed WHERE state = 'delayed' AND plan_at <= ?"
+        " ORDER BY plan_at LIMIT ?",
+        (transaction.now, BEGUN_AT_ONCE),
+    ).fetchall()
+    if due:
+        ledger = ledger_of_runs(transaction, [row["run_id"] for row in due])
+        begin(ledger)
+        write(transaction, ledger.changes())
 
 
 def take_back_planning(transaction: Transaction, worker_id: str, held: Collection[str]) -> None:
@@ -111,12 +126,16 @@ def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) ->
             each.ref,
             transaction.now,
             each.change_key,
+            each.state,
+            each.plan_at,
+            each.request.runs_on,
         )
         for age, each in new
     ]
     return insert_many(
         transaction.connection,
-        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, ref, created_at, change_key) VALUES",
+        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, ref, created_at, change_key,"
+        " state, plan_at, runs_on) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
     )

@@ -12,6 +12,7 @@ from solstice_common.doorbell import Doorbell
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.sqlite import Database, migrations_of
 from solstice_orchestrator.ancestry import Answers, Question
+from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
 from solstice_orchestrator.rates import pause_seconds
 from solstice_orchestrator.reruns import NotRerun
@@ -33,6 +34,7 @@ from solstice_orchestrator.store.protocol import (
 from solstice_orchestrator.store.sqlite import (
     cancelling,
     claiming,
+    demand,
     holding,
     intake,
     outbox,
@@ -106,6 +108,10 @@ class SqliteStore:
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
+
+    async def planning_pause(self) -> float | None:
+        due = await self._database.read(demand.next_due)
+        return None if due is None else max(0.0, due - self._clock())
 
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
         await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
@@ -322,6 +328,16 @@ class SqliteStore:
 
     async def backlog(self, most: int) -> int:
         return await self._database.read(lambda connection: reading.backlog(connection, most))
+
+    async def delayed(self) -> int:
+        return await self._database.read(demand.count_delayed)
+
+    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
+        return await self._database.read(
+            lambda connection: demand.demand(
+                connection, Moment(self._clock(), self._rules), within_seconds, label
+            )
+        )
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._database.read(reading.counts)

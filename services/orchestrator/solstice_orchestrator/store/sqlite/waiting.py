@@ -31,7 +31,7 @@ from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
 
 def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> WaitFacts | None:
     run = connection.execute(
-        "SELECT * FROM runs WHERE run_id = ? AND state = 'planning'", (run_id,)
+        "SELECT * FROM runs WHERE run_id = ? AND state IN ('delayed', 'planning')", (run_id,)
     ).fetchone()
     if run is None:
         return None

@@ -1,0 +1,108 @@
+"""A delayed run starts at its time, not at the next look: planning's loop on real stores, by their own clocks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from solstice_common.times import format_seconds, parse_timestamp
+from solstice_orchestrator import planning
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.job_plan import PlanningRules
+from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.planning import run_planning
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.views import RunView
+from tests.builders import job_request
+from tests.repositories import Repository
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import told
+
+SOON = 1.5
+LATE = 10.0
+"""Far less than the next look of its own accord would take, and room for a machine that does much else."""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    return database.url
+
+
+@pytest.fixture(autouse=True)
+def _only_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks just so: whoever wakes knows why."""
+    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 3600.0)
+
+
+@asynccontextmanager
+async def planners(url: str, tmp_path: Path, count: int) -> AsyncIterator[JobStore]:
+    """So many orchestrators' planning loops on one store; a reader's view of it."""
+    async with AsyncExitStack() as stack:
+        loops = [
+            asyncio.create_task(
+                run_planning(
+                    store=await stack.enter_async_context(open_store(url)),
+                    worker_id=f"worker-{number}",
+                    git=GitPolicy(protocols=("file",)),
+                    scratch=tmp_path / f"scratch-{number}",
+                    rules=PlanningRules(),
+                )
+            )
+            for number in range(count)
+        ]
+        try:
+            yield await stack.enter_async_context(open_store(url))
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.wait(loops)
+
+
+async def planned(store: JobStore, run_id: str) -> RunView:
+    """The run, once it has jobs."""
+    async with asyncio.timeout(60), store.changes() as changed:
+        while True:
+            changed.clear()
+            run = await store.run(run_id)
+            assert run is not None
+            if run.state not in {RunState.DELAYED, RunState.PLANNING}:
+                return run
+            await changed.wait()
+
+
+@pytest.mark.parametrize("orchestrators", [1, 3])
+async def test_it_starts_at_its_time_once(url: str, tmp_path: Path, orchestrators: int) -> None:
+    repository = Repository(tmp_path / "repository")
+    sha = repository.commit({".solstice/job.sh": "true"})
+    async with planners(url, tmp_path, orchestrators) as store:
+        due = datetime.now(UTC).timestamp() + SOON
+        request = job_request(repo_url=repository.url, commit_sha=sha, not_before=format_seconds(due))
+        (admission,) = await store.admit([request])
+        assert (await planned(store, admission.run_id)).state is RunState.WAITING
+        statuses = [each for each in await told(store) if each.job_id is None]
+    assert [each.state for each in statuses] == ["delayed", "planning", "waiting"]
+    begun = parse_timestamp(statuses[1].occurred_at).timestamp() - due
+    assert -0.002 <= begun < LATE
+
+
+async def test_one_that_is_due_sooner_comes_later_and_starts_first(url: str, tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "repository")
+    sha = repository.commit({".solstice/job.sh": "true"})
+    async with planners(url, tmp_path, 1) as store:
+        now = datetime.now(UTC).timestamp()
+        runs = []
+        for due in (now + 3600, now + SOON):
+            request = job_request(repo_url=repository.url, commit_sha=sha, not_before=format_seconds(due))
+            (admission,) = await store.admit([request])
+            runs.append(admission.run_id)
+        far, near = runs
+        assert (await planned(store, near)).state is RunState.WAITING
+        run = await store.run(far)
+    assert run is not None
+    assert run.state is RunState.DELAYED
