@@ -715,10 +715,10 @@ class TestOutbox:
         for _ in range(3):
             await admitted(store)
         first, second, third = await store.outbox(10)
-        await store.published([first.row_id, third.row_id])
-        await store.published([first.row_id])
+        await store.published([first.number, third.number])
+        await store.published([first.number])
         assert await store.outbox(10) == [second]
-        await store.published([second.row_id])
+        await store.published([second.number])
         assert await store.outbox(10) == ()
 
     async def test_one_publisher_at_a_time(self, store: JobStore, another: OpenStore, clock: Clock) -> None:
@@ -729,7 +729,7 @@ class TestOutbox:
             clock.forward(LEASE)
             assert await other.outbox(10) == [row]
             assert await store.outbox(10) == ()
-            await other.published([row.row_id])
+            await other.published([row.number])
             await admitted(store)
             assert len(await store.outbox(10)) == 1
 
@@ -890,10 +890,10 @@ class TestPurge:
     async def test_what_is_still_to_be_told_is_told(self, store: JobStore, clock: Clock) -> None:
         await self.finished(store)
         clock.forward(2 * self.DAY)
-        before = [row.row_id for row in await store.outbox(1000)]
+        before = [row.number for row in await store.outbox(1000)]
         assert await self.purged(store, self.DAY) == 1
         assert before
-        assert [row.row_id for row in await store.outbox(1000)] == before
+        assert [row.number for row in await store.outbox(1000)] == before
 
     async def test_a_request_that_was_forgotten_is_a_new_run_when_it_comes_again(
         self, store: JobStore, clock: Clock
