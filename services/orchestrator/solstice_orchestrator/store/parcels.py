@@ -19,7 +19,7 @@ from solstice_orchestrator.store.changes import Message
 from solstice_orchestrator.store.protocol import OutboxKind, Tiding
 
 IN_A_PARCEL: Final = 64
-"""About six kilobytes of statuses, which both databases keep on one page of theirs."""
+"""About six kilobytes of statuses: what fits on a page of PostgreSQL's, together with its row."""
 STATUSES: Final = "statuses"
 """The kind of a row that is a parcel; that of all others is their message's."""
 

@@ -16,7 +16,9 @@ SELECT {_COLUMNS} FROM (
     FROM (SELECT * FROM outbox ORDER BY row_id LIMIT ?1))
 WHERE so_far <= ?1 OR so_far = messages ORDER BY row_id
 """  # noqa: S608  made of constants
-_THESE: Final = f"SELECT {_COLUMNS} FROM outbox WHERE row_id IN (SELECT value FROM json_each(?)) ORDER BY row_id"  # noqa: S608  made of constants
+_THESE: Final = (
+    f"SELECT {_COLUMNS} FROM outbox WHERE row_id IN (SELECT value FROM json_each(?)) ORDER BY row_id"  # noqa: S608  made of constants
+)
 
 
 def anything(connection: sqlite3.Connection) -> bool:
