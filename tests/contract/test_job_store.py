@@ -16,6 +16,7 @@ from solstice_orchestrator.store.protocol import (
     Duplicate,
     OutboxKind,
     Purged,
+    Tiding,
 )
 from solstice_orchestrator.store.views import LogChunk, LogState
 from tests.builders import job, job_request
@@ -703,10 +704,10 @@ class TestOutbox:
         for _ in range(3):
             await admitted(store)
         first, second, third = await store.outbox(10)
-        await store.published([first.row_id, third.row_id])
-        await store.published([first.row_id])
+        await store.published([first.number, third.number])
+        await store.published([first.number])
         assert await store.outbox(10) == [second]
-        await store.published([second.row_id])
+        await store.published([second.number])
         assert await store.outbox(10) == ()
 
     async def test_one_publisher_at_a_time(self, store: JobStore, opened: OpenStore, clock: Clock) -> None:
@@ -717,9 +718,68 @@ class TestOutbox:
             clock.forward(LEASE)
             assert await other.outbox(10) == [row]
             assert await store.outbox(10) == ()
-            await other.published([row.row_id])
+            await other.published([row.number])
             await admitted(store)
             assert len(await store.outbox(10)) == 1
+
+    async def test_what_was_told_together_comes_in_order_and_within_the_limit(self, store: JobStore) -> None:
+        requests = [job_request() for _ in range(150)]
+        await store.admit(requests)
+        await running(store)
+        seen: list[Tiding] = []
+        while group := await store.outbox(40):
+            assert len(group) <= 40
+            seen += group
+            await store.published([each.number for each in group])
+        assert [each.request_id for each in seen[:150]] == [request.request_id for request in requests]
+        assert [JobStatusV1.decode(each.body).state for each in seen[150:]] == [
+            "planning",
+            "waiting",
+            "waiting",
+            "running",
+            "running",
+        ]
+        numbers = [each.number for each in seen]
+        assert numbers == sorted(set(numbers))
+
+    async def test_what_is_not_confirmed_stays_as_it_was_without_what_is(self, store: JobStore) -> None:
+        await store.admit([job_request() for _ in range(9)])
+        before = list(await store.outbox(100))
+        confirmed = [before[2], before[5]]
+        for _ in range(2):
+            await store.published([each.number for each in confirmed])
+            assert await store.outbox(100) == [each for each in before if each not in confirmed]
+        # A limit that is smaller than what was told together.
+        assert await store.outbox(3) == [before[0], before[1], before[3]]
+        await store.published([each.number for each in before])
+        assert await store.outbox(100) == ()
+
+    async def test_publishers_that_overlap_forget_what_each_of_them_confirmed(
+        self, store: JobStore, another: OpenStore, clock: Clock
+    ) -> None:
+        await store.admit([job_request() for _ in range(6)])
+        first = list(await store.outbox(10))
+        async with another() as other:
+            clock.forward(LEASE)
+            assert await other.outbox(10) == first
+            await store.published([each.number for each in first[:2]])
+            await other.published([each.number for each in first[1:4]])
+            assert await other.outbox(10) == first[4:]
+
+    async def test_a_dead_letter_keeps_its_place_among_the_statuses(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await planned(store, job("true", name="a"))
+        for _ in range(MAX_ATTEMPTS):
+            clock.forward(3600.0)
+            await store.rescue()
+            (claim,) = await claimed(store)
+            await store.published([each.number for each in await store.outbox(100)])
+            await store.finish(claim.key, WORLD_WRONG)
+        await store.admit([job_request(), job_request()])
+        kinds = [each.kind for each in await store.outbox(100)]
+        letter = kinds.index(OutboxKind.DEAD_LETTER)
+        assert kinds[:letter] == kinds[letter + 1 :] == [OutboxKind.STATUS] * 2
 
 
 class TestReaders:
@@ -878,10 +938,10 @@ class TestPurge:
     async def test_what_is_still_to_be_told_is_told(self, store: JobStore, clock: Clock) -> None:
         await self.finished(store)
         clock.forward(2 * self.DAY)
-        before = [row.row_id for row in await store.outbox(1000)]
+        before = [row.number for row in await store.outbox(1000)]
         assert await self.purged(store, self.DAY) == 1
         assert before
-        assert [row.row_id for row in await store.outbox(1000)] == before
+        assert [row.number for row in await store.outbox(1000)] == before
 
     async def test_a_request_that_was_forgotten_is_a_new_run_when_it_comes_again(
         self, store: JobStore, clock: Clock

@@ -310,7 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def every_transition_is_told_in_order_and_follows_the_table(self) -> None:
         rows = self.do(lambda: self.store.outbox(10_000))
-        self.do(lambda: self.store.published([row.row_id for row in rows]))
+        self.do(lambda: self.store.published([row.number for row in rows]))
         self.letters += sum(row.kind is OutboxKind.DEAD_LETTER for row in rows)
         self.statuses += [JobStatusV1.decode(row.body) for row in rows if row.kind is OutboxKind.STATUS]
         sequences: dict[str, int] = defaultdict(int)

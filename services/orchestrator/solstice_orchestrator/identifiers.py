@@ -8,7 +8,8 @@ NewId = Callable[[float], str]
 """Makes the next id, given the time in seconds since the epoch."""
 
 _COUNTER_LIMIT: Final = 1 << 12
-_VARIANT: Final = 2 << 14
+_VARIANT: Final = 2 << 62
+_LAST: Final = (1 << 48) - 1
 
 
 def lowest_id(at: float) -> str:
@@ -30,8 +31,8 @@ def id_source(rng: random.Random) -> NewId:
             if counter == _COUNTER_LIMIT:
                 last_millisecond, counter = last_millisecond + 1, 0
                 beginning = _beginning(last_millisecond)
-        random_bits = _VARIANT | rng.getrandbits(14), rng.getrandbits(48)
-        return "%s-7%03x-%x-%012x" % (beginning, counter, *random_bits)  # noqa: UP031  an f-string takes half as long again
+        bits = _VARIANT | rng.getrandbits(62)
+        return "%s-7%03x-%x-%012x" % (beginning, counter, bits >> 48, bits & _LAST)  # noqa: UP031  an f-string takes half as long again
 
     return new_id
 

@@ -15,7 +15,7 @@ from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.topology import STATUSES, Route, Topology
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxRow
+from solstice_orchestrator.store.protocol import JobStore, OutboxKind, Tiding
 
 log = structlog.get_logger("solstice_orchestrator.outbox")
 
@@ -23,39 +23,39 @@ LOOK_AGAIN_SECONDS: Final = 5.0
 """In case a wake-up went astray, or the orchestrator that published until now is gone."""
 
 
-def message_of(row: OutboxRow, jobs: Route) -> Message:
+def message_of(tiding: Tiding, jobs: Route) -> Message:
     """A status for the statuses' exchange; a dead letter for that of the jobs, with its history in the headers."""
-    if row.kind is OutboxKind.STATUS:
+    if tiding.kind is OutboxKind.STATUS:
         route, exchange, version = STATUSES, STATUSES.exchange, JobStatusV1.VERSION
     else:
         route, exchange, version = jobs, jobs.dlx, JobRequestV1.VERSION
-    headers: Mapping[str, HeaderValue] = dict(row.headers)
+    headers: Mapping[str, HeaderValue] = dict(tiding.headers)
     return Message(
         exchange=exchange,
         routing_key=route.routing_key,
-        body=row.body,
+        body=tiding.body,
         type=version,
-        correlation_id=row.request_id,
+        correlation_id=tiding.request_id,
         headers=headers,
     )
 
 
-def told(rows: Sequence[OutboxRow], outcomes: Sequence[Published]) -> list[int]:
-    """The rows that are done with: confirmed, and nothing of the same request before them is still to be told.
+def told(tidings: Sequence[Tiding], outcomes: Sequence[Published]) -> list[int]:
+    """The numbers of those that are done with: confirmed, and nothing of the same request before them is still to be told.
 
     What was confirmed behind a gap is told again after the gap, so that the last word of a run is its newest.
     """
     done: list[int] = []
     behind_a_gap: set[str] = set()
-    for row, outcome in zip(rows, outcomes, strict=True):
+    for tiding, outcome in zip(tidings, outcomes, strict=True):
         if not outcome.confirmed:
-            behind_a_gap.add(row.request_id)
-        elif row.request_id not in behind_a_gap:
-            done.append(row.row_id)
+            behind_a_gap.add(tiding.request_id)
+        elif tiding.request_id not in behind_a_gap:
+            done.append(tiding.number)
     return done
 
 
-class Outbox(Forwarder[OutboxRow]):
+class Outbox(Forwarder[Tiding]):
     """One publisher of what the store has to tell."""
 
     def __init__(
@@ -90,21 +90,21 @@ class _Tidings:
         # Whose turn it is among several orchestrators, the store decides with every group.
         return self.store.changes()
 
-    async def next_group(self, limit: int) -> Sequence[OutboxRow]:
+    async def next_group(self, limit: int) -> Sequence[Tiding]:
         return await self.store.outbox(limit)
 
-    def message_of(self, row: OutboxRow) -> Message:
-        return message_of(row, self.jobs)
+    def message_of(self, tiding: Tiding) -> Message:
+        return message_of(tiding, self.jobs)
 
-    def answered(self, group: Sequence[OutboxRow], outcomes: Sequence[Published]) -> Sequence[int]:
+    def answered(self, group: Sequence[Tiding], outcomes: Sequence[Published]) -> Sequence[int]:
         for outcome in outcomes:
             self.metrics.outbox_published(outcome.status)
         return told(group, outcomes)
 
-    async def mark(self, row_ids: Sequence[int]) -> None:
-        await self.store.published(row_ids)
+    async def mark(self, numbers: Sequence[int]) -> None:
+        await self.store.published(numbers)
 
-    async def ended(self, group: Sequence[OutboxRow], failed: Sequence[tuple[OutboxRow, Published]]) -> None:
+    async def ended(self, group: Sequence[Tiding], failed: Sequence[tuple[Tiding, Published]]) -> None:
         if failed:
             first = failed[0][1]
             log.warning(
@@ -117,7 +117,7 @@ class _Tidings:
             log.debug(
                 LogEvent.OUTBOX_PUBLISHED,
                 count=len(group),
-                dead_letters=sum(row.kind is OutboxKind.DEAD_LETTER for row in group),
+                dead_letters=sum(tiding.kind is OutboxKind.DEAD_LETTER for tiding in group),
             )
 
     def held(self, detail: str) -> None:

@@ -32,7 +32,7 @@ async def live(store: JobStore) -> None:
     (other,) = await claimed(store)
     await store.finish(other.key, SUCCEEDED)
     rows = await store.outbox(100)
-    await store.published([row.row_id for row in rows])
+    await store.published([row.number for row in rows])
     await store.counts()
     await store.cancel_run(claim.run_id)
     await store.rerun(claim.run_id)

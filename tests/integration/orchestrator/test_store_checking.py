@@ -12,6 +12,7 @@ from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavai
 from solstice_common.migrations import migrations_of
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.checking import check
+from tests.builders import job_request
 from tests.lived_in import live_in
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import Clock
@@ -55,6 +56,14 @@ async def test_a_store_that_was_lived_in_is_well(url: str) -> None:
     assert found.counts["runs"] == 6
     assert found.counts["request_aliases"] == 1
     assert all(found.counts[table] for table in ("jobs", "attempts", "log_chunks", "outbox", "workers"))
+
+
+async def test_messages_are_counted_and_not_the_rows_that_hold_them(url: str) -> None:
+    async with open_store(url, clock=Clock()) as store:
+        await store.admit([job_request() for _ in range(100)])
+        group = await store.outbox(10)
+        await store.published([each.number for each in group])
+    assert (await check(url)).counts["outbox"] == 90
 
 
 def schema(url: str) -> str:

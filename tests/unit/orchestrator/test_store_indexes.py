@@ -82,7 +82,7 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     (again,) = await claimed(store)
     await store.finish(again.key, FAILED)
     rows = await store.outbox(100)
-    await store.published([row.row_id for row in rows])
+    await store.published([row.number for row in rows])
     await store.counts()
     await store.cancel_run(claim.run_id)
     await store.admit([job_request(change_number=7)])

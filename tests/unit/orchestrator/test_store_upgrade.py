@@ -12,6 +12,7 @@ from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.rows import encode_spec, key
 from tests.builders import job, job_request
+from tests.outbox_upgrade import PARCELS, WAITED, told_after_the_upgrade
 from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, claimed, told
 
 NOW = 1_800_000_000.0
@@ -119,3 +120,16 @@ async def test_work_in_hand_goes_on_after_the_upgrade_from_schema_1(tmp_path: Pa
         )
         # Readers keep the highest sequence of a context: none may start again below what was told before.
         assert all(status.sequence > (6 if status.run_id == id_of(1) else 3) for status in await told(store))
+
+
+async def test_what_waited_in_the_outbox_is_told_after_the_upgrade_before_all_that_is_new(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "store.db", Clock(NOW)
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        steps = migrations_of("solstice_orchestrator.store.schema.sqlite")
+        migrate(old, path, [step for step in steps if step.version < PARCELS])
+        for row in WAITED:
+            old.execute("INSERT INTO outbox (kind, request_id, body, headers) VALUES (?,?,?,?)", row)
+    async with open_store(f"sqlite:///{path}", clock=clock) as store:
+        await told_after_the_upgrade(store)

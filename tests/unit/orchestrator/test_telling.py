@@ -20,16 +20,16 @@ from solstice_orchestrator.statuses import (
     read_subject,
     status_about,
 )
-from solstice_orchestrator.store.protocol import OutboxKind, OutboxRow
+from solstice_orchestrator.store.protocol import OutboxKind, Tiding
 from tests.builders import job_request
 
 JOBS = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")
 CONFIRMED, UNKNOWN = Published(PublishStatus.CONFIRMED), Published(PublishStatus.UNKNOWN)
 
 
-def row(row_id: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS) -> OutboxRow:
-    return OutboxRow(
-        row_id=row_id,
+def row(number: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS) -> Tiding:
+    return Tiding(
+        number=number,
         request_id=request_id,
         body=b"{}",
         kind=kind,
@@ -155,8 +155,8 @@ def test_nothing_is_done_with_before_what_came_before_it(told_so: list[tuple[str
     rows = [row(number, request) for number, (request, _) in enumerate(told_so)]
     done = set(told(rows, [CONFIRMED if confirmed else UNKNOWN for _, confirmed in told_so]))
     for each in rows:
-        if each.row_id in done:
+        if each.number in done:
             before = [
-                other for other in rows if other.request_id == each.request_id and other.row_id <= each.row_id
+                other for other in rows if other.request_id == each.request_id and other.number <= each.number
             ]
-            assert all(told_so[other.row_id][1] and other.row_id in done for other in before)
+            assert all(told_so[other.number][1] and other.number in done for other in before)

@@ -124,7 +124,7 @@ class Kin(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A row of the outbox to be."""
+    """What is to be told, by way of the outbox."""
 
     kind: OutboxKind
     request_id: str

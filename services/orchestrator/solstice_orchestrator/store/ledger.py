@@ -83,6 +83,7 @@ class Ledger:
         self._kin: list[Kin] = []
         self._groups: dict[bytes, None] = {}
         self._stamp = moment.stamp
+        self._new_id = moment.rules.new_id
         self._subjects: dict[str, Status] = {}
 
     def changes(self) -> Changes:
@@ -276,13 +277,16 @@ class Ledger:
             self._groups[run.group_key] = None
         base = self.moment.rules.public_url
         self._tell(
-            run,
-            sequence=run.sequence,
-            context=RUN_CONTEXT,
-            state=new,
-            reason=reason,
-            description=describe_run(new, detail, jobs),
-            target_url=base and f"{base}/runs/{run_id}",
+            replace(
+                self._subject(run),
+                status_id=self._new_id(self.now),
+                sequence=run.sequence,
+                context=RUN_CONTEXT,
+                state=new,
+                reason=reason,
+                description=describe_run(new, detail, jobs),
+                target_url=base and f"{base}/runs/{run_id}",
+            )
         )
         if new is RunState.ERRORED:
             self._bury(run, reason, detail)
@@ -304,25 +308,26 @@ class Ledger:
         self._changed_jobs[job.job_id] = None
         base = self.moment.rules.public_url
         self._tell(
-            self.runs[job.run_id],
-            sequence=job.sequence,
-            context=context_of(job.name),
-            state=job.state,
-            reason=job.reason,
-            description=describe_job(
-                job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
-            ),
-            target_url=base and f"{base}/jobs/{job.job_id}",
-            job_id=job.job_id,
-            job_name=job.name,
-            attempt=job.attempt or None,
-            exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
+            replace(
+                self._subject(self.runs[job.run_id]),
+                status_id=self._new_id(self.now),
+                sequence=job.sequence,
+                context=context_of(job.name),
+                state=job.state,
+                reason=job.reason,
+                description=describe_job(
+                    job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
+                ),
+                target_url=base and f"{base}/jobs/{job.job_id}",
+                job_id=job.job_id,
+                job_name=job.name,
+                attempt=job.attempt or None,
+                exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
+            )
         )
 
-    def _tell(self, run: Run, **fields: object) -> None:
-        subject = self._subject(run)
-        status = replace(subject, status_id=self.moment.new_id(), **fields)
-        self._messages.append(Message(OutboxKind.STATUS, subject.request_id, encode_status(status)))
+    def _tell(self, status: Status) -> None:
+        self._messages.append(Message(OutboxKind.STATUS, status.request_id, encode_status(status)))
 
     def know(self, run_id: str, request: JobRequestV1) -> None:
         """The run's request, by somebody who has read it anyway."""

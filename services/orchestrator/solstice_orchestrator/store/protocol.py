@@ -109,10 +109,11 @@ class OutboxKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxRow:
+class Tiding:
     """A message that waits for its confirm."""
 
-    row_id: int
+    number: int
+    """Which one it is; those of one request grow in the order in which they are to be told."""
     request_id: str
     body: bytes
     kind: OutboxKind = OutboxKind.STATUS
@@ -274,16 +275,16 @@ class JobStore(WorkerRoster, Protocol):
 
     # -- the outcome is told ------------------------------------------------------------------------------------
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
-        """Messages that wait to be published, oldest first.
+    async def outbox(self, limit: int) -> Sequence[Tiding]:
+        """Messages that wait to be published, oldest first; perhaps fewer than there are within the limit, but not none.
 
-        Nothing while another opened store publishes them, so that their order is kept: whoever was given rows is
+        Nothing while another opened store publishes them, so that their order is kept: whoever was given some is
         the publisher until it has confirmed all there are, or has not asked again for a third of a lease.
         """
         ...
 
-    async def published(self, row_ids: Sequence[int]) -> None:
-        """These have been confirmed."""
+    async def published(self, numbers: Sequence[int]) -> None:
+        """The messages with these numbers have been confirmed."""
         ...
 
     # -- what is old goes ---------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ class Starts:
 
     def spent(self, chosen: Iterable[Candidate], now: float) -> Sequence[BucketRow]:
         """What is to be kept once these have started."""
+        if not self.rates.any:
+            return ()
         counted = Counter[Key]()
         for candidate in chosen:
             counted[Key(Scope.LABEL, candidate.label)] += 1

@@ -52,6 +52,7 @@ _TYPES: Final[Mapping[str, str]] = {
             "retried",
             "slot_limit",
             "lead",
+            "messages",
         ),
         "integer",
     ),

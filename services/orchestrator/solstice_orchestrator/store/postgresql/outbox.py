@@ -1,18 +1,27 @@
 """What has to be told and is not confirmed yet, to one publisher at a time."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from solstice_orchestrator.store.parcels import Parcel, by_row, unpack, without
 from solstice_orchestrator.store.postgresql.transaction import Transaction
-from solstice_orchestrator.store.protocol import OutboxKind, OutboxRow
+from solstice_orchestrator.store.protocol import Tiding
 
 ANYTHING: Final = "SELECT 1 FROM outbox LIMIT 1"
 """Whether there is something to tell; cheap, for those who look often."""
 
+_COLUMNS: Final = f"row_id, {', '.join(Parcel._fields)}"
+_OLDEST: Final = f"""
+SELECT {_COLUMNS} FROM (
+    SELECT *, sum(messages) OVER (ORDER BY row_id) AS so_far
+    FROM (SELECT * FROM outbox ORDER BY row_id LIMIT $1) AS oldest) AS counted
+WHERE so_far <= $1 OR so_far = messages ORDER BY row_id
+"""  # noqa: S608  made of constants
+_THESE: Final = f"SELECT {_COLUMNS} FROM outbox WHERE row_id = ANY($1) ORDER BY row_id FOR UPDATE"  # noqa: S608  made of constants
 
-async def take(transaction: Transaction, limit: int) -> Sequence[OutboxRow]:
-    """The oldest rows, when we are the publisher or nobody is."""
+
+async def take(transaction: Transaction, limit: int) -> Sequence[Tiding]:
+    """The oldest messages, when we are the publisher or nobody is."""
     rules, now = transaction.rules, await transaction.now()
     # Short, for a killed publisher delays everybody's statuses. Should two overlap, the sequence within a context
     # tells readers which status is the newer one.
@@ -24,23 +33,36 @@ async def take(transaction: Transaction, limit: int) -> Sequence[OutboxRow]:
     )
     if not ours:
         return ()
-    rows = await transaction.connection.fetch("SELECT * FROM outbox ORDER BY row_id LIMIT $1", limit)
-    return [
-        OutboxRow(
-            row_id=row["row_id"],
-            request_id=row["request_id"],
-            body=row["body"],
-            kind=OutboxKind(row["kind"]),
-            headers=json.loads(row["headers"]),
-        )
-        for row in rows
-    ]
+    # Whole parcels, as many as fit, for one that is confirmed in parts is written again; the first in any case.
+    parcels = await _parcels(transaction, _OLDEST, limit)
+    return [tiding for row_id, parcel in parcels.items() for tiding in unpack(row_id, parcel)][:limit]
 
 
-async def published(transaction: Transaction, row_ids: Sequence[int]) -> None:
+async def published(transaction: Transaction, numbers: Sequence[int]) -> None:
     """Forget what was confirmed; with nothing left, anybody may be the next publisher."""
-    await transaction.connection.execute("DELETE FROM outbox WHERE row_id = ANY($1)", list(row_ids))
-    await transaction.connection.execute(
+    told = by_row(numbers)
+    parcels = await _parcels(transaction, _THESE, list(told))
+    left = {row_id: without(parcel, told[row_id]) for row_id, parcel in parcels.items()}
+    execute = transaction.connection.execute
+    await execute(
+        "DELETE FROM outbox WHERE row_id = ANY($1)",
+        [row_id for row_id, parcel in left.items() if parcel is None],
+    )
+    for row_id, parcel in left.items():
+        if parcel is not None:
+            await execute(
+                "UPDATE outbox SET body = $2, messages = $3 WHERE row_id = $1",
+                row_id,
+                parcel.body,
+                parcel.messages,
+            )
+    await execute(
         "UPDATE outbox_lease SET until = 0 WHERE holder = $1 AND NOT EXISTS (SELECT FROM outbox)",
         transaction.rules.holder,
     )
+
+
+async def _parcels(transaction: Transaction, statement: str, argument: object) -> Mapping[int, Parcel]:
+    """By their row ids, in that order."""
+    rows = await transaction.connection.fetch(statement, argument)
+    return {row_id: Parcel(*columns) for row_id, *columns in rows}

@@ -47,10 +47,10 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Cancelled,
     Claim,
-    OutboxRow,
     PlanningTask,
     Purged,
     Renewal,
+    Tiding,
 )
 from solstice_orchestrator.store.views import (
     AttemptView,
@@ -266,13 +266,13 @@ class PostgreSQLStore:
             lambda connection, now: roster.steer(connection, worker_id, order, now, self._rules.lease_seconds)
         )
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+    async def outbox(self, limit: int) -> Sequence[Tiding]:
         if not await self._database.fetch(outbox.ANYTHING):
             return ()
         return await self._write(lambda transaction: outbox.take(transaction, limit), quiet=True)
 
-    async def published(self, row_ids: Sequence[int]) -> None:
-        await self._write(lambda transaction: outbox.published(transaction, row_ids), quiet=True)
+    async def published(self, numbers: Sequence[int]) -> None:
+        await self._write(lambda transaction: outbox.published(transaction, numbers), quiet=True)
 
     async def purgeable(self, older_than_seconds: float) -> int:
         async def work(transaction: Transaction) -> int:

@@ -17,8 +17,8 @@ from solstice_orchestrator.store.changes import (
     Changes,
     Job,
     Kin,
-    Message,
 )
+from solstice_orchestrator.store.parcels import Parcel, pack
 from solstice_orchestrator.store.postgresql.columns import type_of
 from solstice_orchestrator.store.standings import healthy_ends
 
@@ -48,7 +48,7 @@ def statement_of(changes: Changes) -> tuple[str, Sequence[Any]] | None:
             arguments,
         ),
         _insert("attempts", Attempt._fields, changes.attempts, arguments),
-        _insert("outbox", Message._fields, changes.messages, arguments),
+        _insert("outbox", Parcel._fields, pack(changes.messages), arguments),
         _insert("lineages", Kin._fields, changes.kin, arguments),
         _clear_failures(healthy_ends(changes.attempts), arguments),
     ]

@@ -26,10 +26,10 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Cancelled,
     Claim,
-    OutboxRow,
     PlanningTask,
     Purged,
     Renewal,
+    Tiding,
 )
 from solstice_orchestrator.store.sqlite import (
     cancelling,
@@ -262,13 +262,13 @@ class SqliteStore:
             )
         )
 
-    async def outbox(self, limit: int) -> Sequence[OutboxRow]:
+    async def outbox(self, limit: int) -> Sequence[Tiding]:
         if not await self._database.read(outbox.anything):
             return ()
         return await self._write(lambda transaction: outbox.take(transaction, limit), quiet=True)
 
-    async def published(self, row_ids: Sequence[int]) -> None:
-        await self._write(lambda transaction: outbox.published(transaction, row_ids), quiet=True)
+    async def published(self, numbers: Sequence[int]) -> None:
+        await self._write(lambda transaction: outbox.published(transaction, numbers), quiet=True)
 
     async def purgeable(self, older_than_seconds: float) -> int:
         return await self._database.read(

@@ -25,6 +25,7 @@ from solstice_orchestrator.store.changes import (
 )
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
+from solstice_orchestrator.store.parcels import Parcel, pack
 from solstice_orchestrator.store.sqlite.roster import note_ends
 
 REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
@@ -134,11 +135,7 @@ def running(transaction: Transaction) -> Mapping[str, int]:
 
 def tell(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
     """Into the outbox."""
-    if all(message.headers == "{}" for message in messages):
-        statuses = [message[:3] for message in messages]
-        insert_many(connection, "INSERT INTO outbox (kind, request_id, body) VALUES", statuses)
-    else:
-        insert_many(connection, "INSERT INTO outbox (kind, request_id, body, headers) VALUES", messages)
+    insert_many(connection, f"INSERT INTO outbox ({', '.join(Parcel._fields)}) VALUES", pack(messages))
 
 
 def _arrange(transaction: Transaction, changes: Changes) -> Changes:
