@@ -20,6 +20,7 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.gathering import Gathering
 from solstice_common.metrics import CONTENT_TYPE
+from solstice_common.values import Value
 from solstice_forge.inbox.protocol import Decision, Inbox, Kept
 from solstice_forge.keeping import new_delivery
 from solstice_forge.lockstep import lockstep
@@ -43,8 +44,7 @@ NOBODY: Final = "unknown"
 """The source in metrics when the URL names none of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Value, frozen=True):
     """An HTTP answer in JSON, sent as ASGI wants it."""
 
     status: int
