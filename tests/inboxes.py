@@ -1,6 +1,8 @@
 """Inboxes for tests: deliveries to keep in them."""
 
-from solstice_forge.inbox.protocol import NewDelivery
+from collections.abc import Sequence
+
+from solstice_forge.inbox.protocol import Inbox, Kept, NewDelivery
 
 NOON = 1_790_000_000.0
 REQUEST = b'{"request_id":"r","schema_version":"jobrequest.v1"}'
@@ -33,3 +35,13 @@ def delivery(
         request_id=f"request of {source} {name}" if asks else None,
         request=REQUEST if asks else None,
     )
+
+
+async def kept_together(inbox: Inbox, *deliveries: NewDelivery) -> Sequence[Kept]:
+    """What came together, kept together; raises the first error."""
+    kept: list[Kept] = []
+    for each in await inbox.keep_all(deliveries):
+        if isinstance(each, Exception):
+            raise each
+        kept.append(each)
+    return kept

@@ -93,17 +93,18 @@ Timestamp = Annotated[
     Field(json_schema_extra={"format": "date-time", "pattern": _TIMESTAMP_PATTERN}),
 ]
 """RFC 3339 in UTC, kept as the sender wrote it."""
+# Lengths stand before the function: behind it, pydantic measures them with functions of its own in Python.
 RepoUrl = Annotated[
     str,
-    AfterValidator(_repo_url),
     Field(min_length=1, max_length=2048, json_schema_extra={"format": "iri", "pattern": _REPO_URL_PATTERN}),
+    AfterValidator(_repo_url),
 ]
 CommitSha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 """A full commit id: 40 hexadecimal digits, or 64 in a SHA-256 repository."""
 WorkflowPath = Annotated[
     str,
-    AfterValidator(_workflow_path),
     Field(min_length=1, max_length=512, json_schema_extra={"pattern": _WORKFLOW_PATH_PATTERN}),
+    AfterValidator(_workflow_path),
 ]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 """What `runs_on` names."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from solstice_forge.inbox import KeptInbox, open_inbox
 from solstice_forge.inbox.log import Sought
-from solstice_forge.inbox.protocol import Decision, Inbox, NewDelivery
-from tests.inboxes import NOON, REQUEST, delivery
+from solstice_forge.inbox.protocol import Decision, Inbox, Kept, NewDelivery
+from tests.inboxes import NOON, REQUEST, delivery, kept_together
 
 OpenInbox = Callable[[], AbstractAsyncContextManager[KeptInbox]]
 
@@ -82,6 +82,28 @@ async def test_fifty_copies_at_once_are_one(inbox: KeptInbox) -> None:
     assert decisions.count(Decision.DUPLICATE) == 49
 
 
+async def test_fifty_copies_that_came_together_are_one(inbox: KeptInbox) -> None:
+    kept = await kept_together(inbox, *(delivery("d-1") for _ in range(50)))
+    assert [one.decision for one in kept] == [Decision.ACCEPTED, *[Decision.DUPLICATE] * 49]
+
+
+async def test_what_cannot_be_kept_of_those_that_came_together_is_told_alone(inbox: KeptInbox) -> None:
+    unwritable = replace(delivery("odd"), headers={"x-forgejo-event": "\ud800"})
+    first, error, last = await inbox.keep_all([delivery("a"), unwritable, delivery("b")])
+    assert isinstance(error, Exception)
+    assert isinstance(first, Kept)
+    assert isinstance(last, Kept)
+    assert [one.request_id for one in await inbox.pending(10)] == [
+        "request of forgejo a",
+        "request of forgejo b",
+    ]
+
+
+async def test_nothing_that_came_is_nothing_kept(inbox: KeptInbox) -> None:
+    assert list(await inbox.keep_all([])) == []
+    assert await inbox.backlog() == 0
+
+
 async def test_ignored_delivery_is_kept_and_not_pending(inbox: KeptInbox) -> None:
     kept = await inbox.keep(delivery("d-1", asks=False))
     assert (kept.decision, kept.reason, kept.request_ids) == (Decision.IGNORED, "ping", ())
@@ -140,10 +162,10 @@ async def test_one_relays_at_a_time(another: OpenInbox) -> None:
 async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is_touched(
     inbox: KeptInbox,
 ) -> None:
-    await asyncio.gather(*(inbox.keep(delivery(f"old-{number}")) for number in range(3)))
+    await kept_together(inbox, *(delivery(f"old-{number}") for number in range(3)))
     same_content = delivery("other", key="key of old-0")
     group = [delivery(name) for name in ("new-0", "old-1", "new-1", "old-2", "new-1", "new-2")]
-    answers = await asyncio.gather(*(inbox.keep(each) for each in [*group, same_content]))
+    answers = await kept_together(inbox, *group, same_content)
     accepted = {"new-0": 0, "new-1": 2, "new-2": 5}
     expected = [
         Decision.ACCEPTED if number in accepted.values() else Decision.DUPLICATE for number in range(7)
@@ -155,7 +177,7 @@ async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is
 
 async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(inbox: KeptInbox) -> None:
     group = [delivery("a"), delivery("a"), delivery("b", key="key of a"), delivery("c"), delivery("c")]
-    await asyncio.gather(*(inbox.keep(each) for each in group))
+    await kept_together(inbox, *group)
     listed = (await inbox.entries(Sought(), limit=10)).entries
     first = {one.delivery_id: one.row_id for one in listed if one.decision is Decision.ACCEPTED}
     copies = {
@@ -172,10 +194,9 @@ async def test_two_processes_that_are_told_the_same_keep_it_once(another: OpenIn
     async with another() as here, another() as there, asyncio.timeout(60):
         for turn in range(20):
             told = [delivery(f"d-{turn}-{number}") for number in range(10)]
-            kept = await asyncio.gather(
-                *(here.keep(each) for each in told), *(there.keep(each) for each in reversed(told))
-            )
-            assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 10, Decision.DUPLICATE: 10}
+            both = await asyncio.gather(kept_together(here, *told), kept_together(there, *reversed(told)))
+            decisions = Counter(one.decision for kept in both for one in kept)
+            assert decisions == {Decision.ACCEPTED: 10, Decision.DUPLICATE: 10}
         pending = [one.request_id for one in await here.pending(1000)]
     assert len(pending) == len(set(pending)) == 200
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from solstice_forge.inbox import KeptInbox, open_inbox
 from solstice_forge.inbox.log import Sought
-from solstice_forge.inbox.protocol import Decision, Kept
-from tests.inboxes import NOON, delivery
+from solstice_forge.inbox.protocol import Decision
+from tests.inboxes import NOON, delivery, kept_together
 from tests.servers.postgresql import PostgreSQLDatabase
 
 NAMES = [f"{hook}-{event}" for event in "abcdef" for hook in ("repo", "org")]
@@ -67,16 +67,8 @@ class Machine(RuleBasedStateMachine):
     def keep(self, names: Sequence[str], asks: bool, where: int, later: float) -> None:
         self.now += later
 
-        async def together() -> Sequence[Kept]:
-            inbox = self.inboxes[where]
-            return await asyncio.gather(
-                *(
-                    inbox.keep(delivery(name, key=f"k {name[-1]}", asks=asks, received_at=self.now))
-                    for name in names
-                )
-            )
-
-        answers = self.runner.run(together())
+        came = [delivery(name, key=f"k {name[-1]}", asks=asks, received_at=self.now) for name in names]
+        answers = self.runner.run(kept_together(self.inboxes[where], *came))
         expected = [self.expected(name, asks=asks) for name in names]
         assert [(one.decision, one.request_ids) for one in answers] == expected
 

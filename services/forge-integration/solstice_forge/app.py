@@ -20,15 +20,16 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.gathering import Gathering
 from solstice_common.metrics import CONTENT_TYPE
-from solstice_forge.inbox.protocol import Decision, Inbox, Kept
+from solstice_common.values import Value
+from solstice_forge.inbox.protocol import Decision, Inbox, Kept, NewDelivery
 from solstice_forge.keeping import new_delivery
-from solstice_forge.lockstep import lockstep
+from solstice_forge.lockstep import Steps, lockstep, walk
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.settings import MAX_BODY_BYTES
 from solstice_forge.shared_timeout import SharedTimeout
 from solstice_forge.sources import Source, how_to_configure
-from solstice_forge.triage import Call, Refused, Understood, triage, triaging
+from solstice_forge.triage import Call, Refused, triaging
 
 log = structlog.get_logger("solstice_forge.app")
 
@@ -43,8 +44,7 @@ NOBODY: Final = "unknown"
 """The source in metrics when the URL names none of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Value, frozen=True):
     """An HTTP answer in JSON, sent as ASGI wants it."""
 
     status: int
@@ -116,7 +116,9 @@ class Webhooks:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._patience = SharedTimeout(BODY_SECONDS)
-        self._triaged: Gathering[Call, Understood | Refused | Exception] = Gathering(_triage_together)
+        self._taken: Gathering[Call, Kept | Refused | Exception] = Gathering(
+            lambda calls: asyncio.create_task(self._take(calls), name="webhooks-of-a-turn")
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -153,17 +155,16 @@ class Webhooks:
         body = await self._body(source, headers, receive)
         if isinstance(body, Refused):
             return body
-        now = self._parts.clock()
-        understood: Understood | Refused | Exception
+        call = Call(source, headers, body, self._parts.clock())
+        outcome: Kept | Refused | Exception
         if len(body) > THREAD_BYTES:
-            understood = await asyncio.to_thread(triage, source, headers, body, now=now)
+            looked = await asyncio.to_thread(lambda: walk(_examining(call)))
+            outcome = looked if isinstance(looked, Refused) else (await self._keep([looked]))[0]
         else:
-            understood = await self._triaged(Call(source, headers, body, now))
-        if isinstance(understood, Exception):
-            raise understood
-        if isinstance(understood, Refused):
-            return understood
-        return await self._keep(source, headers, understood, now)
+            outcome = await self._taken(call)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def _body(self, source: Source, headers: Mapping[str, str], receive: Receive) -> bytes | Refused:
         """The whole body, unless it is too large: then no byte more of it is read."""
@@ -197,42 +198,52 @@ class Webhooks:
             detail=f"the body was not here within {BODY_SECONDS:.0f} s: send it again",
         )
 
-    async def _keep(
-        self, source: Source, headers: Mapping[str, str], understood: Understood, now: float
-    ) -> Kept | Refused:
-        try:
-            kept = await self._parts.inbox.keep(new_delivery(source, headers, understood, now))
-        except StoreUnavailable as error:
-            log.error(  # noqa: TRY400  an expected state of the world: one line, not a traceback
-                LogEvent.WEBHOOK_NOT_KEPT,
-                source=source.name,
-                delivery_id=understood.delivery_id,
-                detail=str(error),
-            )
-            return Refused(
-                status=503,
-                reason="inbox_unavailable",
-                detail="this delivery could not be stored: send it again later",
-            )
+    async def _take(self, calls: Sequence[Call]) -> Sequence[Kept | Refused | Exception]:
+        """What came in one turn of the event loop is looked at together, and kept together."""
+        looked = lockstep([_examining(call) for call in calls])
+        kept = iter(await self._keep([each for each in looked if isinstance(each, NewDelivery)]))
+        return [next(kept) if isinstance(each, NewDelivery) else each for each in looked]
+
+    async def _keep(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Refused | Exception]:
+        kept = await self._parts.inbox.keep_all(deliveries) if deliveries else ()
+        return [_told(delivery, each) for delivery, each in zip(deliveries, kept, strict=True)]
+
+
+def _examining(call: Call) -> Steps[NewDelivery | Refused]:
+    """What a call is, and what is to be kept of it, in steps."""
+    understood = yield from triaging(call)
+    if isinstance(understood, Refused):
+        return understood
+    yield
+    return new_delivery(call.source, call.headers, understood, call.now)
+
+
+def _told(delivery: NewDelivery, kept: Kept | Exception) -> Kept | Refused | Exception:
+    """The log has what became of it; what could not be stored is refused."""
+    if isinstance(kept, StoreUnavailable):
+        log.error(
+            LogEvent.WEBHOOK_NOT_KEPT,
+            source=delivery.source_name,
+            delivery_id=delivery.delivery_id,
+            detail=str(kept),
+        )
+        return Refused(
+            status=503,
+            reason="inbox_unavailable",
+            detail="this delivery could not be stored: send it again later",
+        )
+    if isinstance(kept, Kept):
         log.info(
             LogEvent.WEBHOOK_KEPT,
-            source=source.name,
+            source=delivery.source_name,
             delivery_id=kept.delivery_id,
-            event_name=understood.event_name,
+            event_name=delivery.event_name,
             decision=kept.decision.value,
             reason=kept.reason,
             request_ids=kept.request_ids,
-            repo_full_name=understood.event.repo_full_name,
+            repo_full_name=delivery.repo_full_name,
         )
-        return kept
-
-
-def _triage_together(calls: Sequence[Call]) -> "asyncio.Future[Sequence[Understood | Refused | Exception]]":
-    """What came in one turn of the event loop is looked at together."""
-    done: asyncio.Future[Sequence[Understood | Refused | Exception]]
-    done = asyncio.get_running_loop().create_future()
-    done.set_result(lockstep([triaging(call) for call in calls]))
-    return done
+    return kept
 
 
 class Probes:

@@ -38,8 +38,7 @@ class Understood(Value, frozen=True, kw_only=True):
     """The JSON text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Value, frozen=True):
     """One call to a webhook of `source`; `now` in seconds since the epoch."""
 
     source: Source

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -78,6 +78,9 @@ class Drawer:
             assert decode_lacking(delivery.lookup).repo_full_name == delivery.repo_full_name
         self.kept.append(delivery)
         return new(delivery)
+
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+        return [await self.keep(delivery) for delivery in deliveries]
 
 
 @cache

@@ -114,6 +114,10 @@ class Inbox(Protocol):
         """Store it, unless its delivery id or its content key (one of them) was stored before; durable on return."""
         ...
 
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+        """`keep` for what came together, as if in this order: for each the answer, or the error that is its own."""
+        ...
+
     async def pending(self, limit: int) -> Sequence[Pending]:
         """Requests to publish, in the order they were kept."""
         ...

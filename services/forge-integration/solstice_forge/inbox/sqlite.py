@@ -13,7 +13,6 @@ import orjson
 
 from solstice_common.doorbell import Doorbell
 from solstice_common.errors import StoreUnavailable
-from solstice_common.gathering import Gathering
 from solstice_common.settings import sqlite_path
 from solstice_common.sqlite import Database, migrations_of
 from solstice_forge.inbox import forget, lookups, paging
@@ -47,13 +46,9 @@ class SqliteInbox:
     def __init__(self, database: Database, doorbell: Doorbell) -> None:
         self._database = database
         self._doorbell = doorbell
-        self._ring_due = False
         self.lookup_kept = asyncio.Event()
         self.reconciling: Reconciling = ReconcileTables(
             self._fetch, self._run, prefix="", place="?", listed="(SELECT value FROM json_each($1))"
-        )
-        self._gathered: Gathering[NewDelivery, Kept] = Gathering(
-            lambda deliveries: database.submit(lambda connection: keep_all(connection, deliveries))
         )
 
     @classmethod
@@ -66,18 +61,27 @@ class SqliteInbox:
             yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
 
     async def keep(self, delivery: NewDelivery) -> Kept:
+        (kept,) = await self.keep_all([delivery])
+        if isinstance(kept, Exception):
+            raise kept
+        return kept
+
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
         try:
-            kept = await self._gathered(delivery)
-        except StoreUnavailable:
-            raise
-        except Exception:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
-            (kept,) = await self._database.write(lambda connection: keep_all(connection, [delivery]))
-        if delivery.lookup is not None:
+            kept = await self._database.write(lambda connection: keep_all(connection, deliveries))
+        except StoreUnavailable as error:
+            return [error for _ in deliveries]
+        except Exception as error:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
+            if len(deliveries) == 1:
+                return [error]
+            return [each for delivery in deliveries for each in await self.keep_all([delivery])]
+        if any(delivery.lookup is not None for delivery in deliveries):
             self.lookup_kept.set()
-        elif kept.decision is Decision.ACCEPTED and not self._ring_due:
-            # One ring for all that were kept in this turn of the loop.
-            self._ring_due = True
-            asyncio.get_running_loop().call_soon(self._ring)
+        if any(
+            each.decision is Decision.ACCEPTED and delivery.lookup is None
+            for delivery, each in zip(deliveries, kept, strict=True)
+        ):
+            self._doorbell.ring()
         return kept
 
     async def pending(self, limit: int) -> Sequence[Pending]:
@@ -156,10 +160,6 @@ class SqliteInbox:
 
     async def _run(self, statement: str, *values: object) -> Sequence[sqlite3.Row]:
         return await self._database.write(lambda connection: connection.execute(statement, values).fetchall())
-
-    def _ring(self) -> None:
-        self._ring_due = False
-        self._doorbell.ring()
 
 
 def _pending(connection: sqlite3.Connection, limit: int) -> list[Pending]:

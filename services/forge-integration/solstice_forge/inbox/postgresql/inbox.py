@@ -76,6 +76,15 @@ class PostgreSQLInbox:
             self._database.ring(CHANNEL)
         return kept
 
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+        async def kept(delivery: NewDelivery) -> Kept | Exception:
+            try:
+                return await self.keep(delivery)
+            except Exception as error:  # noqa: BLE001  its own; the others go on
+                return error
+
+        return await asyncio.gather(*map(kept, deliveries))
+
     async def pending(self, limit: int) -> Sequence[Pending]:
         if self._turn is not None and not self._turn.held.is_set():
             return []
