@@ -22,6 +22,8 @@ def line_words(facts: WaitFacts, why: Why, *, saturated: bool = False) -> str:
             words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}"
         case WaitReason.REPOSITORY_CAP:
             words = f"waiting: its repository runs as many jobs as it may, {_ahead(why.ahead or 0)}"
+        case WaitReason.OWNER_CAP:
+            words = f"waiting: its owner runs as many jobs as it may, {_ahead(why.ahead or 0)}"
         case WaitReason.NO_WORKER_FOR_LABEL:
             words = f"waiting: no worker serves {facts.runs_on}"
         case WaitReason.PAUSED:

@@ -19,6 +19,7 @@ from solstice_orchestrator.simulation.play import House, play
 from solstice_orchestrator.simulation.report import jain, percentile, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
+from solstice_orchestrator.starts import Limits
 from tests.traces import lively, one_by_one, played, trace_job
 
 QUEUE = TraceGroup(group="deploy")
@@ -27,7 +28,9 @@ CANCEL = TraceGroup(group="deploy", mode=GroupMode.CANCEL)
 
 def house(slots: int = 1, *, limit: int = 0, caps: str = "", max_wait: float = 1e9, **more: int) -> House:
     return House(
-        capacity=capacity({"linux": slots, **more}, limit), caps=parse_caps(caps), max_wait_seconds=max_wait
+        capacity=capacity({"linux": slots, **more}, limit),
+        limits=Limits(caps=parse_caps(caps)),
+        max_wait_seconds=max_wait,
     )
 
 
@@ -242,7 +245,7 @@ class TestReport:
         limit = 2 if tried.capacity.limit == 2 else 0
         more = House(
             capacity=capacity({"linux": 3, "illumos": 1}, limit),
-            caps=tried.caps,
+            limits=tried.limits,
             max_wait_seconds=tried.max_wait_seconds,
         )
         then = played(trace, more)
