@@ -93,7 +93,7 @@ async def claim(
             break
         wanted = {label: min(left[label], limit - len(chosen)) for label in wanted}
         wanted = {label: slots for label, slots in wanted.items() if slots > 0}
-    return () if moment is None else await _give(transaction, worker_id, moment, found, starts, chosen)
+    return () if moment is None else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
 
 
 async def _give(
@@ -101,8 +101,9 @@ async def _give(
     worker_id: str,
     moment: Moment,
     found: _Found,
-    starts: Starts,
     chosen: Sequence[Candidate],
+    *,
+    starts: Starts,
 ) -> Sequence[Claim]:
     if found.busy:
         # Several rounds may have taken a while, and a lease begins when it is given.

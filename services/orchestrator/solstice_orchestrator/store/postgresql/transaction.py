@@ -5,12 +5,12 @@ what turns depend on. Claims take theirs in any order, and wait for none.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.scheduling import PassedOver, Queue, full
-from solstice_orchestrator.store.arrivals import Line, Place, arrange, places
+from solstice_orchestrator.store.arrivals import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.changes import Attempt, Changes, Job, Run
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
@@ -165,8 +165,10 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
             priorities,
         )
     }
-    standing = await starting.starts(transaction.connection, transaction.rules, transaction.test_now)
-    passed_over = full(standing.rooms())
+    passed_over = PassedOver()
+    if transaction.rules.limits.by_sender:
+        standing = await starting.starts(transaction.connection, transaction.rules, transaction.test_now)
+        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
     queues = {line: await _queue(transaction, line, clocks[line], passed_over) for line in lines}
     known = {
         Place(Line(row["label"], row["priority"]), row["repository"]): row["next_turn"]

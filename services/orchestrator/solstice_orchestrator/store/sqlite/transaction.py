@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from msgspec import structs
@@ -11,7 +11,7 @@ from msgspec import structs
 from solstice_common.sqlite import insert_many
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.scheduling import PassedOver, Queue, full
-from solstice_orchestrator.store.arrivals import Line, Place, arrange, places
+from solstice_orchestrator.store.arrivals import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
@@ -137,7 +137,10 @@ def _arrange(transaction: Transaction, changes: Changes) -> Changes:
     """The same with turns for those that begin to wait."""
     execute = transaction.connection.execute
     wanted = places(changes)
-    passed_over = full(starting.starts(transaction.connection, transaction.moment).rooms())
+    passed_over = PassedOver()
+    if transaction.rules.limits.by_sender:
+        standing = starting.starts(transaction.connection, transaction.moment)
+        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
     queues = {
         line: _queue(transaction, line, passed_over) for line in dict.fromkeys(place.line for place in wanted)
     }
