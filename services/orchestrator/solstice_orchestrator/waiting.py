@@ -19,7 +19,7 @@ COUNTED: Final = 10_000
 SHOWN_HOLDERS: Final = 20
 """So many of those that hold what is waited for are named; there may be any number."""
 
-_OWNER: Final = "owner"
+OWNER: Final = "owner"
 """The `resource` of an owner's quota."""
 
 
@@ -372,7 +372,7 @@ def _bounds(facts: WaitFacts) -> list[_Bound]:
         hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
         bounds.append(
             _Bound(
-                resource=_OWNER,
+                resource=OWNER,
                 who=facts.owner,
                 limit=f"{hour.quota} in any hour",
                 seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, wanted),
