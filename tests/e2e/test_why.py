@@ -155,7 +155,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
         yield Line(place, process, Repository(tmp_path / "repository"))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_every_reason_that_a_job_can_meet(line: Line) -> None:
     first_run = line.ask("needs.kdl", repo_full_name="acme/app")
     first = line.becomes(first_run, "first", "running")
@@ -191,7 +191,7 @@ def test_every_reason_that_a_job_can_meet(line: Line) -> None:
 
     often = line.ask("capped.kdl", repo_full_name="lamp/app")
     line.becomes(often, "one", "running")
-    limited = line.why(line.becomes(often, "two", "waiting"))
+    limited = line.until(f"/jobs/{line.becomes(often, 'two', 'waiting')}/why", lambda said: said["why"])["why"]
     assert (limited["reason"], limited["resource"]) == ("rate_limited", "owner")
     assert limited["until"] is not None
 
