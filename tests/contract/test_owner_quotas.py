@@ -112,7 +112,7 @@ class TestSlots:
             for repository in ("acme/app", "acme/docs", "acme/site", "reef/tide"):
                 await wait(stores[0], repository, 20)
             started = Counter[str]()
-            for round_ in range(3):
+            for round_, expected in enumerate((7, 2, 0)):
                 taken = await asyncio.gather(
                     *(
                         store.claim(f"worker-{round_}-{number}", {"linux": 6}, 6)
@@ -123,11 +123,32 @@ class TestSlots:
                 rest = await claimed(stores[0], worker=f"last-{round_}")
                 together = [claim for claims in (*taken, rest) for claim in claims]
                 started += owners(together)
-                expected = 7 if round_ == 0 else min(7, 9 - 7) if round_ == 1 else 0
                 assert owners(together) == Counter({"acme": expected, "reef": expected} if expected else {})
                 for claim in together:
                     await stores[1].finish(claim.key, SUCCEEDED)
             assert started == {"acme": 9, "reef": 9}
+
+
+async def test_by_the_store_s_own_clock_many_who_claim_at_once_keep_to_both(store_url: str) -> None:
+    quotas = Quotas(slots=parse_caps("*=7"), starts_per_hour=parse_caps("*=9"))
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(open_store(store_url, quotas=quotas)) for _ in range(3)]
+        for repository in ("acme/app", "acme/docs", "reef/tide"):
+            await wait(stores[0], repository, 20)
+        started = Counter[str]()
+        for expected in (7, 2, 0):
+            taken = await asyncio.gather(
+                *(store.claim(f"worker-{number}", {"linux": 6}, 6) for number, store in enumerate(stores * 4))
+            )
+            together = [claim for claims in (*taken, await claimed(stores[0])) for claim in claims]
+            assert owners(together) == Counter({"acme": expected, "reef": expected} if expected else {})
+            started += owners(together)
+            for claim in together:
+                assert await stores[1].finish(claim.key, SUCCEEDED)
+        pause = await stores[2].rate_pause()
+    assert started == {"acme": 9, "reef": 9}
+    assert pause is not None
+    assert 0 < pause <= HOUR + MINUTE
 
 
 class TestStartsPerHour:

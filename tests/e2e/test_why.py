@@ -191,7 +191,9 @@ def test_every_reason_that_a_job_can_meet(line: Line) -> None:
 
     often = line.ask("capped.kdl", repo_full_name="lamp/app")
     line.becomes(often, "one", "running")
-    limited = line.until(f"/jobs/{line.becomes(often, 'two', 'waiting')}/why", lambda said: said["why"])["why"]
+    limited = line.until(f"/jobs/{line.becomes(often, 'two', 'waiting')}/why", lambda said: said["why"])[
+        "why"
+    ]
     assert (limited["reason"], limited["resource"]) == ("rate_limited", "owner")
     assert limited["until"] is not None
 

@@ -146,6 +146,7 @@ def generate_trace(
     repositories: Annotated[
         int, typer.Option(min=1, help="Of so many; by Zipf's law few of them send most.")
     ] = 10_000,
+    owners: Annotated[int, typer.Option(min=1, help="Which belong to so many owners, in turn.")] = 1,
     over: Annotated[
         str, typer.Option(metavar="TIME", help="In so much time, from a Monday's midnight: 365d, 24h.")
     ] = "365d",
@@ -163,6 +164,7 @@ def generate_trace(
     traffic = Traffic(
         jobs=jobs,
         repositories=repositories,
+        owners=owners,
         over_seconds=age_seconds(over, "--over"),
         labels=_read(parse_slots, "--labels", labels),
         median_seconds=median_seconds,

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from solstice_cli.main import app
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_orchestrator.jobs import Concurrency, GroupMode, RunSpec
+from solstice_orchestrator.quotas import owner_of
 from solstice_orchestrator.simulation.trace import read_runs
 from solstice_orchestrator.store import open_store
 from tests.builders import job, job_request
@@ -64,6 +65,16 @@ def trace(tmp_path: Path) -> Path:
     given = ("--jobs", "3000", "--over", "24h", "--labels", "linux=4,illumos=1", "--repositories", "50")
     assert answer("generate", "--out", out, *given) == {"trace": str(out), "jobs": 3000}
     return out
+
+
+def test_generated_repositories_belong_to_owners_in_turn(tmp_path: Path) -> None:
+    out = tmp_path / "jobs.jsonl"
+    given = ("--jobs", "500", "--over", "1h", "--repositories", "9", "--owners", "3")
+    assert answer("generate", "--out", out, *given)["jobs"] == 500
+    with out.open("rb") as file:
+        repositories = {run[0].repository for run in read_runs(file, str(out))}
+    assert {owner_of(repository) for repository in repositories} == {"owner-1", "owner-2", "owner-3"}
+    assert "owner-2/repository-2" in repositories
 
 
 def test_a_generated_trace_is_played_and_told(trace: Path) -> None:

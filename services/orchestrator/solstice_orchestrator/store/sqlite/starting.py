@@ -16,6 +16,8 @@ _STARTED: Final = ", ".join(StartedRow._fields)
 def starts(connection: sqlite3.Connection, moment: Moment) -> Starts:
     """How things stand, as far as the limits ask for it: nothing is asked where none is set."""
     limits = moment.rules.limits
+    if not limits.any:
+        return Starts(limits=limits)
 
     def rows(query: str) -> list[sqlite3.Row]:
         return connection.execute(query, (moment.now,)).fetchall()
