@@ -105,8 +105,13 @@ class RealStore:
     async def carry_out(self, trace: Sequence[TraceRun]) -> Mapping[str, float]:
         jobs = {job.name: (number, job) for number, job in enumerate(job for run in trace for job in run)}
         left = list(trace)
-        while left or self._ends:
-            now = min(left[0][0].at if left else math.inf, self._ends[0][0] if self._ends else math.inf)
+        look_again = math.inf
+        while left or self._ends or look_again < math.inf:
+            now = min(
+                left[0][0].at if left else math.inf,
+                self._ends[0][0] if self._ends else math.inf,
+                look_again,
+            )
             self.clock.now = BEGUN + now
             while self._ends and self._ends[0][0] <= now:
                 _, _, key = heapq.heappop(self._ends)
@@ -123,6 +128,9 @@ class RealStore:
             for key in renewal.cancelled - self._stopping:
                 self._stopping.add(key)
                 heapq.heappush(self._ends, (now, self._running[key][1], key))
+            # As the dispatcher does.
+            pause = await self.store.rate_pause()
+            look_again = math.inf if pause is None else now + pause
         return self.at
 
     def _free(self) -> Mapping[str, int]:

@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps, room
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.quotas import Quotas, Started, owner_of
+from solstice_orchestrator.rates import Bucket, Key, Scope, StartRates
 from solstice_orchestrator.scheduling import (
     Candidate,
+    PassedOver,
     Queue,
+    Room,
     assign,
     enter,
     full,
@@ -20,6 +24,7 @@ from solstice_orchestrator.scheduling import (
     room_after,
     turns,
 )
+from solstice_orchestrator.starts import Limits, Starts
 
 QueueKey = tuple[str, Priority]
 
@@ -29,6 +34,8 @@ class WaitingRoom:
     """Jobs come, start, end, get lost and are cancelled; nothing here decides anything by itself."""
 
     caps: Caps = field(default_factory=Caps)
+    quotas: Quotas = field(default_factory=Quotas)
+    rates: StartRates = field(default_factory=StartRates)
     max_wait_seconds: float = 1800.0
     now: float = 0.0
     waiting: list[Candidate] = field(default_factory=list)
@@ -37,6 +44,9 @@ class WaitingRoom:
     started: list[Candidate] = field(default_factory=list)
     clocks: defaultdict[QueueKey, int] = field(default_factory=lambda: defaultdict(int))
     next_turns: dict[tuple[QueueKey, str], int] = field(default_factory=dict)
+    started_of: defaultdict[str, list[Started]] = field(default_factory=lambda: defaultdict(list))
+    """By owner."""
+    buckets: dict[Key, Bucket] = field(default_factory=dict)
     arrivals: int = 0
 
     def arrive(
@@ -55,6 +65,7 @@ class WaitingRoom:
                 priority=priority,
                 age=self.arrivals + number,
                 repository=repository,
+                owner=owner_of(repository),
                 turn=turn,
                 waiting_since=self.now,
             )
@@ -66,18 +77,19 @@ class WaitingRoom:
 
     def claim(self, worker: str, free: Mapping[str, int], limit: int = 32) -> Sequence[Candidate]:
         """What the worker starts, in order; every question is cut off at what could start, as a store's is."""
-        left, chosen = dict(free), list[Candidate]()
+        left, chosen = self.standing().fit(free), list[Candidate]()
         while True:
-            more = room(self.caps, self.running_of(), {each.repository for each in self.waiting})
+            more = self._room()
             found = self._first_of_each(left, limit - len(chosen), full(more))
             picked = assign(found, left, limit - len(chosen), overdue_before=self._overdue_before, room=more)
             for each in picked:
                 left[each.label] -= 1
                 self.waiting.remove(each)
                 self.running[each.job_id] = (worker, each)
+            self._count(picked)
             chosen += picked
             self.started += picked
-            if len(picked) == len(found) or not full(room_after(more, picked)) - full(more):
+            if len(picked) == len(found) or full(room_after(more, picked)) == full(more):
                 return chosen
 
     def end(self, job_id: str) -> None:
@@ -102,6 +114,16 @@ class WaitingRoom:
         """How many jobs of each repository run."""
         return Counter(job.repository for _, job in self.running.values())
 
+    def standing(self) -> Starts:
+        """As a store finds it."""
+        return Starts(
+            limits=Limits(caps=self.caps, quotas=self.quotas, rates=self.rates),
+            running=self.running_of(),
+            started=self.started_of,
+            buckets=self.buckets,
+            now=self.now,
+        )
+
     def is_overdue(self, job: Candidate) -> bool:
         return overdue(job.waiting_since, self.now, self.max_wait_seconds)
 
@@ -109,12 +131,24 @@ class WaitingRoom:
     def _overdue_before(self) -> float:
         return self.now - self.max_wait_seconds
 
+    def _room(self) -> Room:
+        return self.standing().room(
+            {each.repository for each in self.waiting}, {each.owner for each in self.waiting}
+        )
+
+    def _count(self, picked: Sequence[Candidate]) -> None:
+        standing = self.standing()
+        for scope, name, amount, at, _ in standing.spent(picked, self.now):
+            self.buckets[Key(Scope(scope), name)] = Bucket(amount, at)
+        for owner, until, starts in standing.counted(picked, self.now):
+            self.started_of[owner].append(Started(until, starts))
+
     def _queue(self, queue: QueueKey) -> Queue:
-        more = room(self.caps, self.running_of(), {each.repository for each in self.waiting})
+        without = full(self._room())
         waiting = [
             each
             for each in self.waiting
-            if (each.label, each.priority) == queue and each.repository not in full(more)
+            if (each.label, each.priority) == queue and not _is_passed_over(each, without)
         ]
         first = min(waiting, key=lambda each: (each.turn, each.age), default=None)
         return Queue(
@@ -126,11 +160,15 @@ class WaitingRoom:
             ),
         )
 
-    def _first_of_each(self, free: Mapping[str, int], limit: int, without: frozenset[str]) -> list[Candidate]:
+    def _first_of_each(self, free: Mapping[str, int], limit: int, without: PassedOver) -> list[Candidate]:
         found: list[Candidate] = []
         for label, slots in free.items():
             of_label = [
-                each for each in self.waiting if each.label == label and each.repository not in without
+                each for each in self.waiting if each.label == label and not _is_passed_over(each, without)
             ]
             found += in_order(of_label, self._overdue_before)[: max(0, min(slots, limit))]
         return found
+
+
+def _is_passed_over(job: Candidate, without: PassedOver) -> bool:
+    return job.repository in without.repositories or job.owner in without.owners

@@ -20,8 +20,11 @@ from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.jobs import GroupMode, JobState
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.simulation.play import House
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceRun
+from solstice_orchestrator.starts import Limits
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.recording import recorded
 from solstice_orchestrator.supersede import Supersede
@@ -44,24 +47,51 @@ def opened(store_url: str, clock: Clock) -> Open:
         clock=clock,
         lease_seconds=NEVER,
         max_wait_seconds=house.max_wait_seconds,
-        caps=house.caps,
+        caps=house.limits.caps,
+        quotas=house.limits.quotas,
+        rates=house.limits.rates,
         supersede=Supersede.OFF,
     )
 
 
 def house(
-    slots: Mapping[str, int], limit: int = 0, caps: str = "", *, max_wait_seconds: float = NEVER
+    slots: Mapping[str, int],
+    limit: int = 0,
+    caps: str = "",
+    *,
+    owners: str = "",
+    hourly: str = "",
+    labels: str = "",
+    repositories: str = "",
+    max_wait_seconds: float = NEVER,
 ) -> House:
-    return House(capacity=capacity(slots, limit), caps=parse_caps(caps), max_wait_seconds=max_wait_seconds)
+    limits = Limits(
+        caps=parse_caps(caps),
+        quotas=Quotas(slots=parse_caps(owners), starts_per_hour=parse_caps(hourly)),
+        rates=StartRates(labels=parse_rates(labels), repositories=parse_rates(repositories)),
+    )
+    return House(capacity=capacity(slots, limit), limits=limits, max_wait_seconds=max_wait_seconds)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
-    "tried",
+    ("tried", "seed"),
     [
-        pytest.param(house({"linux": 3}), id="one label"),
-        pytest.param(house({"linux": 2, "illumos": 2}, limit=3), id="two labels, a limit over both"),
-        pytest.param(house({"linux": 4}, caps="*=3,acme/app=1"), id="caps"),
+        pytest.param(house({"linux": 3}), 1, id="one label"),
+        pytest.param(house({"linux": 3}), 2, id="one label, another trace"),
+        pytest.param(house({"linux": 2, "illumos": 2}, limit=3), 1, id="two labels, a limit over both"),
+        pytest.param(house({"linux": 2, "illumos": 2}, limit=3), 2, id="two labels, another trace"),
+        pytest.param(house({"linux": 4}, caps="*=3,acme/app=1"), 1, id="caps"),
+        pytest.param(house({"linux": 4}, caps="*=3,acme/app=1"), 2, id="caps, another trace"),
+        pytest.param(house({"linux": 4}, owners="acme=2", caps="*=3"), 2, id="caps of owners"),
+        pytest.param(house({"linux": 3}, hourly="acme=20,reef=5"), 1, id="starts per hour"),
+        # A token every 8, 16 or 4 seconds: what has grown of it is then exact in every clock.
+        pytest.param(house({"linux": 4}, labels="linux=450/h:3"), 1, id="a rate of the label"),
+        pytest.param(house({"linux": 4}, repositories="*=225/h:2"), 2, id="rates of repositories"),
+        pytest.param(
+            house({"linux": 4}, caps="*=2", owners="*=3", hourly="acme=40", labels="*=900/h:4"),
+            1,
+            id="all of it",
+        ),
     ],
 )
 async def test_every_job_starts_when_it_does_in_the_store(

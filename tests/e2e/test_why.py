@@ -136,8 +136,10 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
     with orchestrator(
         place,
         EXECUTOR="scripted",
-        CAPACITY_MAP="linux=4,illumos=1",
+        CAPACITY_MAP="linux=6,illumos=1",
         REPOSITORY_CAPS="acme/capped=1",
+        OWNER_CAPS="harbour=1",
+        OWNER_STARTS_PER_HOUR="lamp=1",
         GIT_PROTOCOLS="file,http",
         # The longest there is: full jitter begins at nothing, so some wait for long and some do not.
         RETRY_BASE_SECONDS="300",
@@ -147,7 +149,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
         yield Line(place, process, Repository(tmp_path / "repository"))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_every_reason_that_a_job_can_meet(line: Line) -> None:
     first_run = line.ask("needs.kdl", repo_full_name="acme/app")
     first = line.becomes(first_run, "first", "running")
@@ -174,6 +176,20 @@ def test_every_reason_that_a_job_can_meet(line: Line) -> None:
     capped = line.why(line.becomes(capped_run, "two", "waiting"))
     assert capped["reason"] == "repository_cap"
     assert [each["job_id"] for each in capped["holders"]] == [one]
+
+    owned_run = line.ask("capped.kdl", repo_full_name="harbour/app")
+    first_of_owner = line.becomes(owned_run, "one", "running")
+    owned = line.why(line.job("capped.kdl", "one", "waiting", repo_full_name="harbour/docs"))
+    assert owned["reason"] == "owner_cap"
+    assert [each["job_id"] for each in owned["holders"]] == [first_of_owner]
+
+    often = line.ask("capped.kdl", repo_full_name="lamp/app")
+    line.becomes(often, "one", "running")
+    limited = line.until(f"/jobs/{line.becomes(often, 'two', 'waiting')}/why", lambda said: said["why"])[
+        "why"
+    ]
+    assert (limited["reason"], limited["resource"]) == ("rate_limited", "owner")
+    assert limited["until"] is not None
 
     assert unlucky(line)["reason"] == "backoff"
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final
+from typing import Annotated, BinaryIO, Final, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,8 @@ from solstice_common.commandline import CONTEXT_SETTINGS, age_given, with_settin
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.caps import parse_caps
+from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.settings import StoreSettings
 from solstice_orchestrator.simulation.comparing import OneMore, with_one_more
@@ -29,9 +31,10 @@ from solstice_orchestrator.simulation.report import Report, Waits, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun, encode, read_runs
 from solstice_orchestrator.simulation.traffic import Traffic, generate
+from solstice_orchestrator.starts import Limits
 
 app: Final = typer.Typer(
-    help="Try slots and caps on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
+    help="Try slots, caps and rates on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -39,6 +42,7 @@ Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The trac
 SHOWN_EVERY: Final = 5000
 """Lines between two looks at the bar."""
 
+T = TypeVar("T")
 Told = Callable[[int, int], None]
 """How much is done, of how much."""
 
@@ -59,6 +63,16 @@ def simulate(
     ] = 0,
     repository_caps: Annotated[
         str, typer.Option(metavar="CAPS", help="As REPOSITORY_CAPS: *=8,acme/app=2.")
+    ] = "",
+    owner_caps: Annotated[str, typer.Option(metavar="CAPS", help="As OWNER_CAPS: *=20,acme=50.")] = "",
+    owner_starts_per_hour: Annotated[
+        str, typer.Option(metavar="QUOTAS", help="As OWNER_STARTS_PER_HOUR: *=200,acme=1000.")
+    ] = "",
+    label_start_rates: Annotated[
+        str, typer.Option(metavar="RATES", help="As LABEL_START_RATES: linux=10/s:20,*=600/h.")
+    ] = "",
+    repository_start_rates: Annotated[
+        str, typer.Option(metavar="RATES", help="As REPOSITORY_START_RATES: *=60/m:10.")
     ] = "",
     max_wait_seconds: Annotated[
         float, typer.Option(min=0, help="As MAX_WAIT_SECONDS: who waits longer goes before all others.")
@@ -83,7 +97,19 @@ def simulate(
             "what comes, and with how many slots? solstice simulate --trace FILE --slots linux=8; "
             "'solstice simulate generate' and 'solstice simulate record' write such a file"
         )
-    house = _house(slots, max_concurrency, repository_caps, max_wait_seconds)
+    limits = Limits(
+        caps=_read(parse_caps, "--repository-caps", repository_caps),
+        quotas=Quotas(
+            slots=_read(parse_caps, "--owner-caps", owner_caps),
+            starts_per_hour=_read(parse_caps, "--owner-starts-per-hour", owner_starts_per_hour),
+        ),
+        rates=StartRates(
+            labels=_read(parse_rates, "--label-start-rates", label_start_rates),
+            repositories=_read(parse_rates, "--repository-start-rates", repository_start_rates),
+        ),
+    )
+    whole = capacity(_read(parse_slots, "--slots", slots), max_concurrency)
+    house = House(capacity=whole, limits=limits, max_wait_seconds=max_wait_seconds)
     with _bar() as bar:
 
         def again(label: str) -> Iterator[TraceRun]:
@@ -119,6 +145,7 @@ def generate_trace(
     repositories: Annotated[
         int, typer.Option(min=1, help="Of so many; by Zipf's law few of them send most.")
     ] = 10_000,
+    owners: Annotated[int, typer.Option(min=1, help="Which belong to so many owners, in turn.")] = 1,
     over: Annotated[
         str, typer.Option(metavar="TIME", help="In so much time, from a Monday's midnight: 365d, 24h.")
     ] = "365d",
@@ -136,8 +163,9 @@ def generate_trace(
     traffic = Traffic(
         jobs=jobs,
         repositories=repositories,
+        owners=owners,
         over_seconds=age_given("--over", over),
-        labels=_slots("--labels", labels),
+        labels=_read(parse_slots, "--labels", labels),
         median_seconds=median_seconds,
         chained=chained,
     )
@@ -178,18 +206,9 @@ async def _record(url: str, since: float, file: BinaryIO) -> int:
     return jobs
 
 
-def _house(slots: str, max_concurrency: int, repository_caps: str, max_wait_seconds: float) -> House:
+def _read(parse: Callable[[str], T], option: str, text: str) -> T:
     try:
-        caps = parse_caps(repository_caps)
-    except ValueError as error:
-        raise ConfigurationError(f"--repository-caps: {error}") from None
-    whole = capacity(_slots("--slots", slots), max_concurrency)
-    return House(capacity=whole, caps=caps, max_wait_seconds=max_wait_seconds)
-
-
-def _slots(option: str, text: str) -> dict[str, int]:
-    try:
-        return dict(parse_slots(text))
+        return parse(text)
     except ValueError as error:
         raise ConfigurationError(f"{option}: {error}") from None
 

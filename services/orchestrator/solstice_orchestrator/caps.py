@@ -1,4 +1,4 @@
-"""How many jobs of one repository may run at once, over all workers: the setting `REPOSITORY_CAPS`. Pure."""
+"""How many jobs of one repository, or of one owner, may run at once, over all workers: the setting `REPOSITORY_CAPS`. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-_ENTRY: Final = re.compile(r"(?P<repository>[^\s=,]+)=(?P<jobs>[0-9]{1,5})", re.ASCII)
+_ENTRY: Final = re.compile(r"(?P<name>[^\s=,]+)=(?P<jobs>[0-9]{1,6})", re.ASCII)
 _ALL: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Running jobs per repository: `of` names some, `default` is for all others (None: no cap)."""
+    """A number per name: `of` names some, `default` is for each of all others (None: no cap)."""
 
     of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     default: int | None = None
 
-    def cap(self, repository: str) -> int | None:
-        """None when any number may run."""
-        return self.of.get(repository, self.default)
+    def cap(self, name: str) -> int | None:
+        """None when there may be any number."""
+        return self.of.get(name, self.default)
 
     @property
     def any(self) -> bool:
@@ -33,23 +33,18 @@ def parse_caps(text: str) -> Caps:
     for entry in filter(None, (part.strip() for part in text.split(","))):
         match = _ENTRY.fullmatch(entry)
         if match is None:
-            raise ValueError(f"{entry!r} is not REPOSITORY=JOBS; write for example *=8,acme/app=2")
-        if match["repository"] in of:
-            raise ValueError(f"the repository {match['repository']!r} stands there twice")
-        of[match["repository"]] = int(match["jobs"])
+            raise ValueError(f"{entry!r} is not NAME=NUMBER; write for example *=8,acme=2")
+        if match["name"] in of:
+            raise ValueError(f"{match['name']!r} stands there twice")
+        of[match["name"]] = int(match["jobs"])
     default = of.pop(_ALL, None)
     return Caps(of=MappingProxyType(of), default=default)
 
 
-def room(caps: Caps, running: Mapping[str, int], repositories: Iterable[str] = ()) -> Mapping[str, int]:
-    """How many more jobs may start: of the repositories that run some, are named by a cap, or are asked about.
-
-    Repositories without a cap are left out. Ask about those of all candidates: one that runs nothing may start as many
-    as its cap allows, and no more.
-    """
-    asked = {**dict.fromkeys(running), **dict.fromkeys(caps.of), **dict.fromkeys(repositories)}
+def room(caps: Caps, used: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """How many more there may be of each of these names; those without a cap are left out."""
     return {
-        repository: max(0, cap - running.get(repository, 0))
-        for repository in asked
-        if (cap := caps.cap(repository)) is not None
+        name: max(0, cap - used.get(name, 0))
+        for name in dict.fromkeys(names)
+        if (cap := caps.cap(name)) is not None
     }

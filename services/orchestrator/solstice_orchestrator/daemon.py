@@ -304,6 +304,7 @@ async def _opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncI
             retry_base_seconds=settings.retry_base_seconds,
             max_wait_seconds=settings.max_wait_seconds,
             caps=parse_caps(settings.repository_caps),
+            quotas=settings.quotas,
             rates=settings.start_rates,
             supersede=settings.supersede,
         )

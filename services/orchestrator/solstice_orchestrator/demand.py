@@ -1,25 +1,27 @@
 """What an autoscaler needs to know of each label: how much work there is, and how many slots it takes. Pure.
 
 A slot helps nobody whose needs have not ended, whose concurrency group is somebody else's, who waits for approval, for
-another try, for its repository's cap or for a rate: those are counted apart.
+another try, for the cap of its repository or owner, or for a rate: those are counted apart.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from types import MappingProxyType
 from typing import Final
 
-from solstice_orchestrator.caps import Caps, room
+from solstice_orchestrator.caps import room
 from solstice_orchestrator.forecast import FEW, Busy, Sample, remaining
 from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.rates import Key, Scope, Throttle
+from solstice_orchestrator.quotas import owner_of, running_of, startable
+from solstice_orchestrator.rates import Key, Scope
+from solstice_orchestrator.starts import Starts
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView, slots_of
 
 TARGET_SECONDS: Final = 300.0
-HELD_BACK: Final = ("blocked", "approval", "backoff", "repository_cap", "rate_limited")
+HELD_BACK: Final = ("blocked", "approval", "backoff", "repository_cap", "owner_cap", "rate_limited")
 """What keeps jobs from starting that a slot would not change."""
 
 
@@ -57,9 +59,8 @@ class DemandFacts:
     delayed: Mapping[str | None, int] = field(default_factory=lambda: MappingProxyType({}))
     """Runs that start within the asked-for time, by the label that their requests name."""
     workers: Sequence[WorkerView] = ()
-    caps: Caps = field(default_factory=Caps)
-    throttles: Sequence[Throttle] = ()
-    """Of these labels and repositories, where they have a rate."""
+    starts: Starts = field(default_factory=Starts)
+    """What bounds them beside slots, and how that stands."""
     recent: Mapping[str, Sequence[Sample]] = field(default_factory=lambda: MappingProxyType({}))
     """How long the last jobs of each label ran."""
 
@@ -120,15 +121,15 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
     lasting = _Lasting(facts.recent.get(label, ()), target)
     waiting = [each for each in facts.waiting if each.label == label]
     running = [each for each in facts.running if each.label == label]
-    startable = _startable(facts, label, waiting, target)
+    bounded = _startable(facts, label, waiting, target)
     # Of a job that lasts longer than the target no more than one slot can be at work.
     left = [lasting.left(each.repository, facts.now - each.started_at) for each in running]
-    load = sum(jobs * min(lasting.usual(repository), target) for repository, jobs in startable.starts.items())
+    load = sum(jobs * min(lasting.usual(repository), target) for repository, jobs in bounded.starts.items())
     load += sum(min(seconds, target) for seconds in left)
-    work = sum(jobs * lasting.usual(repository) for repository, jobs in startable.starts.items())
+    work = sum(jobs * lasting.usual(repository) for repository, jobs in bounded.starts.items())
     oldest = min((each.oldest for each in waiting), default=facts.now)
     return Demand(
-        waiting=sum(startable.starts.values()),
+        waiting=sum(bounded.starts.values()),
         running=len(running),
         slots=sum(slots_of(worker, label) for worker in _active(facts.workers)),
         # What is lost to binary fractions is no slot.
@@ -141,8 +142,9 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
             "blocked": facts.held.get((JobState.BLOCKED, label), 0),
             "approval": facts.held.get((JobState.APPROVAL, label), 0),
             "backoff": facts.held.get((JobState.BACKOFF, label), 0),
-            "repository_cap": startable.capped,
-            "rate_limited": startable.limited,
+            "repository_cap": bounded.capped,
+            "owner_cap": bounded.owner_capped,
+            "rate_limited": bounded.limited,
         },
     )
 
@@ -153,33 +155,56 @@ class _Startable:
 
     starts: Mapping[str, int]
     capped: int
+    owner_capped: int
     limited: int
 
 
 def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], target: float) -> _Startable:
-    """A repository's room counts for each of its labels: which of them gets it is not known beforehand."""
-    running: defaultdict[str, int] = defaultdict(int)
-    for job in facts.running:
-        running[job.repository] += 1
-    rooms = room(facts.caps, running, (each.repository for each in waiting)) if facts.caps.any else {}
+    """A repository's room, and an owner's, counts for each label: which of them gets it is not known beforehand."""
+    limits = facts.starts.limits
+    running = Counter(job.repository for job in facts.running)
+    owners = {owner_of(each.repository) for each in waiting} - {""}
+    rooms = room(limits.caps, running, (each.repository for each in waiting))
+    of_owners = dict(room(limits.quotas.slots, running_of(running), owners))
     rated = {
         throttle.key: max(0, math.floor(throttle.tokens + throttle.rate.per_second * target))
-        for throttle in facts.throttles
+        for throttle in facts.starts.throttles(_start_keys(label, waiting))
     }
-    starts: dict[str, int] = {}
-    capped = limited = 0
+    of_hour = {
+        owner: startable(facts.starts.started.get(owner, ()), quota, facts.now, target)
+        for owner in owners
+        if (quota := limits.quotas.starts_per_hour.cap(owner)) is not None
+    }
     of_label = rated.get(Key(Scope.LABEL, label))
+    starts: dict[str, int] = {}
+    capped = owner_capped = limited = 0
     # Those that have waited for longest first: somebody has to be, and they are the next to be overdue.
     for each in sorted(waiting, key=lambda each: (each.oldest, each.repository)):
+        owner = owner_of(each.repository)
         within_cap = min(each.jobs, rooms.get(each.repository, each.jobs))
-        within_rate = min(within_cap, rated.get(Key(Scope.REPOSITORY, each.repository), within_cap))
+        within_owner = min(within_cap, of_owners.get(owner, within_cap))
+        within_rate = min(
+            within_owner,
+            rated.get(Key(Scope.REPOSITORY, each.repository), within_owner),
+            of_hour.get(owner, within_owner),
+        )
         if of_label is not None:
             within_rate = min(within_rate, of_label)
             of_label -= within_rate
+        for left in (of_owners, of_hour):
+            if owner in left:
+                left[owner] -= within_rate
         capped += each.jobs - within_cap
-        limited += within_cap - within_rate
+        owner_capped += within_cap - within_owner
+        limited += within_owner - within_rate
         starts[each.repository] = within_rate
-    return _Startable(starts=starts, capped=capped, limited=limited)
+    return _Startable(starts=starts, capped=capped, owner_capped=owner_capped, limited=limited)
+
+
+def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[Key]:
+    """The buckets that their starts would take from."""
+    repositories = sorted({each.repository for each in waiting})
+    return [Key(Scope.LABEL, label), *(Key(Scope.REPOSITORY, name) for name in repositories)]
 
 
 class _Lasting:

@@ -5,7 +5,7 @@ Coarse on purpose: a forge takes only so many statuses, so the words change when
 
 from typing import Final
 
-from solstice_orchestrator.waiting import WaitFacts, WaitReason, Why
+from solstice_orchestrator.waiting import OWNER, WaitFacts, WaitReason, Why
 
 _COUNTED: Final = 10
 _STEPS: Final = (1000, 500, 200, 100, 50, 20, 10)
@@ -22,10 +22,14 @@ def line_words(facts: WaitFacts, why: Why, *, saturated: bool = False) -> str:
             words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}"
         case WaitReason.REPOSITORY_CAP:
             words = f"waiting: its repository runs as many jobs as it may, {_ahead(why.ahead or 0)}"
+        case WaitReason.OWNER_CAP:
+            words = f"waiting: its owner runs as many jobs as it may, {_ahead(why.ahead or 0)}"
         case WaitReason.NO_WORKER_FOR_LABEL:
             words = f"waiting: no worker serves {facts.runs_on}"
         case WaitReason.PAUSED:
             words = f"waiting: the workers of {facts.runs_on} take no jobs now"
+        case WaitReason.RATE_LIMITED if why.resource == OWNER:
+            words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}, its owner has started as many as it may"
         case WaitReason.RATE_LIMITED:
             words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}, as fast as they may start"
         case WaitReason.GOVERNOR:

@@ -105,9 +105,34 @@ class Candidate(Value, frozen=True, kw_only=True):
     age: int
     """Smaller for those that came earlier."""
     repository: str = ""
+    owner: str = ""
+    """Empty: nobody's, which no owner's room bounds."""
     turn: int = 0
     waiting_since: float = math.inf
     """When it began to wait for a slot, in seconds since the epoch."""
+
+
+class Room(Value, frozen=True, kw_only=True):
+    """How many more jobs may start, of some repositories and some owners; of those that are not in it any number may."""
+
+    repositories: Mapping[str, int] = {}
+    owners: Mapping[str, int] = {}
+
+
+class PassedOver(Value, frozen=True, kw_only=True):
+    """Of whom no job may start now; a claim's query leaves them out."""
+
+    repositories: frozenset[str] = frozenset()
+    owners: frozenset[str] = frozenset()
+
+    def and_(self, others: "PassedOver") -> "PassedOver":
+        """These and those."""
+        return PassedOver(
+            repositories=self.repositories | others.repositories, owners=self.owners | others.owners
+        )
+
+
+UNBOUNDED: Final = Room()
 
 
 def overdue(waiting_since: float, now: float, max_wait_seconds: float = MAX_WAIT_SECONDS) -> bool:
@@ -132,16 +157,16 @@ def assign(
     limit: int,
     *,
     overdue_before: float = -math.inf,
-    room: Mapping[str, int] | None = None,
+    room: Room = UNBOUNDED,
 ) -> Sequence[Candidate]:
-    """At most `limit` jobs to start now, in dispatch order; none beyond its label's slots or its repository's room.
+    """At most `limit` jobs to start now, in dispatch order; none beyond its label's slots, or its repository's or owner's room.
 
     Each label's jobs start `in_order`. Turns of two labels cannot be compared: between the next jobs of several
-    labels it is the overdue, then the more urgent, then the older one that goes first. `room` says how many more jobs
-    of a repository may run; one that is not in it has no cap. What is passed over for its repository's sake holds up
-    nobody: give more candidates, without those repositories (`full`), as long as slots are left.
+    labels it is the overdue, then the more urgent, then the older one that goes first. What is passed over for the
+    sake of its repository or owner holds up nobody: give more candidates, without those (`full`), as long as slots are
+    left.
     """
-    slots, left = dict(free), dict(room or {})
+    slots, of_repository, of_owner = dict(free), dict(room.repositories), dict(room.owners)
     by_label: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         by_label[candidate.label].append(candidate)
@@ -156,34 +181,43 @@ def assign(
         heads = [
             head
             for label, queue in queues.items()
-            if slots.get(label, 0) > 0 and (head := _head(queue, left)) is not None
+            if slots.get(label, 0) > 0 and (head := _head(queue, of_repository, of_owner)) is not None
         ]
         if not heads:
             break
         chosen.append(first := heads[0] if len(heads) == 1 else min(heads, key=urgency))
         queues[first.label].popleft()
         slots[first.label] -= 1
-        if first.repository in left:
-            left[first.repository] -= 1
+        if first.repository in of_repository:
+            of_repository[first.repository] -= 1
+        if first.owner in of_owner:
+            of_owner[first.owner] -= 1
     return chosen
 
 
-def _head(queue: deque[Candidate], room: Mapping[str, int]) -> Candidate | None:
-    """The first whose repository has room; those before it are dropped."""
-    while queue and room.get(queue[0].repository, 1) <= 0:
+def _head(
+    queue: deque[Candidate], of_repository: Mapping[str, int], of_owner: Mapping[str, int]
+) -> Candidate | None:
+    """The first for whom there is room; those before it are dropped."""
+    while queue and (of_repository.get(queue[0].repository, 1) <= 0 or of_owner.get(queue[0].owner, 1) <= 0):
         queue.popleft()
     return queue[0] if queue else None
 
 
-def room_after(room: Mapping[str, int], chosen: Iterable[Candidate]) -> Mapping[str, int]:
+def room_after(room: Room, chosen: Iterable[Candidate]) -> Room:
     """What is left of `room` once `chosen` have started."""
-    left = dict(room)
+    repositories, owners = dict(room.repositories), dict(room.owners)
     for candidate in chosen:
-        if candidate.repository in left:
-            left[candidate.repository] -= 1
-    return left
+        if candidate.repository in repositories:
+            repositories[candidate.repository] -= 1
+        if candidate.owner in owners:
+            owners[candidate.owner] -= 1
+    return Room(repositories=repositories, owners=owners)
 
 
-def full(room: Mapping[str, int]) -> frozenset[str]:
-    """The repositories of which no job may start now; a claim's query leaves them out."""
-    return frozenset(repository for repository, more in room.items() if more <= 0)
+def full(room: Room) -> PassedOver:
+    """Those of whom no job may start now."""
+    return PassedOver(
+        repositories=frozenset(name for name, more in room.repositories.items() if more <= 0),
+        owners=frozenset(name for name, more in room.owners.items() if more <= 0),
+    )

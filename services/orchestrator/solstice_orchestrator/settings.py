@@ -20,6 +20,7 @@ from solstice_common.settings import (
 from solstice_orchestrator.capacity import parse_slots
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.governor import parse_limits
+from solstice_orchestrator.quotas import Quotas
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.supersede import Supersede
@@ -150,6 +151,15 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         default="",
         description="Jobs of a repository that may run at once, over all workers: *=8,acme/app=2. Empty: any number.",
     )
+    owner_caps: str = Field(
+        default="",
+        description="Jobs of all repositories of an owner that may run at once, over all workers: *=20,acme=50. The owner is "
+        "what stands before the first / of the repository's name. Empty: any number.",
+    )
+    owner_starts_per_hour: str = Field(
+        default="",
+        description="Jobs of an owner that may start in any hour, likewise: *=200,acme=1000. Empty: any number.",
+    )
     label_start_rates: str = Field(
         default="",
         description="How fast jobs of a label may start, over all workers: linux=10/s:20,*=600/h is 10 a second, at most 20 "
@@ -202,7 +212,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         parse_slots(text)
         return text
 
-    @field_validator("repository_caps")
+    @field_validator("repository_caps", "owner_caps", "owner_starts_per_hour")
     @classmethod
     def _readable_caps(cls, text: str) -> str:
         parse_caps(text)
@@ -247,6 +257,13 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         """`LABEL_START_RATES` and `REPOSITORY_START_RATES`."""
         return StartRates(
             labels=parse_rates(self.label_start_rates), repositories=parse_rates(self.repository_start_rates)
+        )
+
+    @property
+    def quotas(self) -> Quotas:
+        """`OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`."""
+        return Quotas(
+            slots=parse_caps(self.owner_caps), starts_per_hour=parse_caps(self.owner_starts_per_hour)
         )
 
     @property

@@ -1,5 +1,6 @@
 """Why a job waits, how many go before it, and when it may start: (facts of one moment) -> `Why`. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,8 +8,10 @@ from enum import StrEnum
 from typing import Final
 
 from solstice_common.times import format_seconds
+from solstice_orchestrator import quotas
 from solstice_orchestrator.forecast import Busy, Forecast, Line, Sample, forecast
 from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.quotas import Started
 from solstice_orchestrator.rates import Scope, Throttle, seconds_until
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView, slots_of
 
@@ -16,6 +19,9 @@ COUNTED: Final = 10_000
 """Of those ahead so many are counted: this many means at least as many, and when such a job starts nobody can tell."""
 SHOWN_HOLDERS: Final = 20
 """So many of those that hold what is waited for are named; there may be any number."""
+
+OWNER: Final = "owner"
+"""The `resource` of an owner's quota."""
 
 
 class WaitReason(StrEnum):
@@ -34,9 +40,10 @@ class WaitReason(StrEnum):
     PAUSED = "paused"
     """There are workers for its label, and all of them are paused, draining or quarantined."""
     REPOSITORY_CAP = "repository_cap"
+    OWNER_CAP = "owner_cap"
     SLOTS_BUSY = "slots_busy"
     RATE_LIMITED = "rate_limited"
-    """As many of its label, or of its repository, have started as may for now."""
+    """As many of its label, of its repository, or of its owner, have started as may for now."""
     GOVERNOR = "governor"
     """Every worker that has a slot for it is short of something: load, disk, memory, or too many are starting."""
 
@@ -62,6 +69,15 @@ class Need:
     job_id: str
     name: str
     state: JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """How much of its quota of starts an owner has used."""
+
+    quota: int
+    """Starts in any hour."""
+    started: Sequence[Started]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +112,19 @@ class WaitFacts:
     """Of its repository."""
     running_of_repository: Sequence[Holder] = ()
     """On any label; only when there is a cap."""
+    owner: str = ""
+    """Of its repository; empty where nobody can tell, and then it has no quota."""
+    owner_cap: int | None = None
+    running_of_owner: Sequence[Holder] = ()
+    """Likewise."""
+    owner_hour: Hour | None = None
+    """None: any number may start."""
     ahead: int = 0
-    """Jobs of its label that start before it; not those of other repositories that are at their cap."""
+    """Jobs of its label that start before it; not those of other repositories and owners that are at their cap or quota."""
     ahead_of_repository: int = 0
     """How many of those are of its own repository."""
+    ahead_of_owner: int = 0
+    """And of its owner."""
     running: Sequence[Holder] = ()
     """What runs on its label."""
     workers: Sequence[WorkerView] = ()
@@ -123,9 +148,9 @@ class Why:
     until: float | None = None
     """When its time comes, a backoff is over, a quarantine ends, or a rate lets it start."""
     resource: str | None = None
-    """Of what the workers are short, or which rate it is: `label`, `repository`."""
+    """Of what the workers are short, or which rate it is: `label`, `repository`, `owner`."""
     holders: Sequence[Holder] = ()
-    """Who has what it waits for: slots, the group, its repository's cap, or its needs; at most `SHOWN_HOLDERS`."""
+    """Who has what it waits for: slots, the group, its repository's or owner's cap, or its needs; at most `SHOWN_HOLDERS`."""
     expected_start: Forecast | None = None
     """If nobody more urgent comes; None when nobody can tell."""
 
@@ -242,15 +267,8 @@ def _in_line(facts: WaitFacts) -> Why:
             until=_healed_at(serving),
         )
     start = _expected(facts)
-    if facts.cap is not None and len(facts.running_of_repository) >= facts.cap:
-        return _why(
-            facts,
-            WaitReason.REPOSITORY_CAP,
-            f"{facts.repository} may run {_count(facts.cap, 'job')} at once, and does.",
-            ahead=facts.ahead,
-            holders=facts.running_of_repository,
-            expected_start=start,
-        )
+    if (capped := _at_cap(facts, start)) is not None:
+        return capped
     slots = sum(slots_of(worker, facts.runs_on) for worker in active)
     with_room = [worker for worker in active if _free(worker, facts.runs_on)]
     if with_room and (limited := _rate_limited(facts, start)) is not None:
@@ -304,38 +322,89 @@ def _why(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """A rate or quota that its start has to keep to."""
+
+    resource: str
+    who: str
+    limit: str
+    seconds: float
+    """Until it and those before it may have started; infinite when that will never be."""
+
+
+def _at_cap(facts: WaitFacts, start: Forecast | None) -> Why | None:
+    """Whether its repository, or its owner, runs as many jobs as it may."""
+    caps = (
+        (WaitReason.REPOSITORY_CAP, facts.repository, facts.cap, facts.running_of_repository),
+        (WaitReason.OWNER_CAP, facts.owner, facts.owner_cap, facts.running_of_owner),
+    )
+    for reason, who, cap, holders in caps:
+        if cap is not None and len(holders) >= cap:
+            return _why(
+                facts,
+                reason,
+                f"{who} may run {_count(cap, 'job')} at once, and does.",
+                ahead=facts.ahead,
+                holders=holders,
+                expected_start=start,
+            )
+    return None
+
+
 def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
-    """Which rate holds it up for longest, if any does: with a token for it and for each before it, none does."""
-    waits = [(_rate_seconds(facts, throttle), throttle) for throttle in facts.throttles]
-    seconds, throttle = max(waits, key=lambda wait: wait[0], default=(0.0, None))
-    if throttle is None or seconds <= 0:
+    """Which rate or quota holds it up for longest, if any does: with a token for it and for each before it, none does."""
+    bound = max(_bounds(facts), key=lambda each: each.seconds, default=None)
+    if bound is None or bound.seconds <= 0:
         return None
-    what = "jobs of the label" if throttle.key.scope is Scope.LABEL else "jobs of"
     return _why(
         facts,
         WaitReason.RATE_LIMITED,
-        f"As many {what} {throttle.key.name} have started as may for now ({throttle.rate.text}); {_before(facts.ahead)}.",
+        f"As many jobs of {bound.who} have started as may for now ({bound.limit}); {_before(facts.ahead)}.",
         ahead=facts.ahead,
-        until=facts.now + seconds,
-        resource=throttle.key.scope.value,
+        until=None if math.isinf(bound.seconds) else facts.now + bound.seconds,
+        resource=bound.resource,
         expected_start=start,
     )
 
 
-def _rate_seconds(facts: WaitFacts, throttle: Throttle) -> float:
-    ahead = facts.ahead if throttle.key.scope is Scope.LABEL else facts.ahead_of_repository
-    return seconds_until(throttle.tokens, throttle.rate, ahead + 1)
+def _bounds(facts: WaitFacts) -> list[_Bound]:
+    bounds = []
+    for throttle in facts.throttles:
+        key, of_label = throttle.key, throttle.key.scope is Scope.LABEL
+        ahead = facts.ahead if of_label else facts.ahead_of_repository
+        bounds.append(
+            _Bound(
+                resource=key.scope.value,
+                who=f"the label {key.name}" if of_label else key.name,
+                limit=throttle.rate.text,
+                seconds=seconds_until(throttle.tokens, throttle.rate, ahead + 1),
+            )
+        )
+    if facts.owner_hour is not None:
+        hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
+        bounds.append(
+            _Bound(
+                resource=OWNER,
+                who=facts.owner,
+                limit=f"{hour.quota} in any hour",
+                seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, wanted),
+            )
+        )
+    return bounds
 
 
 def _expected(facts: WaitFacts) -> Forecast | None:
-    """When everything lets it start: a slot, its repository's cap, and the rates."""
+    """When everything lets it start: a slot, the caps of its repository and owner, and the rates."""
     start = _slot_and_room(facts)
-    rated = facts.now + max((_rate_seconds(facts, throttle) for throttle in facts.throttles), default=0.0)
-    return start and _later(start, Forecast(earliest=rated, latest=rated))
+    rated = facts.now + max((each.seconds for each in _bounds(facts)), default=0.0)
+    if start is None or math.isinf(rated):
+        return None
+    return _later(start, Forecast(earliest=rated, latest=rated))
 
 
 def _slot_and_room(facts: WaitFacts) -> Forecast | None:
-    """When a slot comes free for it, and when its repository has room: the later of both."""
+    """When a slot comes free for it, and when its repository and owner have room: the latest of these."""
     if facts.ahead >= COUNTED:
         return None
     active = [worker for worker in _alive(facts.workers) if worker.state is WorkerState.ACTIVE]
@@ -343,13 +412,17 @@ def _slot_and_room(facts: WaitFacts) -> Forecast | None:
     running = [each for each in facts.running if each.worker_id in ids]
     slots = len(running) + sum(_free(worker, facts.runs_on) for worker in active)
     own = facts.ahead_of_repository
-    line = Line(repository=facts.repository, own=own, others=facts.ahead - own)
-    start = forecast(facts.now, slots, _busy(running, facts.now), line, facts.recent)
-    if start is None or facts.cap is None:
-        return start
-    line = Line(repository=facts.repository, own=own)
-    room = forecast(facts.now, facts.cap, _busy(facts.running_of_repository, facts.now), line, facts.recent)
-    return None if room is None else _later(start, room)
+    waits = [(slots, running, facts.ahead)]
+    if facts.cap is not None:
+        waits.append((facts.cap, list(facts.running_of_repository), own))
+    if facts.owner_cap is not None:
+        waits.append((facts.owner_cap, list(facts.running_of_owner), facts.ahead_of_owner))
+    start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
+    for places, holders, ahead in waits:
+        line = Line(repository=facts.repository, own=own, others=ahead - own)
+        room = forecast(facts.now, places, _busy(holders, facts.now), line, facts.recent)
+        start = start and room and _later(start, room)
+    return start
 
 
 def _later(one: Forecast, other: Forecast) -> Forecast:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from solstice_cli.main import app
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_orchestrator.jobs import Concurrency, GroupMode, RunSpec
+from solstice_orchestrator.quotas import owner_of
 from solstice_orchestrator.simulation.trace import read_runs
 from solstice_orchestrator.store import open_store
 from tests.builders import job, job_request
@@ -66,6 +67,16 @@ def trace(tmp_path: Path) -> Path:
     return out
 
 
+def test_generated_repositories_belong_to_owners_in_turn(tmp_path: Path) -> None:
+    out = tmp_path / "jobs.jsonl"
+    given = ("--jobs", "500", "--over", "1h", "--repositories", "9", "--owners", "3")
+    assert answer("generate", "--out", out, *given)["jobs"] == 500
+    with out.open("rb") as file:
+        repositories = {run[0].repository for run in read_runs(file, str(out))}
+    assert {owner_of(repository) for repository in repositories} == {"owner-1", "owner-2", "owner-3"}
+    assert "owner-2/repository-2" in repositories
+
+
 def test_a_generated_trace_is_played_and_told(trace: Path) -> None:
     told = answer("--trace", trace, "--slots", "linux=4,illumos=1")
     assert (told["jobs"], told["never_started"], told["superseded"]) == (3000, 0, 0)
@@ -91,7 +102,15 @@ def test_a_generated_trace_is_played_and_told(trace: Path) -> None:
 def test_caps_and_limits_change_what_is_told(trace: Path) -> None:
     slots = ("--slots", "linux=4,illumos=1", "--no-one-more")
     free = answer("--trace", trace, *slots)["waits"]
-    for tried in (("--repository-caps", "*=1"), ("--max-concurrency", "2"), ("--max-wait-seconds", "1")):
+    for tried in (
+        ("--repository-caps", "*=1"),
+        ("--owner-caps", "*=2"),
+        ("--owner-starts-per-hour", "*=100"),
+        ("--label-start-rates", "illumos=1/m"),
+        ("--repository-start-rates", "*=1/m"),
+        ("--max-concurrency", "2"),
+        ("--max-wait-seconds", "1"),
+    ):
         assert answer("--trace", trace, *slots, *tried)["waits"] != free
 
 
@@ -110,6 +129,19 @@ def test_what_is_wrong_is_said_in_a_line(trace: Path, tmp_path: Path) -> None:
         (("--trace", tmp_path / "none.jsonl", "--slots", "linux=4"), "No such file"),
         (("--trace", trace, "--slots", "many"), "--slots: 'many' is not LABEL=SLOTS"),
         (("--trace", trace, "--slots", "linux=4", "--repository-caps", "few"), "--repository-caps: 'few'"),
+        (("--trace", trace, "--slots", "linux=4", "--owner-caps", "few"), "--owner-caps: 'few'"),
+        (
+            ("--trace", trace, "--slots", "linux=4", "--owner-starts-per-hour", "*=9/h"),
+            "--owner-starts-per-hour: '*=9/h'",
+        ),
+        (
+            ("--trace", trace, "--slots", "linux=4", "--label-start-rates", "linux=9"),
+            "--label-start-rates: 'linux=9'",
+        ),
+        (
+            ("--trace", trace, "--slots", "linux=4", "--repository-start-rates", "fast"),
+            "--repository-start-rates: 'fast'",
+        ),
         (("--trace", trace), "solstice simulate --trace FILE --slots linux=8"),
         (("--slots", "linux=4", "generate", "--out", tmp_path / "x"), "behind the word"),
         (("generate", "--out", tmp_path / "no" / "x"), "--out: "),

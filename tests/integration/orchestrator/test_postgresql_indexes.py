@@ -5,12 +5,14 @@ import time
 from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.quotas import Quotas
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running
 
+QUOTAS = Quotas(slots=Caps(default=9), starts_per_hour=Caps(default=90))
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages")
 
 
@@ -88,7 +90,7 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(
     assert before.keys() == set(GROWING)
     async with (
         open_store(url, retry_base_seconds=0.0) as store,
-        open_store(url, retry_base_seconds=0.0, caps=Caps(default=5)) as capped,
+        open_store(url, retry_base_seconds=0.0, caps=Caps(default=5), quotas=QUOTAS) as capped,
     ):
         # Planners shun walks through tables in these sessions: one that is made all the same wants for an index.
         await live(store)

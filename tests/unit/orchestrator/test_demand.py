@@ -20,7 +20,9 @@ from solstice_orchestrator.demand import (
 )
 from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.rates import Key, Rate, Scope, Throttle
+from solstice_orchestrator.quotas import Quotas, Started
+from solstice_orchestrator.rates import Bucket, Key, Rate, Rates, Scope, StartRates
+from solstice_orchestrator.starts import Limits, Starts
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 NOW = 1_800_000_000.0
@@ -70,8 +72,10 @@ def of_linux(facts: DemandFacts, target: float = 300.0) -> Demand:
     return demands(facts, target_seconds=target, label="linux")["linux"]
 
 
-def throttle(name: str, per_second: float, tokens: float, scope: Scope = Scope.LABEL) -> Throttle:
-    return Throttle(key=Key(scope, name), rate=Rate(text="", per_second=per_second, burst=1), tokens=tokens)
+def rated(name: str, per_second: float, tokens: float, scope: Scope = Scope.LABEL) -> Starts:
+    rates = Rates(of={name: Rate(text="", per_second=per_second, burst=20)})
+    of_scope = StartRates(labels=rates) if scope is Scope.LABEL else StartRates(repositories=rates)
+    return Starts(limits=Limits(rates=of_scope), buckets={Key(scope, name): Bucket(tokens, NOW)}, now=NOW)
 
 
 FACTS = DemandFacts(now=NOW)
@@ -174,6 +178,7 @@ def test_what_a_slot_would_not_help_is_counted_apart() -> None:
         "approval": 2,
         "backoff": 1,
         "repository_cap": 0,
+        "owner_cap": 0,
         "rate_limited": 0,
     }
     assert (found.waiting, found.wanted_slots) == (0, 0)
@@ -184,12 +189,44 @@ def test_beyond_the_cap_of_its_repository_no_slot_helps() -> None:
         FACTS,
         waiting=[waits(50, "acme/app"), waits(3, "acme/tool")],
         running=[runs(1.0), runs(1.0, label="big")],
-        caps=Caps(of={"acme/app": 5}, default=2),
+        starts=Starts(limits=Limits(caps=Caps(of={"acme/app": 5}, default=2))),
     )
     found = of_linux(facts)
     # Of acme/app two run, one of them elsewhere.
     assert found.waiting == 3 + 2
     assert found.held_back["repository_cap"] == 47 + 1
+
+
+def test_beyond_the_cap_of_its_owner_no_slot_helps_whichever_repository_has_it() -> None:
+    quotas = Quotas(slots=Caps(of={"acme": 5}))
+    facts = replace(
+        FACTS,
+        waiting=[waits(4, "acme/app"), waits(4, "acme/tool", seconds=10.0), waits(4, "river/otter")],
+        running=[runs(1.0), runs(1.0, "acme/tool", "big")],
+        starts=Starts(limits=Limits(quotas=quotas)),
+    )
+    found = of_linux(facts)
+    assert found.waiting == 3 + 4
+    assert (found.held_back["owner_cap"], found.held_back["repository_cap"]) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "starts"),
+    [
+        (60.0, 2),
+        (600.0, 6),  # four of those that started will not count any more
+        (3600.0, 12),  # none will, nor those that start now
+        (5400.0, 16),
+    ],
+)
+def test_what_its_owner_may_not_start_within_the_target_needs_no_slot(target: float, starts: int) -> None:
+    standing = Starts(
+        limits=Limits(quotas=Quotas(starts_per_hour=Caps(default=10))),
+        started={"acme": [Started(NOW + 300, 4), Started(NOW + 3000, 4)]},
+        now=NOW,
+    )
+    found = of_linux(replace(FACTS, waiting=[waits(100)], starts=standing), target)
+    assert (found.waiting, found.held_back["rate_limited"]) == (starts, 100 - starts)
 
 
 @pytest.mark.parametrize(
@@ -198,11 +235,11 @@ def test_beyond_the_cap_of_its_repository_no_slot_helps() -> None:
 def test_what_may_not_start_within_the_target_needs_no_slot(
     tokens: float, per_second: float, starts: int
 ) -> None:
-    for rated in (
-        throttle("linux", per_second, tokens),
-        throttle("acme/app", per_second, tokens, Scope.REPOSITORY),
+    for standing in (
+        rated("linux", per_second, tokens),
+        rated("acme/app", per_second, tokens, Scope.REPOSITORY),
     ):
-        found = of_linux(replace(FACTS, waiting=[waits(100)], throttles=[rated]))
+        found = of_linux(replace(FACTS, waiting=[waits(100)], starts=standing))
         assert (found.waiting, found.held_back["rate_limited"]) == (starts, 100 - starts)
 
 
@@ -222,7 +259,7 @@ def test_of_several_labels_together_everything_is_added_but_the_longest_wait() -
 
 
 JOBS = st.integers(1, 50)
-NAMES = st.sampled_from(["a/a", "b/b", "c/c"])
+NAMES = st.sampled_from(["a/a", "a/b", "c/c"])
 LABELS = st.sampled_from(["linux", "big"])
 
 
@@ -231,7 +268,8 @@ LABELS = st.sampled_from(["linux", "big"])
     running=st.lists(st.builds(runs, st.floats(0, 1000), NAMES, LABELS), max_size=9),
     recent=st.lists(st.builds(Sample, repository=NAMES, seconds=st.floats(0, 1000)), max_size=20),
     cap=st.none() | st.integers(0, 20),
-    rates=st.lists(st.builds(throttle, LABELS, st.floats(0.001, 10), st.floats(-5, 20)), max_size=1),
+    owner_cap=st.none() | st.integers(0, 20),
+    standing=st.none() | st.builds(rated, LABELS, st.floats(0.001, 10), st.floats(-5, 20)),
     target=st.floats(1, 86_400),
 )
 def test_whatever_there_is_the_numbers_fit_together(
@@ -239,25 +277,30 @@ def test_whatever_there_is_the_numbers_fit_together(
     running: list[RunningJob],
     recent: list[Sample],
     cap: int | None,
-    rates: list[Throttle],
+    owner_cap: int | None,
+    standing: Starts | None,
     target: float,
 ) -> None:
+    limits = Limits(
+        caps=Caps(default=cap),
+        quotas=Quotas(slots=Caps(default=owner_cap)),
+        rates=standing.limits.rates if standing else StartRates(),
+    )
     facts = DemandFacts(
         now=NOW,
         waiting=[waits(jobs, name, label) for (label, name), jobs in waiting.items()],
         running=running,
-        caps=Caps(default=cap),
-        throttles=rates,
+        starts=replace(standing or Starts(), limits=limits),
         recent={"linux": recent},
     )
     for label, found in demands(facts, target_seconds=target).items():
         asked = sum(jobs for (each, _), jobs in waiting.items() if each == label)
-        held = found.held_back["repository_cap"] + found.held_back["rate_limited"]
+        held = sum(found.held_back[why] for why in ("repository_cap", "owner_cap", "rate_limited"))
         assert found.waiting + held == asked
         assert min(found.waiting, found.running, *found.held_back.values()) >= 0
         assert found.running <= found.wanted_slots <= found.waiting + found.running
         assert math.isfinite(found.expected_work_seconds)
         assert found.expected_work_seconds >= 0
         longer = demands(facts, target_seconds=target * 2, label=label)[label]
-        if found.samples and not rates:
+        if found.samples and standing is None:
             assert longer.wanted_slots <= found.wanted_slots

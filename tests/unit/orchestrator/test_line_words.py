@@ -23,6 +23,7 @@ FACTS = WaitFacts(
         (WaitReason.SLOTS_BUSY, 499, 5400.0, "waiting: more than 200 ahead on linux, starts within about 90 min"),
         (WaitReason.SLOTS_BUSY, COUNTED, 7201.0, "waiting: more than 1000 ahead on linux, starts within about 3 h"),
         (WaitReason.REPOSITORY_CAP, 1, None, "waiting: its repository runs as many jobs as it may, 1 ahead"),
+        (WaitReason.OWNER_CAP, 0, 90.0, "waiting: its owner runs as many jobs as it may, next, starts within about 2 min"),
         (WaitReason.NO_WORKER_FOR_LABEL, 3, None, "waiting: no worker serves linux"),
         (WaitReason.PAUSED, 3, None, "waiting: the workers of linux take no jobs now"),
         (WaitReason.RATE_LIMITED, 3, 30.0, "waiting: 3 ahead on linux, as fast as they may start, starts within about 1 min"),
@@ -37,6 +38,11 @@ def test_a_waiting_job_says_why_and_how_long(
     why = Why(reason=reason, detail="", since=NOW, ahead=ahead, expected_start=start, resource="disk")
     assert line_words(FACTS, why) == words
     assert len(words) <= 140
+
+
+def test_who_has_started_as_many_as_it_may_is_named() -> None:
+    why = Why(reason=WaitReason.RATE_LIMITED, detail="", since=NOW, ahead=3, resource="owner")
+    assert line_words(FACTS, why) == "waiting: 3 ahead on linux, its owner has started as many as it may"
 
 
 def test_a_full_system_is_told_of() -> None:

@@ -1,15 +1,21 @@
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
+from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.scheduling import (
     LONG_QUEUE,
     Candidate,
     Entry,
+    PassedOver,
     Queue,
+    Room,
     assign,
     enter,
     full,
@@ -27,7 +33,9 @@ REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
 
 CANDIDATES = st.lists(
     st.builds(
-        Candidate,
+        lambda repository, **fields: Candidate(
+            repository=repository, owner=repository.partition("/")[0], **fields
+        ),
         job_id=st.uuids().map(str),
         label=st.sampled_from(LABELS),
         priority=st.sampled_from(Priority),
@@ -40,7 +48,11 @@ CANDIDATES = st.lists(
     unique_by=(lambda candidate: candidate.age, lambda candidate: candidate.job_id),
 )
 FREE = st.dictionaries(st.sampled_from(LABELS), st.integers(0, 5))
-ROOM = st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 3))
+ROOM = st.builds(
+    Room,
+    repositories=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 3)),
+    owners=st.dictionaries(st.sampled_from(["acme", "reef"]), st.integers(0, 4)),
+)
 OVERDUE_BEFORE = st.integers(-1, 101).map(float)
 
 
@@ -60,6 +72,7 @@ def candidate(
         priority=priority,
         age=age,
         repository=repository,
+        owner=repository.partition("/")[0],
         turn=turn,
         waiting_since=since,
     )
@@ -150,15 +163,30 @@ class TestSlotsAndRoom:
             candidate("a3", turn=2, age=3),
             candidate("b1", turn=5, age=4, repository="reef/tide"),
         ]
-        chosen = assign(candidates, {"linux": 9}, 9, room={"acme/app": 2})
+        chosen = assign(candidates, {"linux": 9}, 9, room=Room(repositories={"acme/app": 2}))
         assert names(list(chosen)) == ["a1", "a2", "b1"]
-        assert full(room_after({"acme/app": 2, "acme/docs": 1}, chosen)) == {"acme/app"}
+        left = room_after(Room(repositories={"acme/app": 2, "acme/docs": 1}), chosen)
+        assert full(left) == PassedOver(repositories=frozenset({"acme/app"}))
 
-    def test_also_the_overdue_stay_within_their_repository_s_room(self) -> None:
-        candidates = [candidate("late", since=0.0, age=1), candidate("b1", age=2, repository="reef/tide")]
-        assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, room={"acme/app": 0}))) == [
-            "b1"
+    def test_an_owner_without_room_does_not_hold_up_another(self) -> None:
+        candidates = [
+            candidate("a1", turn=0, age=1),
+            candidate("d1", turn=0, age=2, repository="acme/docs"),
+            candidate("a2", turn=1, age=3),
+            candidate("b1", turn=5, age=4, repository="reef/tide"),
         ]
+        room = Room(repositories={"acme/app": 2}, owners={"acme": 2, "reef": 2})
+        chosen = assign(candidates, {"linux": 9}, 9, room=room)
+        assert names(list(chosen)) == ["a1", "d1", "b1"]
+        assert room_after(room, chosen) == Room(repositories={"acme/app": 1}, owners={"acme": 0, "reef": 1})
+        assert full(room_after(room, chosen)) == PassedOver(owners=frozenset({"acme"}))
+
+    @pytest.mark.parametrize(
+        "room", [Room(repositories={"acme/app": 0}), Room(owners={"acme": 0})], ids=["repository", "owner"]
+    )
+    def test_also_the_overdue_stay_within_the_room(self, room: Room) -> None:
+        candidates = [candidate("late", since=0.0, age=1), candidate("b1", age=2, repository="reef/tide")]
+        assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, room=room))) == ["b1"]
 
     @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
     def test_no_slot_and_no_room_is_used_twice_and_none_is_left_while_somebody_fits(
@@ -166,20 +194,23 @@ class TestSlotsAndRoom:
         candidates: list[Candidate],
         free: dict[str, int],
         limit: int,
-        room: dict[str, int],
+        room: Room,
         overdue_before: float,
     ) -> None:
         chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
         used = Counter(each.label for each in chosen)
         of_repository = Counter(each.repository for each in chosen)
+        of_owner = Counter(each.owner for each in chosen)
         assert len({each.job_id for each in chosen}) == len(chosen) <= limit
         assert all(used[label] <= free.get(label, 0) for label in used)
-        assert all(of_repository[each] <= room.get(each, 99) for each in of_repository)
+        assert all(of_repository[each] <= room.repositories.get(each, 99) for each in of_repository)
+        assert all(of_owner[each] <= room.owners.get(each, 99) for each in of_owner)
         if len(chosen) < limit:
             left_out = [each for each in candidates if each not in chosen]
             assert not any(
                 used[each.label] < free.get(each.label, 0)
-                and of_repository[each.repository] < room.get(each.repository, 99)
+                and of_repository[each.repository] < room.repositories.get(each.repository, 99)
+                and of_owner[each.owner] < room.owners.get(each.owner, 99)
                 for each in left_out
             )
 
@@ -189,7 +220,7 @@ class TestSlotsAndRoom:
         candidates: list[Candidate],
         free: dict[str, int],
         limit: int,
-        room: dict[str, int],
+        room: Room,
         overdue_before: float,
     ) -> None:
         chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
@@ -199,7 +230,7 @@ class TestSlotsAndRoom:
             started = [each for each in chosen if each.label == label]
             assert started == [each for each in order if each in started]
             for each in order[: order.index(started[-1])] if started else ():
-                assert each in started or each.repository in left
+                assert each in started or each.repository in left.repositories or each.owner in left.owners
 
 
 class TestTurns:
@@ -306,10 +337,20 @@ class TestFairness:
         started = Counter(each.repository for each in room.claim("worker", {"linux": 10}))
         assert started == {"harbour": 5, "lantern": 5}
 
-    def test_a_repository_at_its_cap_does_not_hold_back_the_clock_of_others(self) -> None:
-        room = WaitingRoom()
-        room.caps = type(room.caps)(of={"capped": 1})
-        room.arrive("capped", 100)
+    @pytest.mark.parametrize(
+        "bounds",
+        [
+            pytest.param({"caps": Caps(of={"reef/capped": 1})}, id="cap"),
+            pytest.param({"rates": StartRates(repositories=parse_rates("reef/capped=1/h"))}, id="rate"),
+            pytest.param({"quotas": Quotas(slots=Caps(of={"reef": 1}))}, id="owner's cap"),
+            pytest.param({"quotas": Quotas(starts_per_hour=Caps(of={"reef": 1}))}, id="owner's quota"),
+        ],
+    )
+    def test_who_has_all_it_may_have_does_not_hold_back_the_clock_of_others(
+        self, bounds: dict[str, Any]
+    ) -> None:
+        room = WaitingRoom(**bounds)
+        room.arrive("reef/capped", 100)
         room.arrive("harbour", 100)
         room.claim("worker", {"linux": 32})
         room.arrive("lantern", 100)

@@ -1,5 +1,6 @@
 """Whatever comes, starts, ends, gets lost or is cancelled, in whatever order: the promises of the order hold."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.quotas import HOUR, Quotas
 from solstice_orchestrator.scheduling import Candidate, rank
 from tests.waiting_room import WaitingRoom
 
@@ -18,15 +20,27 @@ SLOTS = {"worker-a": {"linux": 2, "illumos": 1}, "worker-b": {"linux": 3}}
 MAX_WAIT = 100.0
 
 
+def _most(cap: int | None) -> float:
+    return math.inf if cap is None else cap
+
+
 class Order(RuleBasedStateMachine):
     """Two workers with slots, three repositories of which some have caps, and a moved clock."""
 
     @initialize(
         of=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 2)),
         default=st.sampled_from([None, 1, 4]),
+        of_owners=st.dictionaries(st.sampled_from(["acme", "reef"]), st.integers(0, 4)),
+        in_an_hour=st.sampled_from([None, 3, 20]),
     )
-    def open(self, of: dict[str, int], default: int | None) -> None:
-        self.room = WaitingRoom(caps=Caps(of=of, default=default), max_wait_seconds=MAX_WAIT)
+    def open(
+        self, of: dict[str, int], default: int | None, of_owners: dict[str, int], in_an_hour: int | None
+    ) -> None:
+        self.quotas = Quotas(slots=Caps(of=of_owners), starts_per_hour=Caps(default=in_an_hour))
+        self.room = WaitingRoom(
+            caps=Caps(of=of, default=default), quotas=self.quotas, max_wait_seconds=MAX_WAIT
+        )
+        self.begun: list[tuple[float, str]] = []
         self.came: list[str] = []
         self.gone: list[str] = []
 
@@ -41,7 +55,7 @@ class Order(RuleBasedStateMachine):
     def arrive(self, repository: str, count: int, label: str, priority: Priority) -> None:
         self.came += self.room.arrive(repository, count, label=label, priority=priority)
 
-    @rule(seconds=st.integers(1, 80))
+    @rule(seconds=st.integers(1, 80) | st.just(1900))
     def time_goes_by(self, seconds: int) -> None:
         self.room.now += seconds
 
@@ -51,6 +65,7 @@ class Order(RuleBasedStateMachine):
         before = list(self.room.waiting)
         chosen = self.room.claim(worker, free, limit)
         assert len(chosen) <= limit
+        self.begun += [(self.room.now, each.owner) for each in chosen]
         self.nothing_idles(free, chosen, limit)
         for label in LABELS:
             self.nobody_is_passed_by(
@@ -94,6 +109,14 @@ class Order(RuleBasedStateMachine):
             assert cap is None or running <= cap
 
     @invariant()
+    def quotas_are_kept(self) -> None:
+        running = Counter(job.owner for _, job in self.room.running.values())
+        in_the_last_hour = Counter(owner for at, owner in self.begun if at > self.room.now - HOUR)
+        for owner in ("acme", "reef"):
+            assert running[owner] <= _most(self.quotas.slots.cap(owner))
+            assert in_the_last_hour[owner] <= _most(self.quotas.starts_per_hour.cap(owner))
+
+    @invariant()
     def every_job_is_in_one_place(self) -> None:
         here = [each.job_id for each in self.room.waiting] + list(self.room.running) + self.gone
         assert sorted(here) == sorted(self.came)
@@ -110,28 +133,21 @@ class Order(RuleBasedStateMachine):
         if len(chosen) == limit:
             return
         used = Counter(each.label for each in chosen)
-        running = self.room.running_of()
         for job in self.room.waiting:
-            cap = self.room.caps.cap(job.repository)
-            has_room = cap is None or running[job.repository] < cap
-            assert not (has_room and used[job.label] < free.get(job.label, 0)), job
+            assert not (self.has_room(job) and used[job.label] < free.get(job.label, 0)), job
 
     def nobody_is_passed_by(self, before: list[Candidate], chosen: list[Candidate]) -> None:
-        """The overdue go first, the more urgent before the less; save those whose repository is at its cap."""
-        running = self.room.running_of()
-        left = [
-            each
-            for each in before
-            if each not in chosen
-            and (cap := self.room.caps.cap(each.repository)) is not None
-            and running[each.repository] >= cap
-        ]
-        free_to_go = [each for each in before if each not in chosen and each not in left]
+        """The overdue go first, the more urgent before the less; save those whose repository or owner has all it may."""
+        free_to_go = [each for each in before if each not in chosen and self.has_room(each)]
         for started in chosen:
             if self.room.is_overdue(started):
                 continue
             assert not any(self.room.is_overdue(each) for each in free_to_go)
             assert not any(rank(each.priority) < rank(started.priority) for each in free_to_go)
+
+    def has_room(self, job: Candidate) -> bool:
+        room = self.room.standing().room([job.repository], [job.owner])
+        return room.repositories.get(job.repository, 1) > 0 and room.owners.get(job.owner, 1) > 0
 
     def free(self, worker: str) -> dict[str, int]:
         used = Counter(job.label for holder, job in self.room.running.values() if holder == worker)

@@ -14,11 +14,14 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.capacity import capacity
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.jobs import GroupMode
+from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.simulation.comparing import with_one_more
 from solstice_orchestrator.simulation.play import House, play
 from solstice_orchestrator.simulation.report import jain, percentile, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
+from solstice_orchestrator.starts import Limits
 from tests.traces import lively, one_by_one, played, trace_job
 
 QUEUE = TraceGroup(group="deploy")
@@ -27,7 +30,9 @@ CANCEL = TraceGroup(group="deploy", mode=GroupMode.CANCEL)
 
 def house(slots: int = 1, *, limit: int = 0, caps: str = "", max_wait: float = 1e9, **more: int) -> House:
     return House(
-        capacity=capacity({"linux": slots, **more}, limit), caps=parse_caps(caps), max_wait_seconds=max_wait
+        capacity=capacity({"linux": slots, **more}, limit),
+        limits=Limits(caps=parse_caps(caps)),
+        max_wait_seconds=max_wait,
     )
 
 
@@ -242,7 +247,7 @@ class TestReport:
         limit = 2 if tried.capacity.limit == 2 else 0
         more = House(
             capacity=capacity({"linux": 3, "illumos": 1}, limit),
-            caps=tried.caps,
+            limits=tried.limits,
             max_wait_seconds=tried.max_wait_seconds,
         )
         then = played(trace, more)
@@ -263,3 +268,66 @@ class TestReport:
     def test_of_a_label_that_nobody_wants_nothing_is_said(self) -> None:
         tried, trace = house(1, illumos=1), one_by_one(named("a"))
         assert with_one_more(lambda: trace, tried, played(trace, tried), "illumos") is None
+
+
+def bounded(*, owners: str = "", hourly: str = "", labels: str = "", repositories: str = "") -> House:
+    limits = Limits(
+        quotas=Quotas(slots=parse_caps(owners), starts_per_hour=parse_caps(hourly)),
+        rates=StartRates(labels=parse_rates(labels), repositories=parse_rates(repositories)),
+    )
+    return House(capacity=capacity({"linux": 50}, 0), limits=limits, max_wait_seconds=1e9)
+
+
+class TestBounds:
+    def test_an_owner_starts_no_more_until_the_hour_is_over(self) -> None:
+        trace = one_by_one(
+            named("a", 0.0, repository="acme/app"),
+            named("b", 10.0, repository="acme/docs"),
+            named("c", 20.0, repository="acme/app"),
+            named("d", 30.0, repository="reef/tide"),
+            named("e", 40.0, repository="acme/app"),
+        )
+        at = played(trace, bounded(hourly="acme=2")).at
+        # The first counts for just an hour, the second to the next full minute.
+        assert at == {"a": 0.0, "b": 10.0, "d": 30.0, "c": 3600.0, "e": 3660.0}
+
+    def test_an_owner_s_repositories_share_its_slots(self) -> None:
+        trace = one_by_one(
+            named("a", 0.0, repository="acme/app"),
+            named("b", 1.0, repository="acme/docs"),
+            named("c", 2.0, repository="reef/tide"),
+        )
+        assert played(trace, bounded(owners="acme=1")).at == {"a": 0.0, "c": 2.0, "b": 10.0}
+
+    def test_a_rate_lets_jobs_start_in_its_own_time(self) -> None:
+        trace = one_by_one(*(named(f"job-{number}") for number in range(5)))
+        at = played(trace, bounded(labels="linux=450/h:2")).at
+        assert sorted(at.values()) == [0.0, 0.0, 8.0, 16.0, 24.0]
+
+    def test_who_may_start_nothing_never_does(self) -> None:
+        trace = one_by_one(named("a", repository="acme/app"), named("b", repository="reef/tide"))
+        tally = played(trace, bounded(hourly="acme=0"))
+        assert tally.at == {"b": 0.0}
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    @pytest.mark.parametrize(
+        ("text", "seconds", "most"),
+        [
+            ("7/m:3", 61.0, 3 + 8),
+            ("1/s", 10.0, 1 + 10),
+            ("333/h:1", 3600.0, 1 + 333),
+            ("97/d:5", 900.0, 5 + 2),
+        ],
+    )
+    def test_rates_that_no_float_holds_exactly_are_kept_and_used_up(
+        self, text: str, seconds: float, most: int, seed: int
+    ) -> None:
+        """A token that is there a rounding error later than reckoned neither stops the play nor comes for nothing."""
+        trace = lively(random.Random(seed), 80, entangled=False)
+        for tried in (bounded(labels=f"linux={text}"), bounded(repositories=f"*={text}")):
+            at = played(trace, tried).at
+            assert len(at) == len(trace)
+            if tried.limits.rates.labels.any:
+                starts = sorted(at.values())
+                for begin in starts:
+                    assert sum(begin <= each < begin + seconds for each in starts) <= most

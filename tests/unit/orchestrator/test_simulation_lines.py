@@ -9,9 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
+from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.scheduling import Candidate
 from solstice_orchestrator.simulation import lines
 from solstice_orchestrator.simulation.lines import Lines
+from solstice_orchestrator.starts import Limits
 from tests.waiting_room import WaitingRoom
 
 SLOTS = {"linux": 3, "illumos": 1}
@@ -27,14 +30,31 @@ class AsInTheWaitingRoom(RuleBasedStateMachine):
         labels=st.sampled_from([("linux",), ("linux", "illumos")]),
         of=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 2)),
         default=st.sampled_from([None, 1, 4]),
+        of_owners=st.dictionaries(st.sampled_from(["acme", "reef"]), st.integers(0, 3)),
+        in_an_hour=st.sampled_from([None, 2, 9]),
+        rates=st.sampled_from(["", "*=450/h", "acme/app=900/h:2"]),
     )
-    def open(self, labels: Sequence[str], of: dict[str, int], default: int | None) -> None:
+    def open(
+        self,
+        labels: Sequence[str],
+        of: dict[str, int],
+        default: int | None,
+        of_owners: dict[str, int],
+        in_an_hour: int | None,
+        rates: str,
+    ) -> None:
         # A claim of several jobs asks for as many of each label as it has slots for; where caps leave some of those out,
         # a less urgent one of another label may take their repository's place. Here jobs start one by one.
-        caps = Caps(of=of, default=default) if len(labels) == 1 else Caps()
+        alone = len(labels) == 1
+        caps = Caps(of=of, default=default) if alone else Caps()
+        of_hour = Caps(default=in_an_hour) if alone else Caps()
+        quotas = Quotas(slots=Caps(of=of_owners) if alone else Caps(), starts_per_hour=of_hour)
+        of_labels = parse_rates("linux=225/h:2" if rates else "")
+        bounds = StartRates(labels=of_labels, repositories=parse_rates(rates if alone else ""))
         self.slots = {label: SLOTS[label] for label in labels}
-        self.room = WaitingRoom(caps=caps, max_wait_seconds=MAX_WAIT)
-        self.lines = Lines[str](self.slots, limit=LIMIT, caps=caps, max_wait_seconds=MAX_WAIT)
+        self.room = WaitingRoom(caps=caps, quotas=quotas, rates=bounds, max_wait_seconds=MAX_WAIT)
+        limits = Limits(caps=caps, quotas=quotas, rates=bounds)
+        self.lines = Lines[str](self.slots, limit=LIMIT, limits=limits, max_wait_seconds=MAX_WAIT)
         self.running: dict[str, Candidate] = {}
 
     @rule(
@@ -50,7 +70,7 @@ class AsInTheWaitingRoom(RuleBasedStateMachine):
         ages = range(self.room.arrivals - count + 1, self.room.arrivals + 1)
         self.lines.arrive(label, priority, repository, list(zip(ages, ids, strict=True)), self.room.now)
 
-    @rule(seconds=st.integers(1, 80))
+    @rule(seconds=st.integers(1, 80) | st.just(3600))
     def time_goes_by(self, seconds: int) -> None:
         self.room.now += seconds
 
@@ -66,7 +86,7 @@ class AsInTheWaitingRoom(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.room.running)))
         self.room.end(job_id)
-        self.lines.end(self.running.pop(job_id))
+        self.lines.end(self.running.pop(job_id), self.room.now)
 
     @precondition(lambda self: self.room.waiting)
     @rule(data=st.data())
@@ -100,7 +120,7 @@ def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None
         waiting.arrive("linux", Priority.HIGH, f"acme/{age}", [(age, age)], float(age))
         ((candidate, job),) = waiting.start(float(age))
         assert job == age
-        waiting.end(candidate)
+        waiting.end(candidate, float(age))
     assert len(waiting._by_wait["linux"]._heap) <= 16
     ((_, job),) = waiting.start(500.0)
     assert job == 0
@@ -115,5 +135,5 @@ def test_of_those_who_began_to_wait_together_the_older_is_overdue_first() -> Non
     for _ in range(3):
         ((candidate, job),) = waiting.start(20.0)
         started.append(job)
-        waiting.end(candidate)
+        waiting.end(candidate, 20.0)
     assert started == ["older", "younger", "youngest"]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from solstice_common.migrations import migrate
 from solstice_common.sqlite import migrations_of
+from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.quotas import Quotas
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.rows import encode_spec, key
@@ -133,3 +135,20 @@ async def test_what_waited_in_the_outbox_is_told_after_the_upgrade_before_all_th
             old.execute("INSERT INTO outbox (kind, request_id, body, headers) VALUES (?,?,?,?)", row)
     async with open_store(f"sqlite:///{path}", clock=clock) as store:
         await told_after_the_upgrade(store)
+
+
+async def test_what_ran_before_the_upgrade_counts_for_its_owner(tmp_path: Path) -> None:
+    path, clock = tmp_path / "store.db", Clock(NOW)
+    with closing(first_version(path)) as old:
+        add_run(old, id_of(1), "running", 2, "lantern/harbour")
+        held = {"attempt": 1, "worker_id": WORKER, "lease_until": NOW + 30, "reason": "claimed"}
+        add_job(old, id_of(10), id_of(1), 0, "running", started_at=NOW - 20, **held)
+        add_run(old, id_of(2), "waiting", 1, "lantern/pier")
+        add_job(old, id_of(20), id_of(2), 0, "waiting")
+        add_run(old, id_of(3), "waiting", 1, "reef/tide")
+        add_job(old, id_of(30), id_of(3), 0, "waiting")
+    quotas = Quotas(slots=Caps(of={"lantern": 1}))
+    async with open_store(f"sqlite:///{path}", clock=clock, quotas=quotas) as store:
+        assert [claim.key.job_id for claim in await claimed(store, worker="worker-b")] == [id_of(30)]
+        assert await store.finish(AttemptKey(job_id=id_of(10), number=1), SUCCEEDED)
+        assert [claim.key.job_id for claim in await claimed(store, worker="worker-b")] == [id_of(20)]

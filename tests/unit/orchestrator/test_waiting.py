@@ -4,7 +4,8 @@ import pytest
 
 from solstice_orchestrator.forecast import Forecast, Sample
 from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.waiting import COUNTED, Holder, Need, WaitFacts, WaitReason, Why, explain
+from solstice_orchestrator.quotas import Started
+from solstice_orchestrator.waiting import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why, explain
 from solstice_orchestrator.workers import HeldJob, Presence, WorkerState, WorkerView
 
 NOW = 1000.0
@@ -45,6 +46,10 @@ def running(number: int, *, on: str = "moor", repository: str = "reef/tide") -> 
     )
 
 
+FREE = (worker(),)
+FULL_HOUR = Hour(quota=3, started=(Started(1200.0, 1), Started(1260.0, 2)))
+
+
 def facts(**changes: object) -> WaitFacts:
     values: dict[str, object] = {
         "now": NOW,
@@ -54,6 +59,7 @@ def facts(**changes: object) -> WaitFacts:
         "state": JobState.WAITING,
         "reason": Reason.PLANNED,
         "repository": "acme/app",
+        "owner": "acme",
         "runs_on": "linux",
         "since": 990.0,
         "workers": (worker(jobs=2),),
@@ -162,6 +168,35 @@ def facts(**changes: object) -> WaitFacts:
             id="the repository's cap",
         ),
         pytest.param(
+            {"owner_cap": 2, "running_of_owner": [running(3), running(4)], "ahead": 5},
+            WaitReason.OWNER_CAP,
+            "acme may run 2 jobs at once, and does.",
+            id="the owner's cap",
+        ),
+        pytest.param(
+            {
+                "cap": 1,
+                "running_of_repository": [running(3, repository="acme/app")],
+                "owner_cap": 1,
+                "running_of_owner": [running(3, repository="acme/app")],
+            },
+            WaitReason.REPOSITORY_CAP,
+            "acme/app may run 1 job at once, and does.",
+            id="the cap that is nearer of two",
+        ),
+        pytest.param(
+            {"workers": FREE, "owner_hour": FULL_HOUR, "ahead": 7},
+            WaitReason.RATE_LIMITED,
+            "As many jobs of acme have started as may for now (3 in any hour); 7 jobs before it.",
+            id="the owner's hour",
+        ),
+        pytest.param(
+            {"owner_hour": FULL_HOUR, "ahead": 1},
+            WaitReason.SLOTS_BUSY,
+            "Others have all 2 slots of linux; 1 job before it.",
+            id="the owner's hour, and no slot either",
+        ),
+        pytest.param(
             {"cap": 2, "running_of_repository": [running(3, repository="acme/app")], "ahead": 1},
             WaitReason.SLOTS_BUSY,
             "Others have all 2 slots of linux; 1 job before it.",
@@ -239,6 +274,27 @@ class TestExpectedStart:
         assert found(cap=1, running_of_repository=[own]).expected_start == Forecast(
             earliest=1050.0, latest=1050.0
         )
+
+    def test_is_when_the_owner_has_room_too(self) -> None:
+        own = replace(running(3, repository="acme/docs"), started_at=990.0)
+        start = found(owner_cap=1, running_of_owner=[own], ahead_of_owner=0).expected_start
+        assert start == Forecast(earliest=1050.0, latest=1050.0)
+        # Somebody else of the owner goes before.
+        later = found(owner_cap=1, running_of_owner=[own], ahead=1, ahead_of_owner=1).expected_start
+        assert later is not None
+        assert later.earliest > 1050.0
+
+    @pytest.mark.parametrize(
+        ("ahead", "until"), [(0, 1200.0), (1, 1260.0), (2, 1260.0), (3, 1200.0 + 3600.0)], ids=str
+    )
+    def test_is_not_before_its_owner_may_start_so_many(self, ahead: int, until: float) -> None:
+        why = found(workers=FREE, running=(), owner_hour=FULL_HOUR, ahead=ahead, ahead_of_owner=ahead)
+        assert (why.resource, why.until) == ("owner", until)
+        assert why.expected_start == Forecast(earliest=until, latest=until)
+
+    def test_is_never_told_where_an_owner_may_start_nothing(self) -> None:
+        why = found(workers=FREE, running=(), owner_hour=Hour(quota=0, started=()))
+        assert (why.reason, why.until, why.expected_start) == (WaitReason.RATE_LIMITED, None, None)
 
     def test_is_not_before_the_end_of_a_backoff(self) -> None:
         start = found(state=JobState.BACKOFF, until=1300.0).expected_start

@@ -45,7 +45,7 @@ def _one_more(whole: Capacity, label: str) -> Capacity:
 
 def _are_apart(house: House, before: Tally) -> bool:
     """Whether nothing that one label's jobs do concerns those of another: then they can be played alone."""
-    return _is_unlimited(house.capacity) and not house.caps.any and not before.entangled
+    return _is_unlimited(house.capacity) and not house.limits.by_sender and not before.entangled
 
 
 def _is_unlimited(whole: Capacity) -> bool:

@@ -5,24 +5,25 @@ kept as heaps of no more than the first job of each class and repository: those 
 """
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps, room
 from solstice_orchestrator.scheduling import (
     PRIORITY_ORDER,
     Candidate,
     Queue,
     assign,
     enter,
-    full,
     next_turn_without,
     rank,
     turns,
 )
+from solstice_orchestrator.simulation.bounds import Bounds
+from solstice_orchestrator.starts import Limits
 
 Job = TypeVar("Job")
 """Whatever the caller wants to have back when a job starts."""
@@ -45,16 +46,15 @@ class Lines(Generic[Job]):
     """Everything that waits for a slot, and how many slots are free. The caller says who comes, ends and goes away."""
 
     def __init__(
-        self, slots: Mapping[str, int], *, limit: int, caps: Caps | None = None, max_wait_seconds: float
+        self, slots: Mapping[str, int], *, limit: int, limits: Limits | None = None, max_wait_seconds: float
     ) -> None:
         self._free = dict(slots)
         self._limit = limit
         """How many more jobs may start, whatever their labels."""
-        self._caps = caps or Caps()
         self._max_wait_seconds = max_wait_seconds
-        self._running: Counter[str] = Counter()
-        """Per repository."""
-        self._full = set(full(room(self._caps, {})))
+        self._bounds = Bounds(limits) if limits is not None and limits.any else None
+        """None: nothing but slots matters."""
+        self._full: Container[str] = frozenset[str]() if self._bounds is None else self._bounds
         """Repositories of which no job may start now."""
         self._lines = {
             label: tuple(_Line[Job](label, priority) for priority in PRIORITY_ORDER) for label in slots
@@ -70,10 +70,18 @@ class Lines(Generic[Job]):
         """How many jobs wait for the label."""
         return self._waiting[label]
 
+    @property
+    def next_at(self) -> float:
+        """When time alone lets somebody start, if nobody comes or ends before."""
+        return math.inf if self._bounds is None else self._bounds.next_at
+
     def arrive(
         self, label: str, priority: Priority, repository: str, jobs: Sequence[tuple[int, Job]], now: float
     ) -> None:
         """These jobs, each with its age, begin to wait, together and in this order."""
+        if self._bounds is not None:
+            self._list_again(self._bounds.go_to(now))
+            self._bounds.meet(repository, now)
         line = self._lines[label][rank(priority)]
         entry = enter(line.queue(self._full))
         given = turns(entry, line.next_turns.get(repository), len(jobs))
@@ -91,32 +99,23 @@ class Lines(Generic[Job]):
 
     def start(self, now: float) -> Sequence[tuple[Candidate, Job]]:
         """Whoever starts now, in dispatch order; nobody that fits is left."""
+        if self._bounds is not None:
+            self._list_again(self._bounds.go_to(now))
         before = now - self._max_wait_seconds
         started: list[tuple[Candidate, Job]] = []
         while self._limit > 0 and (heads := self._heads(before)):
-            rooms = self._rooms([head.repository for head in heads]) if self._caps.any else None
-            if rooms and (at_cap := full(rooms) - self._full):
-                # One whose cap is 0 by default is met here for the first time.
-                self._full |= at_cap
-                continue
-            (chosen,) = assign(heads, self._free, 1, overdue_before=before, room=rooms)
+            (chosen,) = assign(heads, self._free, 1, overdue_before=before)
             started.append((chosen, self._take(chosen)))
+            if self._bounds is not None:
+                self._bounds.start(chosen, now)
         return started
 
-    def end(self, candidate: Candidate) -> None:
+    def end(self, candidate: Candidate, now: float) -> None:
         """A job that was started has ended: its slot is free."""
-        repository = candidate.repository
         self._free[candidate.label] += 1
         self._limit += 1
-        self._running[repository] -= 1
-        if not self._running[repository]:
-            del self._running[repository]
-        if repository in self._full:
-            self._full.discard(repository)
-            for lines in self._lines.values():
-                for line in lines:
-                    if repository in line.waiting:
-                        self._list(line, repository)
+        if self._bounds is not None:
+            self._list_again(self._bounds.end(candidate, now))
 
     def withdraw(self, label: str, priority: Priority, repository: str, age: int) -> None:
         """A job that waits is not wanted any more, and gives back its turn."""
@@ -127,15 +126,21 @@ class Lines(Generic[Job]):
             line.next_turns[repository] = next_turn_without(line.next_turns[repository], [gone.turn])
         self._next(line, repository)
 
-    def _rooms(self, repositories: Iterable[str]) -> Mapping[str, int]:
-        """As `caps.room`, of these and of the named ones."""
-        return room(self._caps, {repository: self._running[repository] for repository in repositories})
+    def _list_again(self, repositories: Iterable[str]) -> None:
+        """Their first jobs may have been dropped while they were passed over."""
+        for repository in repositories:
+            for lines in self._lines.values():
+                for line in lines:
+                    if repository in line.waiting:
+                        self._list(line, repository)
 
     def _heads(self, before: float) -> Sequence[Candidate]:
         """The next of each label that has a free slot, in both of its orders."""
         heads = []
         for label, free in self._free.items():
             if free <= 0 or not self._waiting[label]:
+                continue
+            if self._bounds is not None and self._bounds.shut_label(label):
                 continue
             late = self._by_wait[label].first(self._full)
             if late is not None and late.waiting_since < before:
@@ -154,9 +159,6 @@ class Lines(Generic[Job]):
         self._free[label] -= 1
         self._limit -= 1
         self._waiting[label] -= 1
-        self._running[repository] += 1
-        if self._caps.any:
-            self._full |= full(self._rooms([repository]))
         self._next(line, repository)
         return taken.job
 
@@ -213,7 +215,7 @@ class _Line(Generic[Job]):
             waiting_since=since,
         )
 
-    def queue(self, passed_over: Collection[str]) -> Queue:
+    def queue(self, passed_over: Container[str]) -> Queue:
         """What somebody who comes now finds, but for the jobs of repositories that are passed over."""
         first = self.in_order.first(passed_over)
         if first is not None:
@@ -258,7 +260,7 @@ class _Heads:
         self._listed.add(head.age)
         heapq.heappush(self._heap, (key, head.age, head.repository, firsts))
 
-    def first(self, passed_over: Collection[str]) -> Candidate | None:
+    def first(self, passed_over: Container[str]) -> Candidate | None:
         """Whoever of a repository that is passed over is met on the way has to be listed again."""
         while self._heap:
             _, age, repository, firsts = self._heap[0]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.capacity import Capacity
-from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS, Candidate
 from solstice_orchestrator.simulation.blocking import Blocking, Step, Ticket, is_plain
 from solstice_orchestrator.simulation.lines import Lines
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun
+from solstice_orchestrator.starts import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class House:
     """What jobs are run with: all workers together, as one."""
 
     capacity: Capacity
-    caps: Caps = field(default_factory=Caps)
+    limits: Limits = field(default_factory=Limits)
     max_wait_seconds: float = MAX_WAIT_SECONDS
 
 
@@ -28,7 +28,7 @@ def play(runs: Iterable[TraceRun], house: House, tally: Tally) -> None:
     """Play the trace to its end. A job whose label has no slots never starts, nor does what needs it."""
     playing, coming = _Play(house, tally), iter(runs)
     run = next(coming, None)
-    while (now := min(playing.next_end, run[0].at if run else math.inf)) < math.inf:
+    while (now := min(playing.next_at, run[0].at if run else math.inf)) < math.inf:
         playing.end(now)
         while run and run[0].at <= now:
             playing.begin(run, now)
@@ -44,7 +44,7 @@ class _Play:
         self._lines = Lines[Ticket](
             {label: slots for label, slots in house.capacity.slots.items() if slots},
             limit=house.capacity.limit,
-            caps=house.caps,
+            limits=house.limits,
             max_wait_seconds=house.max_wait_seconds,
         )
         self._blocking = Blocking()
@@ -57,8 +57,9 @@ class _Play:
         """Labels for which somebody came."""
 
     @property
-    def next_end(self) -> float:
-        return self._ends[0][0] if self._ends else math.inf
+    def next_at(self) -> float:
+        """When something happens, unless a run comes before."""
+        return min(self._ends[0][0] if self._ends else math.inf, self._lines.next_at)
 
     def begin(self, run: TraceRun, now: float) -> None:
         """A run comes."""
@@ -78,7 +79,7 @@ class _Play:
             if age not in self._running:
                 continue
             candidate, ticket, since = self._running.pop(age)
-            self._lines.end(candidate)
+            self._lines.end(candidate, now)
             self._tally.ended(ticket.job, since - candidate.waiting_since, now - since, now)
             if ticket.plan is not None:
                 self._follow(self._blocking.ended(ticket), now)

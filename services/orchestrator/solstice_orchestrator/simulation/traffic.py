@@ -40,6 +40,8 @@ class Traffic:
     """How long half of the jobs take at most; the mean is 1.65 times as long."""
     zipf: float = 1.1
     """The n-th repository sends as much as the first divided by n to this power (Zipf 1949)."""
+    owners: int = 1
+    """Of so many, in turn."""
     chained: float = 0.0
     """The share of runs whose jobs each need the one before."""
 
@@ -48,7 +50,7 @@ def generate(traffic: Traffic, rng: random.Random) -> Iterator[TraceJob]:
     """Exactly so many jobs, in the order in which they come; with the same `rng` the same ones."""
     repository = _drawing(
         {
-            f"owner/repository-{number}": number**-traffic.zipf
+            f"{_owner(number, traffic.owners)}/repository-{number}": number**-traffic.zipf
             for number in range(1, traffic.repositories + 1)
         },
         rng,
@@ -81,6 +83,10 @@ def busy(hour: int) -> float:
     """How much comes in that hour since a Monday's midnight: most around two in the afternoon, a quarter of it on weekends."""
     day = 1.0 - 0.8 * math.cos(math.tau * (hour % DAY_HOURS - 2) / DAY_HOURS)
     return day if hour // DAY_HOURS % WEEK_DAYS < WORK_DAYS else day / 4
+
+
+def _owner(number: int, owners: int) -> str:
+    return "owner" if owners == 1 else f"owner-{(number - 1) % owners + 1}"
 
 
 def _drawing(weights: Mapping[Kind, float], rng: random.Random) -> Callable[[], Kind]:

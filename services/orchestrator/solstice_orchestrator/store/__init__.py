@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from solstice_common.settings import sqlite_path
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.quotas import Quotas
 from solstice_orchestrator.rates import StartRates
 from solstice_orchestrator.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.starts import Limits
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.supersede import Supersede
@@ -29,6 +31,7 @@ async def open_store(
     retry_base_seconds: float = RETRY_BASE_SECONDS,
     max_wait_seconds: float = MAX_WAIT_SECONDS,
     caps: Caps | None = None,
+    quotas: Quotas | None = None,
     rates: StartRates | None = None,
     supersede: Supersede = Supersede.RUNNING,
 ) -> AsyncIterator[JobStore]:
@@ -46,8 +49,7 @@ async def open_store(
         lease_seconds=lease_seconds,
         retry_base_seconds=retry_base_seconds,
         max_wait_seconds=max_wait_seconds,
-        caps=caps or Caps(),
-        rates=rates or StartRates(),
+        limits=Limits(caps=caps or Caps(), quotas=quotas or Quotas(), rates=rates or StartRates()),
         supersede=supersede,
         holder=f"{rng.getrandbits(64):016x}",
     )

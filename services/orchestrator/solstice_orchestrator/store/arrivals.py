@@ -1,11 +1,13 @@
 """Jobs that begin to wait are given their turns: `scheduling.py` says which, the store keeps what that depends on. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from msgspec import structs
 
+from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import Queue, enter, next_turn_without, turns
 from solstice_orchestrator.store.changes import Changes, Job
 
@@ -41,6 +43,18 @@ def places(changes: Changes) -> Mapping[Place, Sequence[str]]:
         job = jobs[job_id]
         found.setdefault(Place(Line(job.runs_on, job.priority), job.repository), []).append(job_id)
     return dict(sorted(found.items()))
+
+
+def still_running(running: Mapping[str, int], changes: Changes) -> Mapping[str, int]:
+    """What runs of each repository once the changes are written, if it is `running` now; what they start apart."""
+    ended = Counter(
+        job.repository
+        for job in changes.jobs
+        if job.state is not JobState.RUNNING
+        and (before := changes.jobs_before.get(job.job_id)) is not None
+        and before.state is JobState.RUNNING
+    )
+    return {repository: jobs - ended[repository] for repository, jobs in running.items()}
 
 
 def arrange(changes: Changes, queues: Mapping[Line, Queue], next_turns: Mapping[Place, int]) -> Arranged:

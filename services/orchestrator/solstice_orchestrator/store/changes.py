@@ -59,6 +59,8 @@ class Job(Struct, frozen=True, gc=False):
     needs: str
     """JSON list of names."""
     created_at: float
+    owner: str = ""
+    """Of its repository."""
     detail: str = ""
     sequence: int = 0
     """Of the newest status told about this job."""

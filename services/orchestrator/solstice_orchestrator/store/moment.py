@@ -3,11 +3,10 @@
 import random
 from dataclasses import dataclass, field
 
-from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.identifiers import NewId
-from solstice_orchestrator.rates import StartRates
 from solstice_orchestrator.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.starts import Limits
 from solstice_orchestrator.store.rows import timestamp
 from solstice_orchestrator.supersede import Supersede
 
@@ -26,10 +25,8 @@ class Rules:
     retry_base_seconds: float = RETRY_BASE_SECONDS
     max_wait_seconds: float = MAX_WAIT_SECONDS
     """Jobs that have waited for longer start before all others of their label."""
-    caps: Caps = field(default_factory=Caps)
-    """How many jobs of a repository may run at once."""
-    rates: StartRates = field(default_factory=StartRates)
-    """How fast jobs of a label, and of a repository, may start."""
+    limits: Limits = field(default_factory=Limits)
+    """What bounds starts beside slots."""
     supersede: Supersede = Supersede.RUNNING
     """Which older runs a newer push ends."""
     holder: str = ""

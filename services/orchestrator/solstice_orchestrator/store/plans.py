@@ -15,6 +15,7 @@ from solstice_orchestrator.jobs import (
     RunSpec,
     RunState,
 )
+from solstice_orchestrator.quotas import owner_of
 from solstice_orchestrator.reruns import FIRST, Again, cut_down
 from solstice_orchestrator.retries import next_retry
 from solstice_orchestrator.scheduling import rank
@@ -85,6 +86,7 @@ def planned(
                 runs_on=spec.runs_on,
                 priority=rank(spec.priority),
                 repository=run.repository,
+                owner=owner_of(run.repository),
                 ref=task.request.ref,
                 needs=json.dumps(spec.needs),
                 created_at=ledger.now,

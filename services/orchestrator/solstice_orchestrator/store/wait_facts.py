@@ -1,21 +1,21 @@
 """Rows of a store to what `waiting.py` wants to know. Pure."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import orjson
 
-from solstice_orchestrator.caps import Caps, room
-from solstice_orchestrator.demand import WaitingJobs
 from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.groups import ahead_in_group
 from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.rates import Key, Scope
-from solstice_orchestrator.scheduling import full
+from solstice_orchestrator.rates import Key, Scope, StartRates
+from solstice_orchestrator.scheduling import PassedOver, full
+from solstice_orchestrator.starts import Starts
 from solstice_orchestrator.store.rows import Row
 from solstice_orchestrator.store.succession import MemberRow, members
-from solstice_orchestrator.waiting import Holder, Need, WaitFacts
+from solstice_orchestrator.waiting import Holder, Hour, Need, WaitFacts
 from solstice_orchestrator.workers import WorkerView
 
 RECENT: Final = 200
@@ -54,6 +54,7 @@ def of_job(job: Row, now: float) -> WaitFacts:
         state=state,
         reason=Reason(job["reason"]),
         repository=job["repository"],
+        owner=job["owner"],
         runs_on=job["runs_on"],
         since=job["created_at"] if job["waiting_since"] is None else job["waiting_since"],
         until=job["retry_at"] if state is JobState.BACKOFF else None,
@@ -118,15 +119,16 @@ def throttle_keys(facts: WaitFacts) -> Sequence[Key]:
     return (Key(Scope.LABEL, facts.runs_on), Key(Scope.REPOSITORY, facts.repository))
 
 
-def start_keys(waiting: Sequence[WaitingJobs]) -> Collection[Key]:
-    """The buckets that their starts would take from."""
-    labels, repositories = {each.label for each in waiting}, {each.repository for each in waiting}
-    return [
-        *(Key(Scope.LABEL, name) for name in sorted(labels)),
-        *(Key(Scope.REPOSITORY, name) for name in sorted(repositories)),
-    ]
+def passed_over(starts: Starts, facts: WaitFacts) -> PassedOver:
+    """Others that are at their cap or quota: their jobs hold up nobody. Those at a rate will not be for long."""
+    limits = replace(starts.limits, rates=StartRates())
+    others = full(replace(starts, limits=limits).rooms())
+    return PassedOver(
+        repositories=others.repositories - {facts.repository}, owners=others.owners - {facts.owner}
+    )
 
 
-def passed_over(caps: Caps, running: Mapping[str, int], repository: str) -> Collection[str]:
-    """Other repositories that are at their cap: their jobs hold up nobody."""
-    return full(room(caps, running)) - {repository} if caps.any else frozenset()
+def hour_of(starts: Starts, owner: str) -> Hour | None:
+    """What the owner has started in the last hour, where that is counted."""
+    quota = starts.limits.quotas.starts_per_hour.cap(owner) if owner else None
+    return None if quota is None else Hour(quota=quota, started=starts.started.get(owner, ()))

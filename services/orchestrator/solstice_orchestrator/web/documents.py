@@ -137,6 +137,7 @@ class HeldBack(_Answer):
     approval: int
     backoff: int
     repository_cap: int
+    owner_cap: int
     rate_limited: int
     """More than may start within the target."""
 

@@ -9,9 +9,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from solstice_orchestrator.caps import room
 from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign, full, room_after
+from solstice_orchestrator.scheduling import (
+    PRIORITY_ORDER,
+    Candidate,
+    PassedOver,
+    Room,
+    assign,
+    full,
+    room_after,
+)
+from solstice_orchestrator.starts import Starts
 from solstice_orchestrator.store.changes import Job, Run
 from solstice_orchestrator.store.claims import end_backoffs, give
 from solstice_orchestrator.store.ledger import Ledger
@@ -23,19 +31,14 @@ from solstice_orchestrator.store.postgresql.transaction import (
     job_of,
     job_state,
     run_of,
-    running,
     write,
 )
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.standings import Worker
-from solstice_orchestrator.store.starts import UNLIMITED, Starts, limited_by_repository, tighter
 from solstice_orchestrator.workers import may_claim
 
 if TYPE_CHECKING:
     import asyncpg
-
-_REPOSITORY_LOCK: Final = 0x5015
-"""The class of the advisory locks of repositories that have a cap."""
 
 
 @dataclass(slots=True)
@@ -48,24 +51,20 @@ class _Found:
     siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     """Jobs whose run is being changed by somebody else."""
-    starts: Starts = UNLIMITED
-    """What the rates leave."""
 
 
 async def claim(
     transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int
 ) -> Sequence[Claim]:
     """Jobs that are the worker's from now on, under a lease, in dispatch order."""
-    starts = await starting.starts(transaction, free)
+    starts = await starting.ours(transaction.connection, transaction.rules, transaction.test_now, free)
     free = starts.fit(free)
     wanted = {label: min(slots, limit) for label, slots in free.items() if slots > 0}
     if not wanted or limit <= 0:
         return ()
-    caps, rooms = transaction.rules.caps, dict[str, int]()
-    limited = limited_by_repository(caps, starts.rates)
-    passed_over = set(full(room(caps, await running(transaction)))) if caps.any else set[str]()
-    passed_over |= full(starts.room(starts.repositories))
-    moment, found, chosen, left = None, _Found(starts=starts), list[Candidate](), dict(free)
+    limited, rooms = starts.limits.by_sender, Room()
+    passed_over = full(starts.rooms()) if limited else PassedOver()
+    moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
     while wanted:
         taken = {candidate.job_id for candidate in chosen} | found.busy
         # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
@@ -82,24 +81,29 @@ async def claim(
         await _add(transaction, found, rows)
         candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
         if limited:
-            asked = {candidate.repository for candidate in candidates} - rooms.keys()
-            rooms.update(tighter(await _rooms(transaction, asked), starts.room(asked)))
+            rooms = await _with(transaction, rooms, starts, candidates)
         before = moment.now - transaction.rules.max_wait_seconds
         more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
         chosen += more
         for candidate in more:
             left[candidate.label] -= 1
-        rooms = dict(room_after(rooms, more))
-        passed_over |= full(rooms)
+        rooms = room_after(rooms, more)
+        passed_over = passed_over.and_(full(rooms))
         if not limited and not found.busy - taken:
             break
         wanted = {label: min(left[label], limit - len(chosen)) for label in wanted}
         wanted = {label: slots for label, slots in wanted.items() if slots > 0}
-    return () if moment is None else await _give(transaction, worker_id, moment, found, chosen)
+    return () if moment is None else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
 
 
 async def _give(
-    transaction: Transaction, worker_id: str, moment: Moment, found: _Found, chosen: Sequence[Candidate]
+    transaction: Transaction,
+    worker_id: str,
+    moment: Moment,
+    found: _Found,
+    chosen: Sequence[Candidate],
+    *,
+    starts: Starts,
 ) -> Sequence[Claim]:
     if found.busy:
         # Several rounds may have taken a while, and a lease begins when it is given.
@@ -110,7 +114,7 @@ async def _give(
     end_backoffs(ledger)
     claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
     await write(transaction, ledger.changes())
-    await starting.keep(transaction, found.starts.spent(chosen, moment.now))
+    await starting.keep(transaction.connection, starts, chosen, moment.now)
     return claims
 
 
@@ -134,45 +138,55 @@ async def _candidates(
     wanted: Mapping[str, int],
     *,
     now: float | None,
-    passed_over: Collection[str],
+    passed_over: PassedOver,
     taken: Collection[str],
 ) -> Sequence["asyncpg.Record"]:
     """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked."""
+    owners = [list(passed_over.owners)] if passed_over.owners else []
     return await transaction.connection.fetch(
-        _CANDIDATES,
+        _CANDIDATES_OF_OTHERS if owners else _CANDIDATES,
         list(wanted),
         list(wanted.values()),
         now,
         transaction.rules.max_wait_seconds,
-        list(passed_over),
+        list(passed_over.repositories),
         list(taken),
         worker_id,
+        *owners,
     )
 
 
 _LOCKED: Final = "FOR NO KEY UPDATE SKIP LOCKED"
 _OTHERS: Final = "repository <> ALL($5::text[]) AND job_id <> ALL($6::text[])"
-_CANDIDATES: Final = f"""
+
+
+def _first_of_all(others: str) -> str:
+    return f"""
 WITH moment AS MATERIALIZED (SELECT coalesce($3::double precision, {NOW}) AS now),
 queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots)),
 overdue AS MATERIALIZED (
     SELECT late.* FROM moment, queues, LATERAL (
         SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
-            AND waiting_since < moment.now - $4::double precision AND {_OTHERS}
+            AND waiting_since < moment.now - $4::double precision AND {others}
         ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS late),
 in_order AS MATERIALIZED (
     SELECT next.* FROM queues, LATERAL (
-        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {_OTHERS}
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
         ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS next),
 over AS MATERIALIZED (
     SELECT rested.* FROM moment, LATERAL (
-        SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {_OTHERS}
+        SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
         ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)
 SELECT {JOB}, jobs.spec, moment.now, workers.worker_id AS worker, {roster.WORKER}
 FROM moment CROSS JOIN (
     SELECT * FROM overdue UNION ALL SELECT * FROM in_order UNION ALL SELECT * FROM over) AS jobs
 LEFT JOIN workers ON workers.worker_id = $7::text
 """  # noqa: S608  made of constants
+
+
+_CANDIDATES: Final = _first_of_all(_OTHERS)
+_CANDIDATES_OF_OTHERS: Final = _first_of_all(f"{_OTHERS} AND owner <> ALL($8::text[])")
+"""The usual claim knows of no owner that it passes over, and is not asked to look."""
 
 _RUNS: Final = f"""
 SELECT {RUN}, NULL AS siblings FROM runs JOIN requests USING (run_id)
@@ -211,23 +225,16 @@ async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.
             found.busy.add(job.job_id)
 
 
-async def _rooms(transaction: Transaction, repositories: Collection[str]) -> Mapping[str, int]:
-    """How many more jobs of these repositories may start; none of one for which somebody else claims at this moment."""
-    caps = transaction.rules.caps
-    capped = sorted(each for each in repositories if caps.cap(each) is not None)
-    if not capped:
-        return {}
-    rows = await transaction.connection.fetch(
-        "SELECT repository FROM unnest($1::text[]) AS repository"
-        " WHERE pg_try_advisory_xact_lock($2, hashtext(repository))",
-        capped,
-        _REPOSITORY_LOCK,
-    )
-    ours = {row["repository"] for row in rows}
-    # Counted when the lock is ours: nobody starts another one of them before we have committed.
-    count = await running(transaction)
-    rooms = room(caps, {each: count.get(each, 0) for each in capped})
-    return {each: rooms[each] if each in ours else 0 for each in capped}
+async def _with(
+    transaction: Transaction, room: Room, starts: Starts, candidates: Sequence[Candidate]
+) -> Room:
+    """The room of those who have not been met before, too; they are ours now."""
+    repositories = {each.repository for each in candidates} - room.repositories.keys()
+    owners = {each.owner for each in candidates} - room.owners.keys()
+    if not repositories and not owners:
+        return room
+    met = await starting.room(transaction.connection, starts, repositories, owners)
+    return Room(repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners})
 
 
 def _candidate(job: Job) -> Candidate:
@@ -237,6 +244,7 @@ def _candidate(job: Job) -> Candidate:
         priority=PRIORITY_ORDER[job.priority],
         age=int(job.job_id.replace("-", ""), 16),
         repository=job.repository,
+        owner=job.owner,
         turn=job.turn,
         # Whoever comes back from a backoff begins to wait now.
         waiting_since=math.inf

@@ -8,8 +8,7 @@ from solstice_orchestrator.demand import DemandFacts, RunningJob, WaitingJobs
 from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.store.postgresql import roster, starting
 from solstice_orchestrator.store.postgresql.transaction import Transaction, job_state
-from solstice_orchestrator.store.starts import UNLIMITED
-from solstice_orchestrator.store.wait_facts import RECENT, samples_of, start_keys
+from solstice_orchestrator.store.wait_facts import RECENT, samples_of
 
 if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
@@ -33,7 +32,6 @@ async def demand(transaction: Transaction, within_seconds: float, label: str | N
             "SELECT runs_on, repository, started_at FROM jobs WHERE state = 'running'"
         )
     ]
-    starts = await starting.known(transaction) if rules.rates.any else UNLIMITED
     labels = {each.label for each in waiting} | {each.label for each in running}
     return DemandFacts(
         now=now,
@@ -48,8 +46,7 @@ async def demand(transaction: Transaction, within_seconds: float, label: str | N
         },
         delayed=await delayed(connection, now + within_seconds),
         workers=await roster.workers(connection, now, rules.lease_seconds),
-        caps=rules.caps,
-        throttles=starts.throttles(start_keys(waiting)),
+        starts=await starting.starts(connection, rules, transaction.test_now),
         recent=await _recent(connection, [each for each in labels if label in {None, each}]),
     )
 

@@ -14,7 +14,6 @@ from solstice_common.postgresql import Database
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
-from solstice_orchestrator.rates import pause_seconds
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -149,9 +148,12 @@ class PostgreSQLStore:
         return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
 
     async def rate_pause(self) -> float | None:
-        if not self._rules.rates.any:
+        if not self._rules.limits.of_time:
             return None
-        return pause_seconds((await self._look(starting.known)).all_throttles())
+        found = await self._look(
+            lambda each: starting.starts(each.connection, each.rules, each.test_now),
+        )
+        return found.pause_seconds()
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         async def at_once(connection: "Connection") -> Renewal:

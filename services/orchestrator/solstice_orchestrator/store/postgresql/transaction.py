@@ -5,17 +5,16 @@ what turns depend on. Claims take theirs in any order, and wait for none.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from solstice_orchestrator.caps import room
 from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.scheduling import Queue, full
-from solstice_orchestrator.store.arrivals import Line, Place, arrange, places
+from solstice_orchestrator.scheduling import PassedOver, Queue, full
+from solstice_orchestrator.store.arrivals import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.changes import Attempt, Changes, Job, Run
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
-from solstice_orchestrator.store.postgresql import roster
+from solstice_orchestrator.store.postgresql import roster, starting
 from solstice_orchestrator.store.postgresql.columns import ATTEMPT, JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.writing import statement_of
 
@@ -166,9 +165,11 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
             priorities,
         )
     }
-    caps = transaction.rules.caps
-    passed_over = full(room(caps, await running(transaction))) if caps.any else frozenset[str]()
-    queues = {line: await _queue(transaction, line, clocks[line], list(passed_over)) for line in lines}
+    passed_over = PassedOver()
+    if transaction.rules.limits.by_sender:
+        standing = await starting.starts(transaction.connection, transaction.rules, transaction.test_now)
+        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
+    queues = {line: await _queue(transaction, line, clocks[line], passed_over) for line in lines}
     known = {
         Place(Line(row["label"], row["priority"]), row["repository"]): row["next_turn"]
         for row in await fetch(
@@ -195,23 +196,16 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
     return arranged.changes
 
 
-async def running(transaction: Transaction) -> dict[str, int]:
-    """How many jobs of each repository run."""
-    rows = await transaction.connection.fetch(
-        "SELECT repository, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY repository"
-    )
-    return {row["repository"]: row["jobs"] for row in rows}
-
-
-async def _queue(transaction: Transaction, line: Line, clock: int, passed_over: list[str]) -> Queue:
+async def _queue(transaction: Transaction, line: Line, clock: int, passed_over: PassedOver) -> Queue:
     first = await transaction.connection.fetchrow(
         "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
         " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
-        " WHERE state = 'waiting' AND runs_on = $1 AND priority = $2 AND repository <> ALL($3)"
+        " WHERE state = 'waiting' AND runs_on = $1 AND priority = $2 AND repository <> ALL($3) AND owner <> ALL($4)"
         " ORDER BY turn, job_id LIMIT 1",
         line.label,
         line.priority,
-        passed_over,
+        list(passed_over.repositories),
+        list(passed_over.owners),
     )
     if first is not None:
         return Queue(clock=clock, first_turn=first["turn"], first_next_turn=first["next_turn"] or 0)

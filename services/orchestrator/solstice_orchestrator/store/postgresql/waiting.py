@@ -8,7 +8,7 @@ from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import overdue
 from solstice_orchestrator.store.postgresql import roster, starting
 from solstice_orchestrator.store.postgresql.succession import members_of
-from solstice_orchestrator.store.postgresql.transaction import Transaction, running
+from solstice_orchestrator.store.postgresql.transaction import Transaction
 from solstice_orchestrator.store.wait_facts import (
     HOLDERS,
     IN_LINE,
@@ -16,6 +16,7 @@ from solstice_orchestrator.store.wait_facts import (
     ahead_of,
     group_of,
     holder_of,
+    hour_of,
     needs_of,
     of_job,
     of_planning,
@@ -70,9 +71,19 @@ async def _blocked(transaction: Transaction, job: "asyncpg.Record", facts: WaitF
 
 async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
     connection, rules = transaction.connection, transaction.rules
-    cap = rules.caps.cap(facts.repository)
-    others = passed_over(rules.caps, await running(transaction) if rules.caps.any else {}, facts.repository)
-    common = (facts.runs_on, facts.job_id, list(others), facts.repository, COUNTED)
+    cap = rules.limits.caps.cap(facts.repository)
+    owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
+    starts = await starting.starts(connection, rules, transaction.test_now)
+    others = passed_over(starts, facts)
+    common = (
+        facts.runs_on,
+        facts.job_id,
+        list(others.repositories),
+        facts.repository,
+        COUNTED,
+        list(others.owners),
+        facts.owner,
+    )
     if facts.state is JobState.WAITING and overdue(facts.since, facts.now, rules.max_wait_seconds):
         ahead = await connection.fetchrow(_AHEAD_OF_LATE, *common, facts.since)
     else:
@@ -82,15 +93,17 @@ async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitF
         facts,
         ahead=min(ahead["jobs"], COUNTED) if ahead else 0,
         ahead_of_repository=ahead["own"] if ahead else 0,
+        ahead_of_owner=ahead["owned"] if ahead else 0,
         cap=cap,
         running_of_repository=()
         if cap is None
         else await _holders(transaction, "repository = $1", facts.repository),
+        owner_cap=owner_cap,
+        running_of_owner=() if owner_cap is None else await _holders(transaction, "owner = $1", facts.owner),
+        owner_hour=hour_of(starts, facts.owner),
         running=await _holders(transaction, "runs_on = $1", facts.runs_on),
         workers=await roster.workers(connection, facts.now, rules.lease_seconds),
-        throttles=(await starting.known(transaction)).throttles(throttle_keys(facts))
-        if rules.rates.any
-        else (),
+        throttles=starts.throttles(throttle_keys(facts)),
         recent=samples_of(
             await connection.fetch(
                 "SELECT repository, finished_at - started_at AS seconds FROM jobs"
@@ -114,8 +127,8 @@ async def _holders(transaction: Transaction, which: str, value: str) -> Sequence
 
 
 _IN_LINE: Final = (
-    "SELECT job_id, repository FROM jobs WHERE state = 'waiting' AND runs_on = $1 AND job_id <> $2"
-    " AND repository <> ALL($3::text[])"
+    "SELECT job_id, repository, owner FROM jobs WHERE state = 'waiting' AND runs_on = $1 AND job_id <> $2"
+    " AND repository <> ALL($3::text[]) AND owner <> ALL($6::text[])"
 )
 
 
@@ -123,13 +136,16 @@ def _counted(*conditions: str) -> str:
     """Each is the beginning of an index, and is left as soon as enough were seen."""
     each_part = [f"(SELECT * FROM ({_IN_LINE} AND {each} LIMIT $5) AS ahead)" for each in conditions]  # noqa: S608  made of constants
     parts = " UNION ".join(each_part)
-    return f"SELECT count(*) AS jobs, count(*) FILTER (WHERE repository = $4) AS own FROM ({parts}) AS jobs"  # noqa: S608  made of constants
+    return (
+        "SELECT count(*) AS jobs, count(*) FILTER (WHERE repository = $4) AS own,"  # noqa: S608  made of constants
+        f" count(*) FILTER (WHERE owner = $7) AS owned FROM ({parts}) AS jobs"
+    )
 
 
-_AHEAD_OF_LATE: Final = _counted("waiting_since < $6", "waiting_since = $6 AND job_id < $2")
+_AHEAD_OF_LATE: Final = _counted("waiting_since < $8", "waiting_since = $8 AND job_id < $2")
 _AHEAD: Final = _counted(
-    "waiting_since < $6",
-    "priority < $7",
-    "priority = $7 AND turn < $8",
-    "priority = $7 AND turn = $8 AND job_id < $2",
+    "waiting_since < $8",
+    "priority < $9",
+    "priority = $9 AND turn < $10",
+    "priority = $9 AND turn = $10 AND job_id < $2",
 )

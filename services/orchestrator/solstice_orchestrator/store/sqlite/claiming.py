@@ -4,7 +4,16 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from solstice_orchestrator.scheduling import PRIORITY_ORDER, Candidate, assign, full, room_after
+from solstice_orchestrator.scheduling import (
+    PRIORITY_ORDER,
+    Candidate,
+    PassedOver,
+    Room,
+    assign,
+    full,
+    room_after,
+)
+from solstice_orchestrator.starts import Starts
 from solstice_orchestrator.store.claims import end_backoffs, give
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import Claim
@@ -16,10 +25,8 @@ from solstice_orchestrator.store.sqlite.transaction import (
     Transaction,
     job_of,
     run_of,
-    running,
     write,
 )
-from solstice_orchestrator.store.starts import Starts, limited_by_repository, rooms
 
 
 def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
@@ -27,12 +34,12 @@ def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], lim
     if not roster.takes_jobs(transaction.connection, worker_id, transaction.now):
         return ()
     _end_backoffs(transaction)
-    starts = starting.starts(transaction)
+    starts = starting.starts(transaction.connection, transaction.moment)
     candidates = _choose(transaction, starts, starts.fit(free), limit)
     if not candidates:
         return ()
     chosen = [candidate.job_id for candidate in candidates]
-    starting.keep(transaction, starts.spent(candidates, transaction.now))
+    starting.keep(transaction.connection, starts, candidates, transaction.now)
     roster.appear(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
     rows = transaction.connection.execute(
         f"SELECT {JOB}, spec FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
@@ -78,10 +85,9 @@ def _ledger(transaction: Transaction, jobs: Sequence[Sequence[object]]) -> Ledge
 def _choose(
     transaction: Transaction, starts: Starts, free: Mapping[str, int], limit: int
 ) -> Sequence[Candidate]:
-    """What starts next: asked for again as long as repositories that were filled up kept others from being seen."""
-    caps, left = transaction.rules.caps, dict(free)
-    limited = limited_by_repository(caps, starts.rates)
-    more_of: Mapping[str, int] = rooms(caps, starts, running(transaction)) if limited else {}
+    """What starts next: asked for again as long as those that were filled up kept others from being seen."""
+    limited, left = starts.limits.by_sender, dict(free)
+    more_of = starts.rooms() if limited else Room()
     before = transaction.now - transaction.rules.max_wait_seconds
     chosen: list[Candidate] = []
     while len(chosen) < limit:
@@ -93,8 +99,7 @@ def _choose(
             {candidate.job_id for candidate in chosen},
         )
         if limited:
-            unknown = {candidate.repository for candidate in candidates} - more_of.keys()
-            more_of = {**rooms(caps, starts, {}, unknown), **more_of}
+            more_of = _with(more_of, starts, candidates)
         more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=more_of)
         chosen += more
         for candidate in more:
@@ -105,19 +110,29 @@ def _choose(
     return chosen
 
 
+def _with(room: Room, starts: Starts, candidates: Sequence[Candidate]) -> Room:
+    """The room of those who have not been met before, too."""
+    met = starts.room(
+        {each.repository for each in candidates} - room.repositories.keys(),
+        {each.owner for each in candidates} - room.owners.keys(),
+    )
+    return Room(repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners})
+
+
 def _candidates(
     transaction: Transaction,
     wanted: Mapping[str, int],
     overdue_before: float,
-    passed_over: Collection[str],
+    passed_over: PassedOver,
     taken: Collection[str],
 ) -> list[Candidate]:
     """The first of each label's queue, as many as could start; two indexes have them in their two orders."""
     # A condition more only when it is needed: the usual claim reads nothing but the beginning of an index.
     others = ""
-    if passed_over or taken:
+    if passed_over.repositories or passed_over.owners or taken:
         others = (
-            " AND repository NOT IN (SELECT value FROM json_each(:passed_over))"
+            " AND repository NOT IN (SELECT value FROM json_each(:repositories))"
+            " AND owner NOT IN (SELECT value FROM json_each(:owners))"
             " AND job_id NOT IN (SELECT value FROM json_each(:taken))"
         )
     found: dict[str, Candidate] = {}
@@ -127,12 +142,13 @@ def _candidates(
             ("", "priority, turn, age"),
         ):
             rows = transaction.connection.execute(
-                "SELECT job_id, priority, age, repository, turn, waiting_since FROM jobs"  # noqa: S608  made of constants
+                "SELECT job_id, priority, age, repository, owner, turn, waiting_since FROM jobs"  # noqa: S608  made of constants
                 f" WHERE state = 'waiting' AND runs_on = :label{condition}{others} ORDER BY {order} LIMIT :count",
                 {
                     "label": label,
                     "before": overdue_before,
-                    "passed_over": json.dumps(list(passed_over)),
+                    "repositories": json.dumps(list(passed_over.repositories)),
+                    "owners": json.dumps(list(passed_over.owners)),
                     "taken": json.dumps(list(taken)),
                     "count": count,
                 },
@@ -144,6 +160,7 @@ def _candidates(
                     priority=PRIORITY_ORDER[row["priority"]],
                     age=row["age"],
                     repository=row["repository"],
+                    owner=row["owner"],
                     turn=row["turn"],
                     waiting_since=math.inf if row["waiting_since"] is None else row["waiting_since"],
                 )

@@ -10,8 +10,7 @@ from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.sqlite import roster, starting
-from solstice_orchestrator.store.sqlite.transaction import Transaction
-from solstice_orchestrator.store.wait_facts import RECENT, samples_of, start_keys
+from solstice_orchestrator.store.wait_facts import RECENT, samples_of
 
 
 def demand(
@@ -24,7 +23,6 @@ def demand(
             "SELECT runs_on, repository, started_at FROM jobs WHERE state = 'running'"
         )
     ]
-    starts = starting.starts(Transaction(connection=connection, moment=moment))
     labels = {each.label for each in waiting} | {each.label for each in running}
     return DemandFacts(
         now=moment.now,
@@ -39,8 +37,7 @@ def demand(
         },
         delayed=delayed(connection, moment.now + within_seconds),
         workers=roster.workers(connection, moment.now, moment.rules.lease_seconds),
-        caps=moment.rules.caps,
-        throttles=starts.throttles(start_keys(waiting)),
+        starts=starting.starts(connection, moment),
         recent={each: _recent(connection, each) for each in labels if label in {None, each}},
     )
 

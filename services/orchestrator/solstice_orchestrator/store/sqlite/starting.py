@@ -1,37 +1,61 @@
-"""The buckets of the rates of starts in the SQLite store."""
+"""What bounds starts beside slots, in the SQLite store: what runs, and the counts and buckets of what has started."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from solstice_orchestrator.rates import Scope
+from solstice_orchestrator.scheduling import Candidate
+from solstice_orchestrator.starts import BucketRow, StartedRow, Starts, buckets_of, started_of
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.sqlite.transaction import Transaction
-from solstice_orchestrator.store.starts import UNLIMITED, BucketRow, Starts, starts_of
 
-_COLUMNS: Final = ", ".join(BucketRow._fields)
-
-
-def starts(transaction: Transaction) -> Starts:
-    """Every bucket that is not full; nothing is asked where no rate is set."""
-    return known(transaction.connection, transaction.moment) if transaction.rules.rates.any else UNLIMITED
+_BUCKET: Final = ", ".join(BucketRow._fields)
+_STARTED: Final = ", ".join(StartedRow._fields)
 
 
-def known(connection: sqlite3.Connection, moment: Moment) -> Starts:
-    """Every bucket that is not full, as it is now."""
+def starts(connection: sqlite3.Connection, moment: Moment) -> Starts:
+    """How things stand, as far as the limits ask for it: nothing is asked where none is set."""
+    limits = moment.rules.limits
+    if not limits.any:
+        return Starts(limits=limits)
+
+    def rows(query: str) -> list[sqlite3.Row]:
+        return connection.execute(query, (moment.now,)).fetchall()
+
+    return Starts(
+        limits=limits,
+        running=_running(connection) if limits.of_running else {},
+        started=started_of(rows(f"SELECT {_STARTED} FROM owner_starts WHERE until > ?"))  # noqa: S608  made of constants
+        if limits.quotas.starts_per_hour.any
+        else {},
+        buckets=buckets_of(rows(f"SELECT {_BUCKET} FROM start_buckets WHERE full_at > ?"))  # noqa: S608  made of constants
+        if limits.rates.any
+        else {},
+        now=moment.now,
+    )
+
+
+def keep(connection: sqlite3.Connection, starts: Starts, chosen: Sequence[Candidate], now: float) -> None:
+    """What a claim leaves; what says nothing any more is forgotten."""
+    buckets = starts.spent(chosen, now)
+    if buckets:
+        connection.executemany("INSERT OR REPLACE INTO start_buckets VALUES (?, ?, ?, ?, ?)", buckets)
+        connection.execute(
+            "DELETE FROM start_buckets WHERE scope = ? AND full_at <= ?", (Scope.REPOSITORY.value, now)
+        )
+    counted = starts.counted(chosen, now)
+    if counted:
+        connection.executemany(
+            "INSERT INTO owner_starts VALUES (?, ?, ?)"
+            " ON CONFLICT (owner, until) DO UPDATE SET starts = starts + excluded.starts",
+            counted,
+        )
+        connection.execute("DELETE FROM owner_starts WHERE until <= ?", (now,))
+
+
+def _running(connection: sqlite3.Connection) -> Mapping[str, int]:
+    """How many jobs of each repository run."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM start_buckets WHERE full_at > ?",  # noqa: S608  made of constants
-        (moment.now,),
+        "SELECT repository, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY repository"
     )
-    return starts_of(moment.rules.rates, rows.fetchall(), moment.now)
-
-
-def keep(transaction: Transaction, rows: Sequence[BucketRow]) -> None:
-    """What a claim left in them; repositories whose buckets are full again are forgotten."""
-    if not rows:
-        return
-    transaction.connection.executemany("INSERT OR REPLACE INTO start_buckets VALUES (?, ?, ?, ?, ?)", rows)
-    transaction.connection.execute(
-        "DELETE FROM start_buckets WHERE scope = ? AND full_at <= ?",
-        (Scope.REPOSITORY.value, transaction.now),
-    )
+    return {row["repository"]: row["jobs"] for row in rows}

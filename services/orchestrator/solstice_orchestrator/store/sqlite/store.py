@@ -14,7 +14,6 @@ from solstice_common.sqlite import Database, migrations_of
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
-from solstice_orchestrator.rates import pause_seconds
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -149,12 +148,12 @@ class SqliteStore:
         return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
 
     async def rate_pause(self) -> float | None:
-        if not self._rules.rates.any:
+        if not self._rules.limits.of_time:
             return None
         starts = await self._database.read(
-            lambda connection: starting.known(connection, Moment(self._clock(), self._rules))
+            lambda connection: starting.starts(connection, Moment(self._clock(), self._rules))
         )
-        return pause_seconds(starts.all_throttles())
+        return starts.pause_seconds()
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         return await self._write(lambda transaction: holding.renew(transaction, worker_id, held), quiet=True)

@@ -2,17 +2,16 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from msgspec import structs
 
 from solstice_common.sqlite import insert_many
-from solstice_orchestrator.caps import room
 from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.scheduling import Queue, full
-from solstice_orchestrator.store.arrivals import Line, Place, arrange, places
+from solstice_orchestrator.scheduling import PassedOver, Queue, full
+from solstice_orchestrator.store.arrivals import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
@@ -26,6 +25,7 @@ from solstice_orchestrator.store.changes import (
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
 from solstice_orchestrator.store.parcels import Parcel, pack
+from solstice_orchestrator.store.sqlite import starting
 from solstice_orchestrator.store.sqlite.roster import note_ends
 
 REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
@@ -125,14 +125,6 @@ def write(transaction: Transaction, changes: Changes) -> None:
     transaction.groups.update(changes.groups)
 
 
-def running(transaction: Transaction) -> Mapping[str, int]:
-    """How many jobs of each repository run."""
-    rows = transaction.connection.execute(
-        "SELECT repository, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY repository"
-    )
-    return {row["repository"]: row["jobs"] for row in rows}
-
-
 def tell(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
     """Into the outbox."""
     insert_many(connection, f"INSERT INTO outbox ({', '.join(Parcel._fields)}) VALUES", pack(messages))
@@ -142,8 +134,10 @@ def _arrange(transaction: Transaction, changes: Changes) -> Changes:
     """The same with turns for those that begin to wait."""
     execute = transaction.connection.execute
     wanted = places(changes)
-    caps = transaction.rules.caps
-    passed_over = full(room(caps, running(transaction))) if caps.any else frozenset[str]()
+    passed_over = PassedOver()
+    if transaction.rules.limits.by_sender:
+        standing = starting.starts(transaction.connection, transaction.moment)
+        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
     queues = {
         line: _queue(transaction, line, passed_over) for line in dict.fromkeys(place.line for place in wanted)
     }
@@ -169,15 +163,16 @@ def _keep_turn(transaction: Transaction, place: Place, next_turn: int) -> None:
     )
 
 
-def _queue(transaction: Transaction, line: Line, passed_over: frozenset[str]) -> Queue:
+def _queue(transaction: Transaction, line: Line, passed_over: PassedOver) -> Queue:
     execute = transaction.connection.execute
     clock = execute("SELECT clock FROM clocks WHERE label = ? AND priority = ?", line).fetchone()
     first = execute(
         "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
         " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
         " WHERE state = 'waiting' AND runs_on = ? AND priority = ?"
-        " AND repository NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, age LIMIT 1",
-        (*line, json.dumps(list(passed_over))),
+        " AND repository NOT IN (SELECT value FROM json_each(?))"
+        " AND owner NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, age LIMIT 1",
+        (*line, json.dumps(list(passed_over.repositories)), json.dumps(list(passed_over.owners))),
     ).fetchone()
     largest = 0
     if first is None:

@@ -11,7 +11,7 @@ from solstice_orchestrator.scheduling import overdue
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.sqlite import roster, starting
 from solstice_orchestrator.store.sqlite.succession import members_of
-from solstice_orchestrator.store.sqlite.transaction import Transaction, running
+from solstice_orchestrator.store.sqlite.transaction import Transaction
 from solstice_orchestrator.store.wait_facts import (
     HOLDERS,
     IN_LINE,
@@ -19,6 +19,7 @@ from solstice_orchestrator.store.wait_facts import (
     ahead_of,
     group_of,
     holder_of,
+    hour_of,
     needs_of,
     of_job,
     of_planning,
@@ -65,8 +66,10 @@ def _blocked(connection: sqlite3.Connection, job: sqlite3.Row, facts: WaitFacts)
 
 def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
     connection, rules, now = transaction.connection, transaction.rules, transaction.now
-    cap = rules.caps.cap(facts.repository)
-    others = passed_over(rules.caps, running(transaction) if rules.caps.any else {}, facts.repository)
+    cap = rules.limits.caps.cap(facts.repository)
+    owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
+    starts = starting.starts(connection, transaction.moment)
+    others = passed_over(starts, facts)
     is_late = facts.state is JobState.WAITING and overdue(facts.since, now, rules.max_wait_seconds)
     ahead = connection.execute(
         _AHEAD_OF_LATE if is_late else _AHEAD,
@@ -77,8 +80,10 @@ def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> Wa
             "turn": job["turn"],
             "since": facts.since,
             "before": now - rules.max_wait_seconds,
-            "passed_over": json.dumps(list(others)),
+            "repositories": json.dumps(list(others.repositories)),
+            "owners": json.dumps(list(others.owners)),
             "repository": facts.repository,
+            "owner": facts.owner,
             "most": COUNTED,
         },
     ).fetchone()
@@ -86,11 +91,15 @@ def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> Wa
         facts,
         ahead=min(ahead["jobs"], COUNTED),
         ahead_of_repository=ahead["own"] or 0,
+        ahead_of_owner=ahead["owned"] or 0,
         cap=cap,
         running_of_repository=() if cap is None else _holders(connection, "repository = ?", facts.repository),
+        owner_cap=owner_cap,
+        running_of_owner=() if owner_cap is None else _holders(connection, "owner = ?", facts.owner),
+        owner_hour=hour_of(starts, facts.owner),
         running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
         workers=roster.workers(connection, now, rules.lease_seconds),
-        throttles=starting.starts(transaction).throttles(throttle_keys(facts)),
+        throttles=starts.throttles(throttle_keys(facts)),
         recent=samples_of(
             connection.execute(
                 "SELECT repository, finished_at - started_at AS seconds FROM jobs"
@@ -112,15 +121,19 @@ def _holders(connection: sqlite3.Connection, which: str, value: str) -> Sequence
 
 
 _IN_LINE: Final = (
-    "SELECT age, repository FROM jobs WHERE state = 'waiting' AND runs_on = :label AND age <> :age"
-    " AND repository NOT IN (SELECT value FROM json_each(:passed_over))"
+    "SELECT age, repository, owner FROM jobs WHERE state = 'waiting' AND runs_on = :label AND age <> :age"
+    " AND repository NOT IN (SELECT value FROM json_each(:repositories))"
+    " AND owner NOT IN (SELECT value FROM json_each(:owners))"
 )
 
 
 def _counted(*conditions: str) -> str:
     """Each is the beginning of an index, and is left as soon as enough were seen."""
     parts = " UNION ".join(f"SELECT * FROM ({_IN_LINE} AND {each} LIMIT :most)" for each in conditions)  # noqa: S608  made of constants
-    return f"SELECT count(*) AS jobs, sum(repository = :repository) AS own FROM ({parts})"  # noqa: S608  made of constants
+    return (
+        "SELECT count(*) AS jobs, sum(repository = :repository) AS own, sum(owner = :owner) AS owned"  # noqa: S608  made of constants
+        f" FROM ({parts})"
+    )
 
 
 _AHEAD_OF_LATE: Final = _counted("waiting_since < :since", "waiting_since = :since AND age < :age")

@@ -1,0 +1,148 @@
+"""Caps, quotas and rates while a trace is played: who may start no more for now, and when that is over. Pure.
+
+`caps.py`, `quotas.py` and `rates.py` decide; here stands what runs and what has started, which the stores keep in rows.
+"""
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+from solstice_orchestrator import quotas, rates
+from solstice_orchestrator.quotas import Started, counts_until, owner_of
+from solstice_orchestrator.rates import Bucket, Key, Scope, after_starts, tokens
+from solstice_orchestrator.scheduling import Candidate
+from solstice_orchestrator.starts import Limits
+
+
+class Of(IntEnum):
+    """Of whom jobs are bounded."""
+
+    LABEL = 0
+    REPOSITORY = 1
+    OWNER = 2
+
+
+class Bounds:
+    """The limits, with all that they count; it contains the repositories of which no job may start now."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._owners: dict[str, str] = {}
+        """By repository."""
+        self._repositories: defaultdict[str, list[str]] = defaultdict(list)
+        """By owner, those that were met."""
+        self._running: Counter[str] = Counter()
+        """Per repository."""
+        self._running_of: Counter[str] = Counter()
+        """Per owner."""
+        self._started: dict[str, list[Started]] = {}
+        self._buckets: dict[Key, Bucket] = {}
+        self._shut: dict[Of, set[str]] = {each: set() for each in Of}
+        self._opens: list[tuple[float, Of, str]] = []
+        """A heap of when time alone lets another one of somebody start; some are there more than once."""
+
+    def __contains__(self, repository: object) -> bool:
+        return (
+            repository in self._shut[Of.REPOSITORY]
+            or self._owners.get(str(repository)) in self._shut[Of.OWNER]
+        )
+
+    @property
+    def next_at(self) -> float:
+        """When somebody should look again; infinite: not before a job comes or ends."""
+        return self._opens[0][0] if self._opens else math.inf
+
+    def shut_label(self, label: str) -> bool:
+        """Whether no job of the label may start now."""
+        return label in self._shut[Of.LABEL]
+
+    def meet(self, repository: str, now: float) -> None:
+        """A job of it comes. Safe to repeat."""
+        if repository not in self._owners:
+            owner = self._owners[repository] = owner_of(repository)
+            self._look(Of.REPOSITORY, repository, now)
+            if owner:
+                self._repositories[owner].append(repository)
+                self._look(Of.OWNER, owner, now)
+
+    def start(self, candidate: Candidate, now: float) -> None:
+        """A job starts."""
+        label, repository = candidate.label, candidate.repository
+        owner = self._owners[repository]
+        self._running[repository] += 1
+        self._running_of[owner] += 1
+        for key in (Key(Scope.LABEL, label), Key(Scope.REPOSITORY, repository)):
+            if (rate := self._limits.rates.rate(key)) is not None:
+                self._buckets[key] = after_starts(self._buckets.get(key), rate, now, 1)
+        if owner and self._limits.quotas.starts_per_hour.cap(owner) is not None:
+            self._count(owner, now)
+        self._look(Of.LABEL, label, now)
+        self._look(Of.REPOSITORY, repository, now)
+        self._look(Of.OWNER, owner, now)
+
+    def end(self, candidate: Candidate, now: float) -> Sequence[str]:
+        """A job has ended; the repositories of which some may start again for it."""
+        repository = candidate.repository
+        owner = self._owners[repository]
+        self._running[repository] -= 1
+        self._running_of[owner] -= 1
+        again = list[str]()
+        if repository in self._shut[Of.REPOSITORY]:
+            again += self._opened(Of.REPOSITORY, repository, now)
+        if owner in self._shut[Of.OWNER]:
+            again += self._opened(Of.OWNER, owner, now)
+        return again
+
+    def go_to(self, now: float) -> Sequence[str]:
+        """Time goes by; the repositories of which some may start again for it."""
+        again = list[str]()
+        while self._opens and self._opens[0][0] <= now:
+            _, of, name = heapq.heappop(self._opens)
+            if name in self._shut[of]:
+                again += self._opened(of, name, now)
+        return again
+
+    def _opened(self, of: Of, name: str, now: float) -> Iterable[str]:
+        if self._look(of, name, now) or of is Of.LABEL:
+            return ()
+        return [name] if of is Of.REPOSITORY else self._repositories[name]
+
+    def _look(self, of: Of, name: str, now: float) -> bool:
+        """Whether somebody may start no more, and until when."""
+        seconds = self._seconds(of, name, now)
+        if not seconds:
+            self._shut[of].discard(name)
+            return False
+        self._shut[of].add(name)
+        if math.isfinite(seconds):
+            # A token may be there a rounding error later.
+            heapq.heappush(self._opens, (max(now + seconds, math.nextafter(now, math.inf)), of, name))
+        return True
+
+    def _seconds(self, of: Of, name: str, now: float) -> float:
+        """How long until one more of somebody may start; infinite: when something of theirs ends, or never."""
+        if of is Of.OWNER:
+            if not name or _reached(self._limits.quotas.slots.cap(name), self._running_of[name]):
+                return math.inf if name else 0.0
+            quota = self._limits.quotas.starts_per_hour.cap(name)
+            return 0.0 if quota is None else quotas.seconds_until(self._started.get(name, ()), quota, now)
+        if of is Of.REPOSITORY and _reached(self._limits.caps.cap(name), self._running[name]):
+            return math.inf
+        key = Key(Scope.LABEL if of is Of.LABEL else Scope.REPOSITORY, name)
+        rate = self._limits.rates.rate(key)
+        if rate is None:
+            return 0.0
+        return rates.seconds_until(tokens(self._buckets.get(key), rate, now), rate)
+
+    def _count(self, owner: str, now: float) -> None:
+        before, until = self._started.setdefault(owner, []), counts_until(now)
+        if before and before[-1].until == until:
+            before[-1] = Started(until, before[-1].starts + 1)
+        else:
+            before[:] = [*(each for each in before if each.until > now), Started(until, 1)]
+
+
+def _reached(cap: int | None, used: int) -> bool:
+    return cap is not None and used >= cap

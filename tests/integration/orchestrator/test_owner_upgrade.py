@@ -1,0 +1,93 @@
+"""The owners that an upgrade gives to jobs that are there already are those that new jobs are given."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from solstice_common.migrations import Migration, migrate, migrations_of
+from solstice_common.postgresql import connected
+from solstice_common.postgresql_schema import migrate as migrate_postgresql
+from solstice_orchestrator.quotas import owner_of
+from tests.servers.postgresql import PostgreSQLDatabase
+
+REPOSITORIES: Final = (
+    "acme/app",
+    "Acme/App",
+    "acme/tools/deep/app",
+    "app",
+    "/app",
+    "",
+    "größe/app",
+    "https://forge.example/acme/app.git",
+    "https://forge.example/acme/tools/app",
+    "ssh://git@forge.example:2222/acme/app.git",
+    "git://forge.example/app.git",
+    "https://forge.example",
+    "https://forge.example//app/x",
+    "file:///srv/acme/app.git",
+    "FILE:///srv/acme/app.git",
+)
+OWNED_SINCE: Final = 12
+
+
+def steps_of(dialect: str) -> tuple[tuple[Migration, ...], tuple[Migration, ...]]:
+    """Those before jobs had owners, and all."""
+    steps = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
+    return tuple(step for step in steps if step.version < OWNED_SINCE), tuple(steps)
+
+
+def job_row(number: int, repository: str, state: str) -> dict[str, Any]:
+    return {
+        "job_id": f"job-{number}",
+        "run_id": f"run-{number}",
+        "position": 0,
+        "name": "build",
+        "runs_on": "linux",
+        "priority": 2,
+        "repository": repository,
+        "needs": "[]",
+        "spec": b"{}",
+        "state": state,
+        "reason": "planned",
+        "created_at": 1_800_000_000.0,
+        "finished_at": 1_800_000_001.0 if state == "succeeded" else None,
+    }
+
+
+ROWS: Final = [
+    job_row(2 * number + offset, repository, state)
+    for number, repository in enumerate(REPOSITORIES)
+    for offset, state in enumerate(("waiting", "succeeded"))
+]
+EXPECTED: Final = {row["job_id"]: owner_of(row["repository"]) for row in ROWS}
+
+
+def test_in_sqlite(tmp_path: Path) -> None:
+    before, steps = steps_of("sqlite")
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, path, before)
+        for row in ROWS:
+            marks = ", ".join("?" * len(row))
+            connection.execute(
+                f"INSERT INTO jobs ({', '.join(row)}) VALUES ({marks})",  # noqa: S608  our own names
+                tuple(row.values()),
+            )
+        migrate(connection, path, steps)
+        assert dict(connection.execute("SELECT job_id, owner FROM jobs")) == EXPECTED
+
+
+async def test_in_postgresql(postgresql_database: PostgreSQLDatabase) -> None:
+    before, steps = steps_of("postgresql")
+    async with connected(postgresql_database.url) as connection:
+        await migrate_postgresql(connection, postgresql_database.url, before)
+        for row in ROWS:
+            marks = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+            await connection.execute(
+                f"INSERT INTO jobs ({', '.join(row)}) VALUES ({marks})",  # noqa: S608  our own names
+                *row.values(),
+            )
+        await migrate_postgresql(connection, postgresql_database.url, steps)
+        rows = await connection.fetch("SELECT job_id, owner FROM jobs")
+    assert {row["job_id"]: row["owner"] for row in rows} == EXPECTED
