@@ -1,4 +1,4 @@
-"""How many jobs of one repository, or of one owner, may run at once, over all workers: the setting `REPOSITORY_CAPS`. Pure."""
+"""A number per name, as in the settings `REPOSITORY_CAPS`, `OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`, and what it leaves. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -207,9 +207,9 @@ class JobStore(WorkerRoster, Protocol):
         ...
 
     async def rate_pause(self) -> float | None:
-        """In how many seconds the first label or repository that has reached its rate may start one more job.
+        """In how many seconds the first label, repository or owner that has reached its rate or quota may start one more job.
 
-        None when none has: then it is not for a rate that nothing was claimed.
+        None when none has: then it is not for one of these that nothing was claimed.
         """
         ...
 
