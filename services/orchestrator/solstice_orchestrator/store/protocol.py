@@ -14,6 +14,7 @@ from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store.roster import WorkerRoster
+from solstice_orchestrator.store.timetable import Timetable
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -143,6 +144,11 @@ class JobStore(WorkerRoster, Protocol):
     * Every change of a job's or run's state writes its `jobstatus.v1` to the outbox in the same transaction.
     * Raises only StoreUnavailable; then nothing was changed.
     """
+
+    @property
+    def timetable(self) -> Timetable:
+        """What is built regularly."""
+        ...
 
     # -- requests become runs -----------------------------------------------------------------------------------
 
