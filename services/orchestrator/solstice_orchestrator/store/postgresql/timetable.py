@@ -129,7 +129,9 @@ class PostgreSQLTimetable:
             schedule = await _known(transaction.connection, which, lock=True)
             if schedule is None:
                 return None
-            new = schedule_rows.edited(schedule, changes, await transaction.now())
+            moment = await _moment(transaction)
+            schedule, _ = await _progress(transaction.connection, schedule, moment)
+            new = schedule_rows.edited(schedule, changes, moment.now)
             await transaction.connection.execute(_KEEP, *new)
             return await _seen(transaction.connection, new)
 
@@ -144,6 +146,7 @@ class PostgreSQLTimetable:
             if schedule is None:
                 return None
             moment = await _moment(transaction)
+            schedule, _ = await _progress(transaction.connection, schedule, moment)
             new = schedule_rows.paused(schedule, moment.now)
             await transaction.connection.execute(_KEEP, *new)
             pending = await _pending(transaction.connection, schedule.schedule_id)
@@ -278,16 +281,7 @@ async def _claim(transaction: Transaction, worker_id: str, limit: int) -> Claime
     )
     settled: list[Settled] = []
     for schedule in map(_schedule, rows):
-        pending = await _pending(connection, schedule.schedule_id)
-        progress = schedule_rows.progressed(moment, schedule, pending)
-        await connection.execute(_KEEP, *progress.schedule)
-        if progress.overtaken is not None:
-            await _record(connection, progress.overtaken)
-            settled.append(schedule_rows.settled(schedule, progress.overtaken))
-        inserted = [tick for tick in progress.new if await _insert(connection, tick)]
-        settled += [
-            schedule_rows.settled(schedule, tick) for tick in inserted if tick.state is not TickState.DUE
-        ]
+        settled += (await _progress(connection, schedule, moment))[1]
     due = await connection.fetch(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
         " AND retry_at <= $1 AND coalesce(lease_until, 0) <= $1 ORDER BY retry_at LIMIT $2"
@@ -308,6 +302,24 @@ async def _claim(transaction: Transaction, worker_id: str, limit: int) -> Claime
             await _record(connection, held)
             tasks.append(schedule_rows.task_of(schedule, held))
     return ClaimedTicks(tasks=tasks, settled=settled, more=limit in {len(rows), len(due)})
+
+
+async def _progress(
+    connection: "Connection", schedule: Schedule, moment: Moment
+) -> tuple[Schedule, Sequence[Settled]]:
+    """The schedule, which is locked, with a row for every tick that has come, and what of them is settled."""
+    if schedule.next_at is None or schedule.next_at > moment.now:
+        return schedule, ()
+    pending = await _pending(connection, schedule.schedule_id)
+    progress = schedule_rows.progressed(moment, schedule, pending)
+    await connection.execute(_KEEP, *progress.schedule)
+    ended = []
+    if progress.overtaken is not None:
+        await _record(connection, progress.overtaken)
+        ended.append(progress.overtaken)
+    inserted = [tick for tick in progress.new if await _insert(connection, tick)]
+    ended += [tick for tick in inserted if tick.state is not TickState.DUE]
+    return progress.schedule, [schedule_rows.settled(schedule, tick) for tick in ended]
 
 
 async def _with_runs(connection: "Connection", schedule_ids: Sequence[str]) -> dict[str, str]:

@@ -116,6 +116,7 @@ class SqliteTimetable:
             named = _known(transaction.connection, changes.get("name", schedule.name))
             if named is not None and named.schedule_id != schedule.schedule_id:
                 return NotScheduled.NAME_TAKEN
+            schedule, _ = _progress(transaction, schedule)
             new = schedule_rows.edited(schedule, changes, transaction.now)
             _keep(transaction.connection, new)
             return _seen(transaction.connection, new)
@@ -127,6 +128,7 @@ class SqliteTimetable:
             schedule = _known(transaction.connection, which)
             if schedule is None:
                 return None
+            schedule, _ = _progress(transaction, schedule)
             new = schedule_rows.paused(schedule, transaction.now)
             _keep(transaction.connection, new)
             pending = _pending(transaction.connection, schedule.schedule_id)
@@ -262,15 +264,7 @@ def _claim(transaction: Transaction, worker_id: str, limit: int) -> ClaimedTicks
     ).fetchall()
     settled: list[Settled] = []
     for schedule in map(_schedule, rows):
-        progress = schedule_rows.progressed(moment, schedule, _pending(connection, schedule.schedule_id))
-        _keep(connection, progress.schedule)
-        if progress.overtaken is not None:
-            _record(transaction, progress.overtaken)
-            settled.append(schedule_rows.settled(schedule, progress.overtaken))
-        inserted = [tick for tick in progress.new if _insert(transaction, tick)]
-        settled += [
-            schedule_rows.settled(schedule, tick) for tick in inserted if tick.state is not TickState.DUE
-        ]
+        settled += _progress(transaction, schedule)[1]
     due = connection.execute(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
         " AND retry_at <= ?1 AND ifnull(lease_until, 0) <= ?1 ORDER BY retry_at LIMIT ?2",
@@ -289,6 +283,21 @@ def _claim(transaction: Transaction, worker_id: str, limit: int) -> ClaimedTicks
             _record(transaction, held)
             tasks.append(schedule_rows.task_of(schedule, held))
     return ClaimedTicks(tasks=tasks, settled=settled, more=limit in {len(rows), len(due)})
+
+
+def _progress(transaction: Transaction, schedule: Schedule) -> tuple[Schedule, Sequence[Settled]]:
+    """The schedule with a row for every tick that has come, and what of them is settled."""
+    if schedule.next_at is None or schedule.next_at > transaction.now:
+        return schedule, ()
+    pending = _pending(transaction.connection, schedule.schedule_id)
+    progress = schedule_rows.progressed(transaction.moment, schedule, pending)
+    _keep(transaction.connection, progress.schedule)
+    ended = []
+    if progress.overtaken is not None:
+        _record(transaction, progress.overtaken)
+        ended.append(progress.overtaken)
+    ended += [tick for tick in progress.new if _insert(transaction, tick) and tick.state is not TickState.DUE]
+    return progress.schedule, [schedule_rows.settled(schedule, tick) for tick in ended]
 
 
 def _with_runs(connection: sqlite3.Connection, schedule_ids: Sequence[str]) -> dict[str, str]:
