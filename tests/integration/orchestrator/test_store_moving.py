@@ -14,8 +14,10 @@ from solstice_orchestrator.store import moving, open_store
 from solstice_orchestrator.store.checking import check
 from solstice_orchestrator.store.moving import NotMoved, move
 from solstice_orchestrator.store.protocol import AttemptKey, Duplicate, JobStore
+from solstice_orchestrator.ticks import TickState
 from tests.builders import job_request
 from tests.lived_in import LivedIn, live_in
+from tests.schedules import COMMIT, taken
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import SUCCEEDED, WORKER, Clock, claimed, planning_task
 
@@ -52,6 +54,8 @@ async def everything(store: JobStore) -> list[object]:
             seen += [view, await store.attempts(view.job_id)]
             page = await store.log(view.job_id)
             seen.append(page and (page.attempt, tuple(page.chunks), page.state))
+    for schedule in await store.timetable.schedules(limit=100):
+        seen += [schedule, await store.timetable.ticks(schedule.schedule_id, 100)]
     return seen
 
 
@@ -100,6 +104,11 @@ async def test_work_goes_on_where_it_was(
         (claim,) = await claimed(target, free={"illumos": 1})
         assert claim.run_id == life.waiting
         assert (await planning_task(target)).run_id == life.planning
+        # The tick whose forge was away fires there, once its pause is over.
+        clock.forward(await target.timetable.pause_seconds() or 0.0)
+        settled = await target.timetable.fired(await taken(target.timetable), COMMIT)
+        assert settled is not None
+        assert settled.state is TickState.FIRED
 
 
 async def keys(store: JobStore, run_id: str) -> list[AttemptKey]:
