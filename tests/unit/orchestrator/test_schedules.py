@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator import schedules
 from solstice_orchestrator.git.command import CheckoutFailed
@@ -115,8 +116,6 @@ async def running(told: Told, head: str | Exception | None, metrics: Metrics) ->
 
 
 def rendered(metrics: Metrics) -> str:
-    from solstice_common.broker.protocol import BrokerHealth  # noqa: PLC0415
-
     return metrics.render({}, BrokerHealth(connected=True)).decode()
 
 
