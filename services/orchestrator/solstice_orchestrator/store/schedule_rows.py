@@ -7,7 +7,7 @@ from solstice_common.backoff import backoff_seconds
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1, Priority, derive_request_id
 from solstice_common.times import format_seconds
-from solstice_orchestrator.cron import Timing, timing
+from solstice_orchestrator.cron import InvalidCron, Timing, timing
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.timetable import (
@@ -32,6 +32,8 @@ from solstice_orchestrator.ticks import (
 EVENT: Final = "schedule"
 _HEADS: Final = "refs/heads/"
 _MAX_DETAIL: Final = 1000
+UNREADABLE_SECONDS: Final = 3600.0
+"""Between two looks at a schedule whose time cannot be read."""
 
 
 class Schedule(NamedTuple):
@@ -146,12 +148,11 @@ def resumed(schedule: Schedule, now: float) -> Schedule:
 
 def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Progress:
     """Every tick up to now has its row; `pending` is one that is still due, and makes way for a newer one."""
-    found = consider(
-        _timing(schedule.cron, schedule.timezone),
-        after=schedule.considered_at,
-        now=moment.now,
-        missed=schedule.missed,
-    )
+    try:
+        when = _timing(schedule.cron, schedule.timezone)
+    except InvalidCron as error:
+        return _unreadable(moment, schedule, str(error))
+    found = consider(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
     new = schedule._replace(considered_at=max(schedule.considered_at, moment.now), next_at=found.next_at)
     overtaken = None
     if pending is not None and (found.due is not None or found.missed is not None):
@@ -345,6 +346,16 @@ def _timing(cron: str, zone: str) -> Timing:
 
 def _from_now_on(schedule: Schedule, now: float) -> Schedule:
     return schedule._replace(considered_at=now, next_at=_timing(schedule.cron, schedule.timezone).after(now))
+
+
+def _unreadable(moment: Moment, schedule: Schedule, why: str) -> Progress:
+    """What was read once may be unknown to this machine: a zone that its database lacks. Others go on meanwhile."""
+    tick_at = moment.now if schedule.next_at is None else schedule.next_at
+    tick = _due(moment, schedule, tick_at, TickReason.ON_TIME)
+    failed = _ended(tick, moment, TickState.FAILED, TickReason.NOT_A_REQUEST, why)
+    return Progress(
+        schedule._replace(considered_at=moment.now, next_at=moment.now + UNREADABLE_SECONDS), [failed]
+    )
 
 
 def _missed(moment: Moment, schedule: Schedule, gap: Gap) -> Tick:
