@@ -1,6 +1,7 @@
 """However much is finished, what is done all the time on PostgreSQL looks only at the work in hand."""
 
 import time
+import uuid
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
@@ -8,10 +9,11 @@ from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request
+from tests.schedules import COMMIT, scheduled, taken
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running
 
-GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages")
+GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages", "ticks")
 
 
 async def live(store: JobStore) -> None:
@@ -55,6 +57,12 @@ async def live(store: JobStore) -> None:
     await store.jobs(limit=9)
     await store.log_place(claim.key.job_id, attempt=1, byte=0)
     await store.waiting(claim.key.job_id)
+    name = (await scheduled(store.timetable, name=f"s-{uuid.uuid4().hex}")).name
+    for _ in range(2):
+        await store.timetable.fire(name)
+        await store.timetable.fired(await taken(store.timetable), COMMIT)
+    await store.timetable.pause_seconds()
+    await store.timetable.pause(name)
 
 
 def walks(database: PostgreSQLDatabase) -> dict[str, int]:
