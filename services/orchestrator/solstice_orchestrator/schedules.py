@@ -73,6 +73,8 @@ class Schedules:
                 self._tell(settled)
             for task in claimed.tasks:
                 firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
+            # Each begins now: one that was cancelled before would hand back nothing.
+            await asyncio.sleep(0)
             if claimed.more:
                 return 0.0
             due_in = await self.timetable.pause_seconds()

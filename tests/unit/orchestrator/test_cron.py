@@ -1,5 +1,8 @@
 """When ticks come: by table where clocks are set, and by what holds of every expression in every zone."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -287,6 +290,21 @@ class TestReading:
             except InvalidCron:
                 continue
             assert read.after(EARLIEST) is not None
+
+
+def test_zones_are_known_where_the_machine_knows_none() -> None:
+    """As in slim images: Python's own copy of the database is used then."""
+    asked = (
+        "from solstice_orchestrator.cron import timing; print(timing('@daily', 'Europe/Berlin').after(0.0))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "PYTHONTZPATH": ""},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "82800.0\n"
 
 
 def fields(low: int, high: int) -> st.SearchStrategy[str]:

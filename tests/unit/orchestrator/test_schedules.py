@@ -194,7 +194,6 @@ async def test_what_is_under_way_at_the_end_is_handed_back() -> None:
     told = Told(ClaimedTicks(tasks=[TASK]))
     async with running(told, "never", Metrics()):
         await told.looked.wait()
-        await asyncio.sleep(0)
     assert told.said == [("released", "tick")]
 
 
