@@ -6,7 +6,9 @@ from solstice_common.times import format_seconds
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import Duplicate, JobStore
 from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.ticks import TickReason
 from tests.builders import job, job_request
+from tests.schedules import scheduled, taken
 from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, admitted, claimed, planned
 
 LOG = (b"building\n", b"\x00\xff not text\n", "größer\n".encode())
@@ -41,8 +43,19 @@ class LivedIn:
         ]
 
 
+async def live_by_the_clock(store: JobStore, clock: Clock) -> None:
+    """Of its two schedules one has missed ticks and has one that is due, the other is paused."""
+    await scheduled(store.timetable, cron="*/5 * * * *")
+    await scheduled(store.timetable, name="weekly", cron="@weekly", timezone="Europe/Berlin")
+    clock.forward(900.0)
+    task = await taken(store.timetable)
+    await store.timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", again=True)
+    await store.timetable.pause("weekly")
+
+
 async def live_in(store: JobStore, clock: Clock) -> LivedIn:
     """Let all this happen; the clock goes forward by some hours, and little that is young is left to be told."""
+    await live_by_the_clock(store, clock)
     finished = await planned(
         store,
         job("true", name="build"),

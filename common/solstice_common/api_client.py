@@ -180,6 +180,39 @@ class OrchestratorClient:
         given = {} if seconds is None else {"seconds": seconds}
         return await self._ask("POST", f"/api/v1/workers/{quote(worker_id)}/{order}", {**given})
 
+    async def schedules(
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        repository: str | None = None,
+        branch: str | None = None,
+    ) -> Document:
+        """One page of schedules, as they were added: `{"schedules": [...], "next": CURSOR | null}`."""
+        return await self._get(
+            "/api/v1/schedules", {"limit": limit, "after": after, "repository": repository, "branch": branch}
+        )
+
+    async def schedule(self, which: str) -> Document:
+        """The schedule of that name or id, with its newest `ticks`."""
+        return await self._get(f"/api/v1/schedules/{quote(which, safe='')}")
+
+    async def next_ticks(self, which: str, *, count: int = 10) -> Document:
+        """When its next ticks are due: `{"schedule_id", "timezone", "ticks": [{"at", "local"}]}`."""
+        return await self._get(f"/api/v1/schedules/{quote(which, safe='')}/next", {"count": count})
+
+    async def add_schedule(self, wish: Document) -> Document:
+        """A new schedule; `wish` is a `ScheduleWish` of the API."""
+        return await self._ask("POST", "/api/v1/schedules", {}, wish)
+
+    async def edit_schedule(self, which: str, changes: Document) -> Document:
+        """Change what `changes` names; returns how it is now."""
+        return await self._ask("POST", f"/api/v1/schedules/{quote(which, safe='')}", {}, changes)
+
+    async def steer_schedule(self, which: str, action: str) -> Document:
+        """`pause`, `resume`, `fire` or `remove` a schedule; returns how it is now, or was."""
+        return await self._post(f"/api/v1/schedules/{quote(which, safe='')}/{action}")
+
     async def _get(self, path: str, parameters: dict[str, str | int | None] | None = None) -> Document:
         given = {name: value for name, value in (parameters or {}).items() if value is not None}
         return await self._ask("GET", path, given)
@@ -187,9 +220,11 @@ class OrchestratorClient:
     async def _post(self, path: str) -> Document:
         return await self._ask("POST", path, {})
 
-    async def _ask(self, method: str, path: str, parameters: dict[str, str | int]) -> Document:
+    async def _ask(
+        self, method: str, path: str, parameters: dict[str, str | int], body: Document | None = None
+    ) -> Document:
         try:
-            response = await self._http.request(method, path, params=parameters)
+            response = await self._http.request(method, path, params=parameters, json=body)
         except httpx2.HTTPError as error:
             raise self._unavailable(error) from error
         return _document(response, self.url)

@@ -13,9 +13,11 @@ from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.ticks import TickReason
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.rows import MAX_ROWS
 from solstice_orchestrator.workers import Quarantine
+from tests.schedules import COMMIT, scheduled, taken
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 from tests.stores import card
 
@@ -501,3 +503,50 @@ async def test_the_workers_page_stays_fresh(line: Stage, browser: Browser) -> No
         await expect(page.locator(".worker")).to_contain_text("Takes no jobs for 9 min")
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE["width"]
+
+
+# -- schedules -------------------------------------------------------------------------------------------------------
+
+
+async def test_schedules_show_when_they_are_due_and_what_became_of_their_last_tick(
+    line: Stage, browser: Browser
+) -> None:
+    timetable = line.store.timetable
+    await scheduled(timetable, cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
+    async with tab(browser, line) as page:
+        await page.goto("/schedules")
+        item = page.locator(".worker")
+        await expect(item.locator(".worker-name")).to_have_text("nightly")
+        await expect(item.locator(".pill")).to_have_text("New")
+        await expect(item).to_contain_text("Next 2")
+        await page.get_by_role("button", name="Run now").click()
+        settled = await timetable.fired(await taken(timetable), COMMIT)
+        assert settled is not None
+        await expect(item.locator(".pill")).to_have_text("Planning")
+        await expect(item.locator(f'a[href="/runs/{settled.run_id}"]').first).to_be_visible()
+        await page.get_by_role("button", name="Pause").click()
+        await expect(item).to_contain_text("Paused")
+        await page.get_by_role("button", name="Resume").click()
+        await expect(item).to_contain_text("Next 2")
+
+
+async def test_names_and_errors_of_schedules_are_text(line: Stage, browser: Browser) -> None:
+    timetable = line.store.timetable
+    await scheduled(
+        timetable, name=ALARM, repo_full_name=ALARM, branch=ALARM, workflow_path=ALARM, repo_url=ALARM
+    )
+    await timetable.fire(ALARM)
+    await timetable.not_fired(await taken(timetable), TickReason.FORGE_AWAY, ALARM, again=False)
+    async with tab(browser, line, viewport=PHONE) as page:
+        await page.goto("/schedules")
+        await expect(page.locator(".worker-name")).to_have_text(ALARM)
+        await expect(page.locator(".pill")).to_have_text("Failed")
+        assert await page.evaluate("window.hacked") is None
+        assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+async def test_without_schedules_the_page_says_how_to_add_one(line: Stage, browser: Browser) -> None:
+    async with tab(browser, line, java_script_enabled=False) as page:
+        await page.goto("/schedules")
+        await expect(page.locator("pre")).to_contain_text("solstice schedules add nightly")
+        await expect(page.get_by_role("link", name="Schedules")).to_be_visible()

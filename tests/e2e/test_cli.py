@@ -361,6 +361,39 @@ class TestWorkers:
         assert "no worker 'nobody'" in up.solstice("workers", "pause", "nobody", check=1).stderr
 
 
+class TestSchedules:
+    def test_what_a_branch_holds_is_built_when_it_is_due(self, up: SolsticeUp, project: Repository) -> None:
+        where = ("--repo-url", project.folder, "--branch", "main", "--cron", "@daily")
+        said = up.solstice("schedules", "add", "nightly", *where, "--timezone", "Asia/Kathmandu").stdout
+        assert said.startswith("schedule nightly added: next tick 2")
+        up.solstice("schedules", "fire", "nightly")
+
+        def last() -> dict[str, Any]:
+            shown: dict[str, Any] = json.loads(up.solstice("schedules", "show", "nightly", "--json").stdout)
+            return shown["last"] or {}
+
+        wait_for(lambda: last().get("run_state") == "succeeded")
+        assert (last()["commit_sha"], last()["reason"]) == (project.head, "by_hand")
+        run = up.api(f"/runs/{last()['run_id']}")
+        assert (run["event"], run["ref"], run["state"]) == ("schedule", "refs/heads/main", "succeeded")
+        ticks = up.solstice("schedules", "next", "nightly").stdout.splitlines()
+        assert len(ticks) == 10
+        assert all("T00:00:00+05:45\t" in tick and "T18:15:00.000Z" in tick for tick in ticks)
+
+    def test_a_branch_that_is_not_there_is_said(self, up: SolsticeUp, project: Repository) -> None:
+        where = ("--repo-url", project.folder, "--branch", "gone", "--cron", "@daily")
+        up.solstice("schedules", "add", "lost", *where)
+        up.solstice("schedules", "fire", "lost")
+
+        def told() -> str:
+            return up.solstice("schedules", "show", "lost").stdout
+
+        wait_for(lambda: "branch_gone" in told())
+        assert "has no refs/heads/gone" in told()
+        up.solstice("schedules", "remove", "lost")
+        assert "no schedule 'lost'" in up.solstice("schedules", "show", "lost", check=1).stderr
+
+
 class TestWithoutAnOrchestrator:
     @pytest.mark.parametrize(
         "arguments",
@@ -372,6 +405,7 @@ class TestWithoutAnOrchestrator:
             ["cancel", "abcd"],
             ["rerun", "abcd"],
             ["workers"],
+            ["schedules"],
         ],
         ids=lambda arguments: arguments[0],
     )

@@ -67,7 +67,8 @@ def requests_of(app: Starlette) -> list[tuple[str, str]]:
             if inner := getattr(route, "routes", None):
                 found += walk(inner, prefix + route.path)
             elif methods := getattr(route, "methods", None):
-                path = (prefix + route.path).replace("{order}", "pause")
+                path = (prefix + route.path).replace("{order}", "pause").replace("{action}", "pause")
+                path = path.replace("{schedule}", "x")
                 named = path.replace("{run_id}", "x").replace("{job_id}", "x").replace("{request_id}", "x")
                 found += [(method, named.replace("{worker_id}", "x")) for method in sorted(methods)]
         return found

@@ -31,7 +31,7 @@ from solstice_common.tokens import Scope
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import EVENTS, ORDERS, document
+from solstice_orchestrator.web.openapi import CHOICES, EVENTS, document
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams
 from tests.lived_in import live_in
@@ -108,7 +108,8 @@ class Served:
         runs = (await self._store.runs(limit=1000)).runs
         jobs = await self._store.jobs(limit=1000)
         attempts = [await self._store.attempts(job.job_id) for job in jobs]
-        return [*runs], [*jobs], attempts, await self._store.counts()
+        schedules = await self._store.timetable.schedules(limit=1000)
+        return [*runs], [*jobs], attempts, await self._store.counts(), [*schedules]
 
     def _run(self) -> None:
         try:
@@ -154,6 +155,18 @@ LINKED: Final = {
 }
 NEEDED: Final[dict[str, dict[str, str]]] = {"api_prioritise": {"priority": "high"}}
 """Queries that have to be there."""
+BODIES: Final[dict[str, dict[str, str]]] = {
+    "schedulesapi_add": {
+        "name": "monthly",
+        "repo_url": "https://forge.example/harbour/lighthouse.git",
+        "branch": "main",
+        "cron": "@monthly",
+    },
+    "schedulesapi_edit": {"cron": "*/5 * * * *"},
+}
+"""What is sent where something has to be."""
+LAST: Final = "remove"
+"""After this there is nothing more to be followed."""
 
 
 class Walk:
@@ -206,14 +219,23 @@ class Walk:
                 continue
             self.links.add((name, target))
             after = values.pop("after", None)
-            orders = ORDERS if "{order}" in LINKED[target].path else (None,)
-            for order in orders:
-                path = values | ({"order": order} if order else {})
+            choices = [
+                {choice: word}
+                for choice, words in CHOICES.items()
+                if f"{{{choice}}}" in LINKED[target].path
+                for word in words
+                if word != LAST
+            ]
+            for chosen in choices or [{}]:
+                path = values | chosen
                 query = NEEDED.get(target, {}) | ({"after": after, "limit": "2"} if after else {})
                 self.step(target, path, query)
 
     def _call(self, name: str, caller: str, path: Mapping[str, str], query: Mapping[str, str]) -> Response:
-        case = LINKED[name].Case(path_parameters={**path}, query={**query})
+        sent: dict[str, Any] = (
+            {"body": {**BODIES[name]}, "media_type": "application/json"} if name in BODIES else {}
+        )
+        case = LINKED[name].Case(path_parameters={**path}, query={**query}, **sent)
         answer = case.call(
             base_url=self._served.url, session=self._session, headers=self._callers[caller], timeout=60
         )
@@ -237,9 +259,19 @@ def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(served
     with requests.Session() as session:
         session.trust_env = False
         walk = Walk(served, session)
-        for name in ("api_jobs", "api_runs", "workersapi_workers", "scaleapi_scale"):
-            walk.step(name, {}, {"limit": "2"} if name.startswith("api") else {})
+        beginnings = {
+            "api_jobs": {"limit": "2"},
+            "api_runs": {"limit": "2"},
+            "workersapi_workers": {},
+            "scaleapi_scale": {},
+            "schedulesapi_add": {},
+            "schedulesapi_schedules": {"limit": "2"},
+        }
+        for name, query in beginnings.items():
+            walk.step(name, {}, query)
+        walk.step("schedulesapi_steer", {"schedule": "monthly", "action": LAST}, {})
     followed = {target for _, target in walk.links}
-    assert followed == LINKED.keys() - {"workersapi_workers", "scaleapi_scale"}
+    assert followed == LINKED.keys() - {"workersapi_workers", "scaleapi_scale", "schedulesapi_add"}
     changed = {seen for seen in walk.seen if seen.split()[1] in {"200", "201", "202"}}
     assert {"api_cancel_run 202", "api_rerun 201", "api_prioritise 200", "workersapi_steer 202"} <= changed
+    assert {"schedulesapi_add 201", "schedulesapi_edit 200", "schedulesapi_steer 202"} <= changed

@@ -24,6 +24,8 @@ from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.store.timetable import NotScheduled
+from solstice_orchestrator.ticks import TickReason, TickState
 from solstice_orchestrator.workers import NotObeyed
 from solstice_orchestrator.workflow import parse_workflow
 from tests.floor_plan import PACKAGES, modules
@@ -225,7 +227,7 @@ def test_api_page_tells_every_refusal_and_no_other() -> None:
                 status, reason = node.args[:2]
                 if isinstance(reason, ast.Constant):
                     refused.add((str(ast.literal_eval(status)), str(reason.value)))
-    refused |= {("409", reason.value) for reason in (*NotRerun, *NotObeyed)}
+    refused |= {("409", reason.value) for reason in (*NotRerun, *NotObeyed, *NotScheduled)}
     # What the router, the store and a mistake of ours bring about.
     refused |= {("405", "method_not_allowed"), ("503", "unavailable"), ("500", "internal")}
     assert all(f'"{reason}"' in CODE for _, reason in refused)
@@ -241,3 +243,9 @@ def test_reasons_for_another_attempt_are_told() -> None:
     page = text_of("docs/life-of-a-job.md")
     retried = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED, Reason.PROVISION_FAILED, Reason.CHECKOUT_FAILED}
     assert [reason for reason in (*retried, Reason.EXECUTOR_FAILED) if f"`{reason.value}`" not in page] == []
+
+
+def test_what_becomes_of_a_tick_is_told() -> None:
+    (table,) = [text for text in prose("docs/schedules.md").split("## ") if text.startswith("What becomes")]
+    for word in (*TickState, *TickReason):
+        assert f"`{word.value}`" in table

@@ -165,6 +165,55 @@ def held_back(demand: Document) -> str:
     return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
 
 
+def print_schedules(schedules: Sequence[Document], *, now: datetime) -> None:
+    """One line per schedule, in the order given."""
+    _print_rows(
+        ("SCHEDULE", "STATE", "CRON", "ZONE", "REPOSITORY", "BRANCH", "NEXT", "LAST", "RUN"),
+        [
+            (
+                schedule["name"],
+                "paused" if schedule["paused"] else _of_tick(schedule["last"]) or "new",
+                schedule["cron"],
+                schedule["timezone"],
+                schedule.get("repo_full_name") or schedule["repo_url"],
+                schedule["branch"],
+                schedule["next_at"] or "",
+                (schedule["last"] or {}).get("tick_at") or "",
+                (schedule["last"] or {}).get("run_id") or "",
+            )
+            for schedule in schedules
+        ],
+        now=now,
+        nothing="No schedules. Add one with 'solstice schedules add'.",
+    )
+
+
+def print_ticks(ticks: Sequence[Document], *, now: datetime) -> None:
+    """One line per tick, in the order given."""
+    _print_rows(
+        ("TICK", "STATE", "REASON", "TICKS", "RUN", "COMMIT", "DETAIL"),
+        [
+            (
+                tick["tick_at"],
+                _of_tick(tick),
+                tick["reason"],
+                str(tick["count"]),
+                tick["run_id"] or "",
+                tick["commit_sha"] or "",
+                tick["detail"],
+            )
+            for tick in ticks
+        ],
+        now=now,
+        nothing="No ticks yet.",
+    )
+
+
+def _of_tick(tick: Document | None) -> str:
+    """The state of its run, once it has one."""
+    return "" if tick is None else str(tick["run_state"] or tick["state"])
+
+
 def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
     """One line per token, in the order given."""
     _print_rows(
@@ -279,8 +328,10 @@ def _cell(column: str, value: str, now: datetime) -> str:
             return escape(value[:SHORT_SHA])
         case "STATE":
             return styled_state(value)
-        case "AGE" | "SEEN":
-            return age(parse_timestamp(value), now)
+        case "AGE" | "SEEN" | "LAST" | "TICK":
+            return age(parse_timestamp(value), now) if value else ""
+        case "NEXT":
+            value = _ahead(value, now).replace("expired", "now")
         case "EXPIRES":
             value = _ahead(value, now)
         case "TOOK" | "WORK" | "OLDEST":

@@ -10,6 +10,7 @@ from solstice_cli import (
     logs,
     reading,
     scale,
+    schedules,
     schema,
     simulate,
     steering,
@@ -78,6 +79,7 @@ app.command("approve", rich_help_panel=LOOK)(steering.approve)
 app.command("rerun", rich_help_panel=LOOK)(steering.rerun)
 app.command("priority", rich_help_panel=LOOK)(steering.priority)
 app.add_typer(workers.app, name="workers", rich_help_panel=LOOK)
+app.add_typer(schedules.app, name="schedules", rich_help_panel=LOOK)
 app.add_typer(store_command.app, name="store", rich_help_panel=SET_UP)
 app.command("purge", rich_help_panel=SET_UP)(store_command.purge)
 app.add_typer(simulate.app, name="simulate", rich_help_panel=SET_UP)

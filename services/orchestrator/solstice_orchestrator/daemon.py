@@ -33,6 +33,7 @@ from solstice_orchestrator.estimates import run_estimates
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.heads import head_of
 from solstice_orchestrator.governing import Governing, Starting
 from solstice_orchestrator.governor import parse_limits
 from solstice_orchestrator.intake import Intake
@@ -45,6 +46,7 @@ from solstice_orchestrator.outbox import Outbox
 from solstice_orchestrator.planning import run_planning
 from solstice_orchestrator.rescue import run_rescue
 from solstice_orchestrator.retention import run_retention
+from solstice_orchestrator.schedules import Schedules
 from solstice_orchestrator.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.store import JobStore, open_store
@@ -148,6 +150,7 @@ async def _work(
                 ),
                 loops.create_task(run_backlog(backlog, rng=parts.rng), name="backlog"),
                 loops.create_task(_planning(parts), name="planning"),
+                loops.create_task(_schedules(parts), name="schedules"),
                 loops.create_task(
                     run_estimates(store, metrics=parts.metrics, rng=parts.rng), name="estimates"
                 ),
@@ -251,6 +254,17 @@ async def _planning(parts: _Parts) -> None:
             run_approved=settings.untrusted_runs == "approved",
         ),
     )
+
+
+async def _schedules(parts: _Parts) -> None:
+    schedules = Schedules(
+        timetable=parts.store.timetable,
+        worker_id=parts.card.worker_id,
+        head_of=functools.partial(head_of, policy=parts.git, scratch=parts.workspaces.scratch),
+        metrics=parts.metrics,
+        rng=parts.rng,
+    )
+    await schedules.run()
 
 
 class _StoppedBeforehand(Exception):

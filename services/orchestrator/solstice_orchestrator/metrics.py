@@ -11,6 +11,7 @@ from solstice_common.metrics import Declared, declared_in
 from solstice_orchestrator.forecast import Judgement, Met
 from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.jobs import JobState, Outcome
+from solstice_orchestrator.ticks import TickReason, TickState
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
@@ -128,6 +129,18 @@ class Metrics:
             "Runs that are to start later: no backlog, their time has not come.",
             registry=registry,
         )
+        self._ticks = Counter(
+            "solstice_schedule_ticks",
+            "Ticks of schedules that this orchestrator settled, by what became of them and why.",
+            ("state", "reason"),
+            registry=registry,
+        )
+        self._tick_lateness = Histogram(
+            "solstice_schedule_tick_lateness_seconds",
+            "How late a tick of a schedule became a run.",
+            buckets=SECONDS,
+            registry=registry,
+        )
         for resource in Resource:
             self._refusing.labels(resource.value)
         for verdict in ("admitted", "duplicate"):
@@ -194,6 +207,12 @@ class Metrics:
         """So much waits in the store, and intake is held for it, or not."""
         self._backlog.set(count)
         self._held.set(held)
+
+    def tick_settled(self, state: TickState, reason: TickReason, ticks: int, late_seconds: float) -> None:
+        """A tick of a schedule, or several that were missed, came to an end so long after it was due."""
+        self._ticks.labels(state.value, reason.value).inc(ticks)
+        if state is TickState.FIRED:
+            self._tick_lateness.observe(late_seconds)
 
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
         """Status messages were offered to the broker, and this was its answer."""

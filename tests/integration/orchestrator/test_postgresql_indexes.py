@@ -1,6 +1,7 @@
 """However much is finished, what is done all the time on PostgreSQL looks only at the work in hand."""
 
 import time
+import uuid
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
@@ -9,11 +10,12 @@ from solstice_orchestrator.quotas import Quotas
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request
+from tests.schedules import COMMIT, scheduled, taken
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running
 
 QUOTAS = Quotas(slots=Caps(default=9), starts_per_hour=Caps(default=90))
-GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages")
+GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages", "ticks")
 
 
 async def live(store: JobStore) -> None:
@@ -63,6 +65,12 @@ async def live(store: JobStore) -> None:
     await store.delayed()
     await store.demand(300.0)
     await store.demand(300.0, "linux")
+    name = (await scheduled(store.timetable, name=f"s-{uuid.uuid4().hex}")).name
+    for _ in range(2):
+        await store.timetable.fire(name)
+        await store.timetable.fired(await taken(store.timetable), COMMIT)
+    await store.timetable.pause_seconds()
+    await store.timetable.pause(name)
 
 
 def walks(database: PostgreSQLDatabase) -> dict[str, int]:

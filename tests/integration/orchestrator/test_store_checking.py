@@ -55,7 +55,10 @@ async def test_a_store_that_was_lived_in_is_well(url: str) -> None:
     assert found.version == found.known == max(each.version for each in migrations_of(schema(url)))
     assert found.counts["runs"] == 6
     assert found.counts["request_aliases"] == 1
-    assert all(found.counts[table] for table in ("jobs", "attempts", "log_chunks", "outbox", "workers"))
+    assert all(
+        found.counts[table]
+        for table in ("jobs", "attempts", "log_chunks", "outbox", "workers", "schedules", "ticks")
+    )
 
 
 async def test_messages_are_counted_and_not_the_rows_that_hold_them(url: str) -> None:

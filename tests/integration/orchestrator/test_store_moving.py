@@ -14,8 +14,10 @@ from solstice_orchestrator.store import moving, open_store
 from solstice_orchestrator.store.checking import check
 from solstice_orchestrator.store.moving import NotMoved, move
 from solstice_orchestrator.store.protocol import AttemptKey, Duplicate, JobStore
+from solstice_orchestrator.ticks import TickState
 from tests.builders import job_request
 from tests.lived_in import LivedIn, live_in
+from tests.schedules import COMMIT, taken
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import SUCCEEDED, WORKER, Clock, claimed, planning_task
 
@@ -55,6 +57,14 @@ async def everything(store: JobStore) -> list[object]:
     return seen
 
 
+async def every_schedule(store: JobStore) -> list[object]:
+    """The same of what is built regularly."""
+    seen: list[object] = []
+    for schedule in await store.timetable.schedules(limit=100):
+        seen += [schedule, await store.timetable.ticks(schedule.schedule_id, 100)]
+    return seen
+
+
 async def test_readers_see_the_same_in_both(
     file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
 ) -> None:
@@ -64,6 +74,7 @@ async def test_readers_see_the_same_in_both(
         open_store(postgresql_database.url, clock=clock) as target,
     ):
         assert await everything(target) == await everything(source)
+        assert await every_schedule(target) == await every_schedule(source) != []
         assert len((await target.runs(limit=100)).runs) == len(life.runs) == moved.rows["runs"]
     checkup = await check(postgresql_database.url)
     assert checkup.well
@@ -100,6 +111,11 @@ async def test_work_goes_on_where_it_was(
         (claim,) = await claimed(target, free={"illumos": 1})
         assert claim.run_id == life.waiting
         assert (await planning_task(target)).run_id == life.planning
+        # The tick whose forge was away fires there, once its pause is over.
+        clock.forward(await target.timetable.pause_seconds() or 0.0)
+        settled = await target.timetable.fired(await taken(target.timetable), COMMIT)
+        assert settled is not None
+        assert settled.state is TickState.FIRED
 
 
 async def keys(store: JobStore, run_id: str) -> list[AttemptKey]:

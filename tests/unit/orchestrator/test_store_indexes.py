@@ -14,9 +14,10 @@ from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_cancel, job_request
+from tests.schedules import COMMIT, scheduled, taken
 from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, admitted, claimed, planned, running
 
-GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases")
+GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "ticks")
 
 
 class Watched:
@@ -94,6 +95,12 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     await store.jobs(state=JobState.ERRORED, limit=9)
     await store.runs(limit=9, state=RunState.ERRORED)
     await store.runs(limit=9, repository="lantern/harbour")
+    name = (await scheduled(store.timetable, name="nightly")).name
+    for _ in range(2):
+        await store.timetable.fire(name)
+        await store.timetable.fired(await taken(store.timetable), COMMIT)
+    await store.timetable.pause_seconds()
+    await store.timetable.pause(name)
     # The counts walk through the partial index that holds nothing but unfinished jobs.
     assert {scan for scan in await watched.scans() if "jobs_open" not in scan} == set()
 

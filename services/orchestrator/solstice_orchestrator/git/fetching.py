@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult, last_words
@@ -44,6 +44,20 @@ _UNREACHABLE: Final = re.compile(
 """Said before any commit is asked for."""
 
 
+class HasUrl(Protocol):
+    """Whatever is about a repository."""
+
+    @property
+    def repo_url(self) -> str: ...
+
+
+class HasRef(Protocol):
+    """Whatever may be about a ref."""
+
+    @property
+    def ref(self) -> str | None: ...
+
+
 def new_git(
     request: JobRequestV1, directory: Path, home: Path, policy: GitPolicy, *, max_bytes: int, bare: bool
 ) -> Git:
@@ -51,18 +65,23 @@ def new_git(
 
     Raises CheckoutFailed for a protocol that is not allowed.
     """
-    scheme = request.repo_url.partition("://")[0]
-    if scheme not in policy.protocols:
-        raise CheckoutFailed(
-            Reason.COMMIT_NOT_FOUND,
-            f"the protocol {scheme!r} of {request.repo_url} is not allowed here; GIT_PROTOCOLS allows "
-            f"{', '.join(policy.protocols)}",
-        )
+    check_protocol(request.repo_url, policy)
     git = Git(policy, directory, home, max_bytes, bare=bare)
     write_repository(
         git.git_dir, url=request.repo_url, object_format=object_format(request.commit_sha), bare=bare
     )
     return git
+
+
+def check_protocol(repo_url: str, policy: GitPolicy) -> None:
+    """Raises CheckoutFailed for a protocol that is not allowed."""
+    scheme = repo_url.partition("://")[0]
+    if scheme not in policy.protocols:
+        raise CheckoutFailed(
+            Reason.COMMIT_NOT_FOUND,
+            f"the protocol {scheme!r} of {repo_url} is not allowed here; GIT_PROTOCOLS allows "
+            f"{', '.join(policy.protocols)}",
+        )
 
 
 async def fetch_by_id(git: Git, request: JobRequestV1) -> bool:
@@ -102,7 +121,7 @@ def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
     return [*by_ref, ("--end-of-options", "origin", "+refs/heads/*:refs/remotes/origin/*")]
 
 
-def plain_ref(request: JobRequestV1) -> str | None:
+def plain_ref(request: HasRef) -> str | None:
     """The request's ref, when it is the name of one and nothing that git would take for more."""
     ref = request.ref
     return ref if ref and _REF.fullmatch(ref) and ".." not in ref else None
@@ -118,7 +137,7 @@ def is_of_repository(result: GitResult[bytes]) -> bool:
     return bool(_NOT_THERE.search(result.stderr) or _UNREACHABLE.search(result.stderr))
 
 
-def failure(request: JobRequestV1, result: GitResult[bytes]) -> CheckoutFailed:
+def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     """The verdict on a fetch that failed, by what git said."""
     said = last_words(result.stderr) or f"git ended with {result.returncode} and said nothing"
     if _NOT_THERE.search(result.stderr):
@@ -130,7 +149,7 @@ def failure(request: JobRequestV1, result: GitResult[bytes]) -> CheckoutFailed:
 
 
 @asynccontextmanager
-async def bounded(seconds: float, request: JobRequestV1) -> AsyncIterator[asyncio.Timeout]:
+async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Timeout]:
     """Raise CheckoutFailed when the body takes longer."""
     try:
         async with asyncio.timeout(seconds) as limit:

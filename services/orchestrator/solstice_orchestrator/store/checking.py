@@ -14,7 +14,17 @@ from solstice_common.postgresql import connected
 from solstice_common.postgresql_schema import applied_to as applied_to_postgresql
 from solstice_common.settings import sqlite_path, without_password
 
-COUNTED: Final = ("runs", "jobs", "attempts", "log_chunks", "outbox", "request_aliases", "workers")
+COUNTED: Final = (
+    "runs",
+    "jobs",
+    "attempts",
+    "log_chunks",
+    "outbox",
+    "request_aliases",
+    "workers",
+    "schedules",
+    "ticks",
+)
 _COUNTS: Final[Mapping[str, str]] = {"outbox": "coalesce(sum(messages), 0)"}
 """A row of the outbox may be many messages."""
 
@@ -42,6 +52,11 @@ RULES: Final[Mapping[str, str]] = {
     "running jobs that nobody holds": (
         "jobs WHERE state = 'running' AND (worker_id IS NULL OR lease_until IS NULL)"
     ),
+    "ticks without a schedule": (
+        "ticks WHERE NOT EXISTS (SELECT 1 FROM schedules WHERE schedules.schedule_id = ticks.schedule_id)"
+    ),
+    "schedules that wait for no tick, and are not paused": "schedules WHERE next_at IS NULL AND NOT paused",
+    "ticks that are due, and never looked at": "ticks WHERE state = 'due' AND retry_at IS NULL",
 }
 """What must not be, and how to count it; the same on every database."""
 

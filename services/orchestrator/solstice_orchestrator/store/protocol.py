@@ -15,6 +15,7 @@ from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store.roster import WorkerRoster
+from solstice_orchestrator.store.timetable import Timetable
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -145,6 +146,11 @@ class JobStore(WorkerRoster, Protocol):
     * Every change of a job's or run's state writes its `jobstatus.v1` to the outbox in the same transaction.
     * Raises only StoreUnavailable; then nothing was changed.
     """
+
+    @property
+    def timetable(self) -> Timetable:
+        """What is built regularly."""
+        ...
 
     # -- requests become runs -----------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from solstice_orchestrator.web.log_api import LogApi
 from solstice_orchestrator.web.pages import Pages
 from solstice_orchestrator.web.refusals import Refusal
 from solstice_orchestrator.web.scale_api import ScaleApi
+from solstice_orchestrator.web.schedules_api import SchedulesApi
 from solstice_orchestrator.web.sse import Streams
 from solstice_orchestrator.web.why_api import WhyApi
 from solstice_orchestrator.web.workers_api import WorkersApi
@@ -98,6 +99,7 @@ def create_app(
                     *WhyApi(store).routes(),
                     *ScaleApi(store).routes(),
                     *WorkersApi(store, streams).routes(),
+                    *SchedulesApi(store, streams).routes(),
                 ],
             ),
             openapi.route(),

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from solstice_common.message_fields import Timestamp
 from solstice_orchestrator.demand import Demand
 from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.store.timetable import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogState, RunView
 from solstice_orchestrator.waiting import Holder, Why
 from solstice_orchestrator.workers import HeldJob, WorkerView
@@ -153,6 +154,32 @@ Scale: Final = _with(
 )
 
 
+Tick: Final = _of_view("Tick", TickView, "What became of a tick, or of several in a row that were missed.")
+Schedule: Final = _of_view("Schedule", ScheduleView, "What is built regularly.", last=Tick | None)
+Schedules: Final = _with(
+    "Schedules", _Answer, "One page of schedules.", schedules=_many(Schedule), next=str | None
+)
+WholeSchedule: Final = _with(
+    "WholeSchedule", Schedule, "A schedule with its newest ticks.", ticks=_many(Tick)
+)
+
+
+class NextTick(_Answer):
+    """A moment."""
+
+    at: Timestamp
+    local: str
+    """The same as the clocks of its zone show it."""
+
+
+class NextTicks(_Answer):
+    """When the next ticks of a schedule are due."""
+
+    schedule_id: str
+    timezone: str
+    ticks: list[NextTick]
+
+
 class Fault(_Answer):
     """What is wrong."""
 
@@ -180,5 +207,9 @@ MODELS: Final[tuple[Model, ...]] = (
     Workers,
     Worker,
     Scale,
+    Schedules,
+    Schedule,
+    WholeSchedule,
+    NextTicks,
     Problem,
 )

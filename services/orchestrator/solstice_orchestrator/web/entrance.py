@@ -43,6 +43,7 @@ class Entrance:
             is_local=is_loopback(peer[0] if peer else None),
         )
         if isinstance(verdict, Caller):
+            scope["caller"] = verdict.name
             return None
         response = self._refused(Request(scope), verdict.status, verdict.reason, verdict.detail)
         is_api = scope["path"].startswith("/api/")

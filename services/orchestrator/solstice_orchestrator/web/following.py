@@ -7,6 +7,7 @@ from typing import Final
 
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.timetable import Timetable
 from solstice_orchestrator.store.views import JobView, LogChunk
 from solstice_orchestrator.web.queries import LARGEST
 from solstice_orchestrator.web.sse import Event, Events, Streams
@@ -137,6 +138,16 @@ async def follow_workers(store: JobStore, streams: Streams) -> Events:
         while await changes.look(LIST_SETTLE_SECONDS):
             # All but the heartbeats, which are another time each time.
             now = [replace(worker, seen_at=0.0) for worker in await store.workers()]
+            yield Event(name="changed", data={}) if known is not None and now != known else None
+            known = now
+
+
+async def follow_schedules(timetable: Timetable, streams: Streams) -> Events:
+    """`changed` whenever one of the first schedules, or its last tick, is no longer what it was."""
+    known = None
+    async with streams.changes(timetable) as changes:
+        while await changes.look(LIST_SETTLE_SECONDS):
+            now = list(await timetable.schedules(limit=200))
             yield Event(name="changed", data={}) if known is not None and now != known else None
             known = now
 

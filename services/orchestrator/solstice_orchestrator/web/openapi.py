@@ -11,13 +11,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from solstice_common import openapi
-from solstice_common.openapi import JSON, Node, answer, query_of, refusals, security
+from solstice_common.openapi import JSON, Node, answer, content, query_of, refusals, security
 from solstice_common.tokens import Scope
 from solstice_orchestrator.web import documents, queries
 from solstice_orchestrator.web.api import Api
 from solstice_orchestrator.web.documents import Model
 from solstice_orchestrator.web.log_api import LogApi
 from solstice_orchestrator.web.scale_api import ScaleApi
+from solstice_orchestrator.web.schedule_wishes import ScheduleEdit, ScheduleWish
+from solstice_orchestrator.web.schedules_api import SchedulesApi
 from solstice_orchestrator.web.why_api import WhyApi
 from solstice_orchestrator.web.workers_api import WorkersApi
 
@@ -26,6 +28,10 @@ PATH: Final = "/openapi.json"
 EVENTS: Final = "text/event-stream"
 TEXT: Final = "text/plain"
 ORDERS: Final = ("pause", "resume", "drain", "quarantine")
+ACTIONS: Final = ("pause", "resume", "fire", "remove")
+CHOICES: Final = {"order": ORDERS, "action": ACTIONS}
+"""What may stand in a path, and is for the caller to say."""
+TAKEN: Final = "The name is taken: `name_taken`."
 
 
 GAPS: Final = (
@@ -52,6 +58,8 @@ class Operation:
     """What 409 means."""
     parts: bool = False
     """Whether a `Range` of it can be asked for."""
+    body: type[BaseModel] | None = None
+    """What has to be sent with it, as JSON."""
 
     @property
     def name(self) -> str:
@@ -141,6 +149,49 @@ OPERATIONS: Final = (
         changes=True,
         conflict="The worker `is_draining`, or `is_gone`.",
     ),
+    Operation(
+        path="/schedules",
+        serves=SchedulesApi.schedules,
+        gives=documents.Schedules,
+        query=queries.SchedulesQuery,
+    ),
+    Operation(
+        path="/schedules",
+        serves=SchedulesApi.add,
+        gives=documents.Schedule,
+        status=201,
+        changes=True,
+        body=ScheduleWish,
+        conflict=TAKEN,
+    ),
+    Operation(
+        path="/schedules/events",
+        serves=SchedulesApi.events,
+        gives=EVENTS,
+        said="Server-sent events: `changed` whenever the schedules did, or what became of their ticks.",
+    ),
+    Operation(path="/schedules/{schedule}", serves=SchedulesApi.schedule, gives=documents.WholeSchedule),
+    Operation(
+        path="/schedules/{schedule}",
+        serves=SchedulesApi.edit,
+        gives=documents.Schedule,
+        changes=True,
+        body=ScheduleEdit,
+        conflict=TAKEN,
+    ),
+    Operation(
+        path="/schedules/{schedule}/next",
+        serves=SchedulesApi.next,
+        gives=documents.NextTicks,
+        query=queries.NextQuery,
+    ),
+    Operation(
+        path="/schedules/{schedule}/{action}",
+        serves=SchedulesApi.steer,
+        gives=documents.Schedule,
+        status=202,
+        changes=True,
+    ),
 )
 
 LEADS: Final[Mapping[Model, Mapping[str, str]]] = {
@@ -151,6 +202,9 @@ LEADS: Final[Mapping[Model, Mapping[str, str]]] = {
     documents.Job: {"run_id": "/run_id", "job_id": "/job_id"},
     documents.Workers: {"worker_id": "/workers/0/worker_id"},
     documents.Worker: {"worker_id": "/worker_id"},
+    documents.Schedules: {"schedule": "/schedules/0/schedule_id"},
+    documents.Schedule: {"schedule": "/schedule_id"},
+    documents.WholeSchedule: {"schedule": "/name"},
 }
 """Where in an answer the names are by which one goes on (JSON pointers)."""
 
@@ -163,9 +217,9 @@ def document() -> Node:
         paths.setdefault(PREFIX + operation.path, {})[method] = _described(operation)
     return openapi.document(
         title="Solstice CI: orchestrator",
-        description="Runs, jobs, their logs and workers; the pages show the same.",
+        description="Runs, jobs, their logs, workers and schedules; the pages show the same.",
         paths=paths,
-        models=documents.MODELS,
+        models=(*documents.MODELS, ScheduleWish, ScheduleEdit),
         headers=openapi.HEADERS,
     )
 
@@ -197,6 +251,13 @@ def _described(operation: Operation) -> Node:
         "421": answer("It was asked by a name that is not the server's.", documents.Problem),
         "503": answer("The database does not answer.", documents.Problem),
     }
+    if operation.body is not None:
+        refused |= {
+            "400": answer("What was sent is wrong.", documents.Problem),
+            "408": answer("The body did not come in time.", documents.Problem),
+            "413": answer("The body is too large.", documents.Problem),
+            "415": answer("The body is not sent as JSON.", documents.Problem),
+        }
     given = _given(operation)
     if links := _links(operation):
         given["links"] = links
@@ -209,6 +270,7 @@ def _described(operation: Operation) -> Node:
         "summary": str(operation.serves.__doc__).partition("\n")[0],
         "security": security(scope),
         **({"parameters": parameters} if parameters else {}),
+        **({"requestBody": {"required": True, "content": content(operation.body)}} if operation.body else {}),
         "responses": {str(operation.status): given, **refused},
     }
 
@@ -230,7 +292,7 @@ def _links(operation: Operation) -> Node:
             "parameters": {name: f"$response.body#{leads[name]}" for name in sorted(names)},
         }
         for other in OPERATIONS
-        if other.gives != EVENTS and (names := set(_names(other)) - {"order"}) and leads.keys() >= names
+        if other.gives != EVENTS and (names := set(_names(other)) - CHOICES.keys()) and leads.keys() >= names
     }
     if "next" in operation.gives.model_fields:
         found["next"] = {"operationId": operation.name, "parameters": {"after": "$response.body#/next"}}
@@ -242,7 +304,7 @@ def _names(operation: Operation) -> list[str]:
 
 
 def _named(name: str) -> Node:
-    choice = {"enum": list(ORDERS)} if name == "order" else {"minLength": 1}
+    choice = {"enum": list(CHOICES[name])} if name in CHOICES else {"minLength": 1}
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", **choice}}
 
 

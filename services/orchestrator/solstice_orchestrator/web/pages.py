@@ -29,15 +29,17 @@ from solstice_orchestrator.web.following import (
     follow_log,
 )
 from solstice_orchestrator.web.log_api import asked_attempt, asked_position, ended_document
-from solstice_orchestrator.web.queries import AttemptQuery, PageQuery, StreamQuery, asked
+from solstice_orchestrator.web.queries import AttemptQuery, PageQuery, SchedulesPageQuery, StreamQuery, asked
 from solstice_orchestrator.web.refusals import not_found
 from solstice_orchestrator.web.rows import LogRows, Paint, paint
+from solstice_orchestrator.web.schedules_api import steered as steered_schedule
 from solstice_orchestrator.web.sse import Event, Events, Streams
 from solstice_orchestrator.web.views import document, rfc3339
 from solstice_orchestrator.web.why_api import why_job, why_run
 from solstice_orchestrator.web.workers_api import steered
 
 NOT_PLANNED: Final = frozenset({RunState.DELAYED, RunState.PLANNING})
+SCHEDULES_SHOWN: Final = 100
 
 
 class Pages:
@@ -72,6 +74,8 @@ class Pages:
             Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
             Route("/workers", self.workers),
             Route("/workers/{worker_id}/{order}", self.steer_worker, methods=["POST"]),
+            Route("/schedules", self.schedules),
+            Route("/schedules/{schedule}/{action}", self.steer_schedule, methods=["POST"]),
             Route("/static/palette.css", self.palette),
         ]
 
@@ -184,6 +188,19 @@ class Pages:
         """A button beside a worker."""
         await steered(self._store, request)
         return RedirectResponse("/workers", 303)
+
+    async def schedules(self, request: Request) -> Response:
+        """What is built regularly."""
+        after = asked(request, SchedulesPageQuery, others=True).after
+        found = await self._store.timetable.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
+        shown = found[:SCHEDULES_SHOWN]
+        more = f"/schedules?after={shown[-1].schedule_id}" if len(found) > len(shown) else None
+        return self._page("schedules.html", schedules=shown, more=more, after=after)
+
+    async def steer_schedule(self, request: Request) -> Response:
+        """A button beside a schedule."""
+        await steered_schedule(self._store.timetable, request)
+        return RedirectResponse("/schedules", 303)
 
     async def palette(self, _: Request) -> Response:
         """The colours of the log."""

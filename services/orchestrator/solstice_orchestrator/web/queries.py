@@ -20,6 +20,13 @@ LARGEST: Final = 2**31 - 1
 HEADS: Final = "refs/heads/"
 
 
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")]
+After = Annotated[
+    str | None,
+    Field(description="Go on behind a page: its `next`, with the same filters.", max_length=200),
+]
+
+
 class Query(BaseModel):
     """Parameters; what has no value is as if it was not there."""
 
@@ -30,21 +37,12 @@ class Nothing(Query):
     """No parameters at all."""
 
 
-class Filters(Query):
-    """What runs and jobs have in common."""
+class Listed(Query):
+    """What all lists have in common."""
 
     repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
     branch: Annotated[
         str | None, Field(description="Only of this branch; of another ref, by its full name: refs/tags/v1.")
-    ] = None
-    label: Annotated[str | None, Field(description="Only jobs, or runs with a job, that run on this.")] = None
-    priority: Annotated[
-        Priority | None, Field(description="Only jobs, or runs with a job (on that label), of this class.")
-    ] = None
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")] = 50
-    after: Annotated[
-        str | None,
-        Field(description="Go on behind a page: its `next`, with the same filters.", max_length=200),
     ] = None
 
     @property
@@ -53,6 +51,36 @@ class Filters(Query):
         if self.branch is None or self.branch.startswith("refs/"):
             return self.branch
         return HEADS + self.branch
+
+
+class SchedulesQuery(Listed):
+    """Which schedules to list."""
+
+    limit: Limit = 50
+    after: After = None
+
+
+class SchedulesPageQuery(Query):
+    """What people ask of the page of schedules."""
+
+    after: Annotated[str | None, Field(max_length=200)] = None
+
+
+class NextQuery(Query):
+    """How far to look ahead."""
+
+    count: Annotated[int, Field(ge=1, le=100, description="So many ticks.")] = 10
+
+
+class Filters(Listed):
+    """What runs and jobs have in common."""
+
+    label: Annotated[str | None, Field(description="Only jobs, or runs with a job, that run on this.")] = None
+    priority: Annotated[
+        Priority | None, Field(description="Only jobs, or runs with a job (on that label), of this class.")
+    ] = None
+    limit: Limit = 50
+    after: After = None
 
 
 class RunsQuery(Filters):

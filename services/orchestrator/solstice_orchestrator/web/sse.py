@@ -6,15 +6,14 @@ flag, and leave no task behind.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.views import Document
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -41,6 +40,12 @@ Events = AsyncGenerator[Event | None, None]
 """What a stream tells; None says that it looked and there was nothing to tell."""
 
 
+class Changing(Protocol):
+    """What tells of its changes: a store, or a part of one."""
+
+    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]: ...
+
+
 class Streams:
     """The open streams of one server."""
 
@@ -58,7 +63,7 @@ class Streams:
             bell.set()
 
     @asynccontextmanager
-    async def changes(self, store: JobStore) -> AsyncIterator["Changes"]:
+    async def changes(self, store: Changing) -> AsyncIterator["Changes"]:
         """The store's changes, and the end of the server."""
         async with store.changes() as bell:
             self._bells.add(bell)

@@ -7,6 +7,7 @@ from typing import Any
 
 from solstice_common.times import format_seconds
 from solstice_orchestrator.demand import Demand
+from solstice_orchestrator.store.timetable import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
 from solstice_orchestrator.waiting import Holder, Why
 from solstice_orchestrator.web.log_text import Gap
@@ -15,7 +16,9 @@ from solstice_orchestrator.workers import HeldJob, WorkerView
 Document = dict[str, Any]
 
 
-def document(view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder | Demand) -> Document:
+def document(
+    view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder | Demand | ScheduleView | TickView,
+) -> Document:
     """One view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
 
@@ -33,6 +36,16 @@ def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
 def worker_document(worker: WorkerView) -> Document:
     """A worker with the `jobs` that it runs, and `name` beside the id of its process."""
     return document(worker) | {"slots": dict(worker.slots), "jobs": [document(job) for job in worker.jobs]}
+
+
+def schedule_document(schedule: ScheduleView) -> Document:
+    """A schedule with its `last` tick."""
+    return document(schedule) | {"last": None if schedule.last is None else tick_document(schedule.last)}
+
+
+def tick_document(tick: TickView) -> Document:
+    """What became of a tick."""
+    return document(tick)
 
 
 def why_document(why: Why) -> Document:

@@ -8,7 +8,9 @@ from urllib.parse import quote, urlsplit
 from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.statuses import detail_of
+from solstice_orchestrator.store.timetable import ScheduleView, TickView
 from solstice_orchestrator.store.views import JobView, RunView
+from solstice_orchestrator.ticks import TickReason, TickState
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 STATE_WORDS: Final = MappingProxyType(
@@ -146,12 +148,17 @@ def ago(seconds: float) -> str:
     return f"{max(1, int(seconds // 60))} min ago"
 
 
+def ahead(seconds: float) -> str:
+    """`in 2 h 14 min`, `now`."""
+    return f"in {duration(seconds)}" if seconds >= 1 else "now"
+
+
 def absolute(seconds: float) -> str:
     """`2026-01-31 12:00:00 UTC`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def repository(run: RunView) -> str:
+def repository(run: RunView | ScheduleView) -> str:
     """`owner/name`, else what the URL ends with."""
     return (
         run.repo_full_name or run.repo_url.rstrip("/").rpartition("/")[2].removesuffix(".git") or run.repo_url
@@ -225,6 +232,29 @@ def worker_orders(worker: WorkerView) -> tuple[tuple[str, str], ...]:
     held_back = worker.state is not WorkerState.ACTIVE or worker.quarantined_until is not None
     turn = ("resume", "Resume") if held_back else ("pause", "Pause")
     return (turn, ("drain", "Drain")) if worker.presence is Presence.ALIVE else (turn,)
+
+
+def tick_words(tick: TickView) -> str:
+    """What became of it, where no run tells: `Missed`, `Failed`, `Due`."""
+    if tick.reason is TickReason.MISSED:
+        return "Missed" if tick.count == 1 else f"Missed {tick.count}"
+    return tick.state.value.capitalize()
+
+
+def tick_tone(tick: TickView) -> str:
+    """As `tone`, for a tick."""
+    tones = {
+        TickState.FIRED: "good",
+        TickState.FAILED: "bad",
+        TickState.DUE: "busy",
+        TickState.SKIPPED: "warn",
+    }
+    return tones[tick.state]
+
+
+def schedule_orders(schedule: ScheduleView) -> tuple[tuple[str, str], ...]:
+    """The actions that make sense now, with the words of their buttons."""
+    return (("resume", "Resume") if schedule.paused else ("pause", "Pause"), ("fire", "Run now"))
 
 
 def _web_base(run: RunView) -> str | None:

@@ -35,6 +35,7 @@ from solstice_orchestrator.store.postgresql import (
     waiting,
 )
 from solstice_orchestrator.store.postgresql.succession import again, kin_of, settle_group
+from solstice_orchestrator.store.postgresql.timetable import PostgreSQLTimetable
 from solstice_orchestrator.store.postgresql.transaction import (
     Transaction,
     ledger_of_jobs,
@@ -84,6 +85,7 @@ class PostgreSQLStore:
         self._rules = rules
         self._clock = clock
         self._finishing = Finishing(self._finish)
+        self.timetable = PostgreSQLTimetable(database, self._write, self._look)
 
     @classmethod
     @asynccontextmanager

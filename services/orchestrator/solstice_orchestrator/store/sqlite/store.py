@@ -4,9 +4,9 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from solstice_common.doorbell import Doorbell
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
@@ -43,7 +43,9 @@ from solstice_orchestrator.store.sqlite import (
     starting,
     waiting,
 )
+from solstice_orchestrator.store.sqlite.bell import Bell
 from solstice_orchestrator.store.sqlite.succession import again, kin_of, settle_groups
+from solstice_orchestrator.store.sqlite.timetable import SqliteTimetable
 from solstice_orchestrator.store.sqlite.transaction import (
     Transaction,
     ledger_of_jobs,
@@ -68,9 +70,6 @@ from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCar
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-RING_PAUSE_SECONDS: Final = 0.01
-"""Other processes are woken at most this often; what happens in between rings once, afterwards."""
-
 
 class SqliteStore:
     """Keeps the promises of `JobStore`; opened with `SqliteStore.open`."""
@@ -79,8 +78,14 @@ class SqliteStore:
         self._database = database
         self._rules = rules
         self._clock = clock
-        self._bell = _Bell(doorbell)
+        self._bell = Bell(doorbell)
         self._finishing = Finishing(self._finish)
+        self.timetable = SqliteTimetable(
+            self._write,
+            database.read,
+            lambda: Moment(clock(), rules),
+            Bell(Doorbell(database.path.with_name(f"{database.path.name}.schedule-bells"))),
+        )
 
     @classmethod
     @asynccontextmanager
@@ -95,6 +100,7 @@ class SqliteStore:
                 yield store
             finally:
                 store._bell.close()
+                store.timetable.close()
 
     async def admit(
         self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
@@ -363,35 +369,3 @@ class SqliteStore:
         if changed and not quiet:
             self._bell.ring()
         return result
-
-
-class _Bell:
-    """Wakes the listeners of this process at once, and those of others through the doorbell, not too often."""
-
-    def __init__(self, doorbell: Doorbell) -> None:
-        self._doorbell = doorbell
-        self._pause: asyncio.TimerHandle | None = None
-        self._again = False
-
-    def ring(self) -> None:
-        if self._pause is not None:
-            self._again = True
-            return
-        self._doorbell.ring()
-        self._pause = asyncio.get_running_loop().call_later(RING_PAUSE_SECONDS, self._paused)
-
-    def _paused(self) -> None:
-        self._pause = None
-        if self._again:
-            self._again = False
-            self.ring()
-
-    def listen(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        return self._doorbell.listen()
-
-    def close(self) -> None:
-        """Ring what was still to be rung."""
-        if self._pause is not None:
-            self._pause.cancel()
-            if self._again:
-                self._doorbell.ring()

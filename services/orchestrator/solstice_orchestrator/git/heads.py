@@ -1,0 +1,46 @@
+"""What a branch of a repository holds now: one question to its server, without fetching anything."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from solstice_orchestrator.git import fetching
+from solstice_orchestrator.git.command import Git, GitPolicy
+from solstice_orchestrator.git.repository import write_repository
+
+LIST_SECONDS: Final = 30.0
+"""Less than any lease that it is asked under."""
+MAX_OUTPUT: Final = 1024 * 1024
+_LINE: Final = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})\t(\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A ref of a repository, by its full name."""
+
+    repo_url: str
+    ref: str
+
+
+async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | None:
+    """The full id of its commit; None when the repository has no such ref. Raises CheckoutFailed.
+
+    Of an annotated tag, the commit that it names.
+    """
+    ref = fetching.plain_ref(branch)
+    if ref is None:
+        return None
+    fetching.check_protocol(branch.repo_url, policy)
+    seconds = min(LIST_SECONDS, policy.planning_timeout_seconds)
+    async with fetching.bounded(seconds, branch), fetching.temporary(scratch) as home:
+        git = Git(policy, home / "bare.git", home, policy.planning_max_bytes, bare=True)
+        # Which ids the repository has is not known yet; git goes by what the server says.
+        write_repository(git.git_dir, url=branch.repo_url, object_format="sha1", bare=True)
+        listed = await git.run(
+            "ls-remote", "--quiet", "--end-of-options", "origin", ref, f"{ref}^{{}}", max_output=MAX_OUTPUT
+        )
+    if listed.returncode != 0:
+        raise fetching.failure(branch, listed)
+    found = {name: sha for sha, name in _LINE.findall(listed.stdout.decode("ascii", "replace"))}
+    return found.get(f"{ref}^{{}}") or found.get(ref)

@@ -1,0 +1,610 @@
+"""What every job store promises about schedules and their ticks; written against the protocol, run on every implementation."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import UTC, datetime
+from typing import Final, Unpack
+
+import pytest
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.timetable import NotScheduled, ScheduleFilters, ScheduleView, Timetable
+from solstice_orchestrator.ticks import (
+    KEPT_TICKS,
+    ON_TIME_SECONDS,
+    RETRY_CAP_SECONDS,
+    Missed,
+    Overlap,
+    TickReason,
+    TickState,
+)
+from tests.builders import job, job_request
+from tests.schedules import COMMIT, HOLDER, history, runs_of, scheduled, spec, taken, the_schedule
+from tests.stores import WORKER, Clock, admitted, planning_task
+
+LEASE: Final = 60.0
+HOUR: Final = 3600.0
+NOON: Final = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
+OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(now=NOON - 60)
+
+
+@pytest.fixture
+def another(store_url: str, clock: Clock) -> OpenStore:
+    """Open the test's store once more, as another orchestrator would."""
+    return lambda: open_store(store_url, clock=clock, lease_seconds=LEASE)
+
+
+@pytest.fixture
+async def store(another: OpenStore) -> AsyncIterator[JobStore]:
+    async with another() as opened:
+        yield opened
+
+
+@pytest.fixture
+def timetable(store: JobStore) -> Timetable:
+    return store.timetable
+
+
+class TestSchedules:
+    async def test_a_schedule_is_what_was_asked_for(self, timetable: Timetable, clock: Clock) -> None:
+        asked = spec(
+            cron="30 2 * * MON-FRI",
+            timezone="Europe/Berlin",
+            missed=Missed.SKIP,
+            overlap=Overlap.SKIP,
+            workflow_path=".solstice/nightly.kdl",
+            workflow_job_id="soak",
+            runs_on="illumos",
+            priority=Priority.LOW,
+        )
+        added = await timetable.add(asked, "mira")
+        assert added == ScheduleView(
+            schedule_id=added.schedule_id if isinstance(added, ScheduleView) else "",
+            name="nightly",
+            repo_url=asked.repo_url,
+            repo_full_name="harbour/lighthouse",
+            branch="main",
+            cron="30 2 * * MON-FRI",
+            timezone="Europe/Berlin",
+            missed=Missed.SKIP,
+            overlap=Overlap.SKIP,
+            workflow_path=".solstice/nightly.kdl",
+            workflow_job_id="soak",
+            runs_on="illumos",
+            priority=Priority.LOW,
+            paused=False,
+            created_by="mira",
+            created_at=clock.now,
+            changed_at=clock.now,
+            # The next Monday: it is a Saturday.
+            next_at=datetime(2026, 2, 2, 1, 30, tzinfo=UTC).timestamp(),
+            last=None,
+        )
+        assert await timetable.schedule("nightly") == added
+        assert await timetable.schedule(added.schedule_id) == added
+
+    async def test_what_is_not_there_is_none(self, timetable: Timetable) -> None:
+        assert await timetable.schedule("nightly") is None
+        for asked in (timetable.pause, timetable.resume, timetable.fire):
+            assert await asked("nightly") is None
+        assert await timetable.edit("nightly", {"branch": "main"}) is None
+        assert await timetable.remove("nightly") is False
+        assert await timetable.ticks("nightly", 10) == []
+
+    async def test_two_have_not_one_name(self, timetable: Timetable) -> None:
+        first = await scheduled(timetable)
+        assert await timetable.add(spec(cron="@daily"), None) is NotScheduled.NAME_TAKEN
+        await scheduled(timetable, name="weekly")
+        assert await timetable.edit("weekly", {"name": "nightly"}) is NotScheduled.NAME_TAKEN
+        assert await timetable.schedules(limit=1) == [first]
+        assert isinstance(await timetable.edit("nightly", {"name": "nightly"}), ScheduleView)
+
+    async def test_they_are_listed_as_they_were_added_a_page_at_a_time(self, timetable: Timetable) -> None:
+        names = ["zeta", "alpha", "mid"]
+        added = [await scheduled(timetable, name=name) for name in names]
+        first = await timetable.schedules(limit=2)
+        rest = await timetable.schedules(limit=2, after=first[-1].schedule_id)
+        assert [*first, *rest] == added
+
+    async def test_they_are_found_by_repository_and_branch(self, timetable: Timetable) -> None:
+        await scheduled(timetable, name="one")
+        await scheduled(timetable, name="two", branch="refs/heads/release/1")
+        await scheduled(timetable, name="three", repo_full_name=None, repo_url="https://forge.example/x")
+
+        async def names(**wanted: Unpack[ScheduleFilters]) -> list[str]:
+            return [view.name for view in await timetable.schedules(limit=9, wanted=wanted)]
+
+        assert await names(repository="harbour/lighthouse") == ["one", "two"]
+        assert await names(repository="https://forge.example/x") == ["three"]
+        assert await names(ref="refs/heads/main") == ["one", "three"]
+        assert await names(ref="refs/heads/release/1", repository="harbour/lighthouse") == ["two"]
+
+    async def test_another_time_is_from_now_on(self, timetable: Timetable, clock: Clock) -> None:
+        await scheduled(timetable)
+        clock.forward(1)
+        changed = await timetable.edit("nightly", {"cron": "*/10 * * * *", "branch": "next"})
+        assert isinstance(changed, ScheduleView)
+        assert (changed.cron, changed.branch, changed.next_at, changed.changed_at) == (
+            "*/10 * * * *",
+            "next",
+            NOON,
+            clock.now,
+        )
+        clock.forward(HOUR)
+        changed = await timetable.edit("nightly", {"timezone": "Asia/Kathmandu"})
+        assert isinstance(changed, ScheduleView)
+        # Nobody looked for an hour: what came until now is settled by the old time.
+        assert changed.next_at == NOON + HOUR + 300
+        (task,) = (await timetable.claim(HOLDER, 9)).tasks
+        assert task.tick_at == NOON + HOUR - 600
+        assert [tick.count for tick in await history(timetable)] == [5, 1]
+
+    async def test_what_is_paused_has_no_ticks_and_misses_none(
+        self, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        held = await timetable.pause("nightly")
+        assert held is not None
+        assert (held.paused, held.next_at) == (True, None)
+        clock.forward(3 * HOUR)
+        assert (await timetable.claim(HOLDER, 9)).tasks == []
+        resumed = await timetable.resume("nightly")
+        assert resumed is not None
+        assert (resumed.paused, resumed.next_at) == (False, NOON + 3 * HOUR)
+        assert await history(timetable) == []
+
+    async def test_one_that_is_paused_may_be_changed(self, timetable: Timetable) -> None:
+        await scheduled(timetable)
+        await timetable.pause("nightly")
+        changed = await timetable.edit("nightly", {"cron": "*/10 * * * *"})
+        assert isinstance(changed, ScheduleView)
+        assert changed.next_at is None
+
+    async def test_what_was_removed_leaves_its_runs(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        await timetable.fired(await taken(timetable), COMMIT)
+        assert await timetable.remove("nightly")
+        assert await timetable.schedules(limit=9) == []
+        assert len((await runs_of(store)).runs) == 1
+        assert await timetable.pause_seconds() is None
+
+
+class TestTicks:
+    async def test_a_tick_becomes_a_run_of_what_the_branch_holds(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable, runs_on="illumos", priority=Priority.HIGH, workflow_path="ci/night.kdl")
+        clock.forward(60.5)
+        task = await taken(timetable)
+        assert (task.ref, task.tick_at, task.by_hand) == ("refs/heads/main", NOON, False)
+        settled = await timetable.fired(task, COMMIT)
+        assert settled is not None
+        assert (settled.state, settled.reason, settled.late_seconds) == (
+            TickState.FIRED,
+            TickReason.ON_TIME,
+            0.5,
+        )
+        request = (await planning_task(store)).request
+        assert request.commit_sha == COMMIT
+        assert (request.event, request.source, request.ref) == ("schedule", "manual", "refs/heads/main")
+        assert (request.workflow_path, request.runs_on, request.priority) == (
+            "ci/night.kdl",
+            "illumos",
+            "high",
+        )
+        assert request.trusted is True
+        view = await the_schedule(timetable)
+        assert view.last is not None
+        assert (view.next_at, view.last.run_id, view.last.run_state, view.last.commit_sha) == (
+            NOON + HOUR,
+            settled.run_id,
+            RunState.PLANNING,
+            COMMIT,
+        )
+
+    async def test_who_looks_when_nothing_is_due_gets_nothing(
+        self, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        assert await timetable.pause_seconds() == 60
+        assert (await timetable.claim(HOLDER, 9)).tasks == []
+        clock.forward(60)
+        assert await timetable.pause_seconds() == 0
+        await timetable.fired(await taken(timetable), COMMIT)
+        assert (await timetable.claim(HOLDER, 9)).tasks == []
+        assert await timetable.pause_seconds() == HOUR
+
+    async def test_of_many_who_look_at_once_one_gets_it(
+        self, another: OpenStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        for number in range(5):
+            await scheduled(timetable, name=f"schedule-{number}")
+        clock.forward(60)
+        async with AsyncExitStack() as stack:
+            others = [await stack.enter_async_context(another()) for _ in range(4)]
+            claimed = await asyncio.gather(
+                *(other.timetable.claim(f"worker-{number}", 2) for other in others for number in range(6))
+            )
+        tasks = [task for each in claimed for task in each.tasks]
+        assert sorted(task.schedule for task in tasks) == [f"schedule-{number}" for number in range(5)]
+
+    async def test_a_tick_whose_holder_is_gone_is_somebody_elses_and_fires_once(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        lost = await taken(timetable, "gone")
+        assert await timetable.pause_seconds() == LEASE
+        clock.forward(LEASE)
+        found = await taken(timetable, "there")
+        assert (found.tick_id, found.attempt) == (lost.tick_id, lost.attempt + 1)
+        # The lease was lost between the question to the forge and the admission.
+        assert await timetable.fired(lost, COMMIT) is None
+        assert await timetable.not_fired(lost, TickReason.BRANCH_GONE, "", again=False) is None
+        await timetable.release(lost)
+        assert (await runs_of(store)).runs == []
+        assert await timetable.fired(found, COMMIT) is not None
+        assert await timetable.fired(lost, COMMIT) is None
+        assert len((await runs_of(store)).runs) == 1
+        assert [tick.state for tick in await history(timetable)] == [TickState.FIRED]
+
+    async def test_firing_is_safe_to_repeat(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        task = await taken(timetable)
+        first = await timetable.fired(task, COMMIT)
+        clock.forward(5)
+        assert await timetable.fired(task, "d" * 40) == first
+        assert len((await runs_of(store)).runs) == 1
+
+    async def test_both_holders_at_once_make_one_run(
+        self, another: OpenStore, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        first = await taken(timetable)
+        clock.forward(LEASE)
+        second = await taken(timetable)
+        async with another() as other:
+            settled = await asyncio.gather(
+                other.timetable.fired(first, COMMIT),
+                timetable.fired(second, COMMIT),
+                other.timetable.fired(second, COMMIT),
+            )
+        assert settled[0] is None
+        assert settled[1] == settled[2] is not None
+        assert len((await runs_of(store)).runs) == 1
+
+    async def test_what_is_handed_back_is_due_at_once(self, timetable: Timetable, clock: Clock) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        task = await taken(timetable)
+        await timetable.release(task)
+        assert await timetable.pause_seconds() == 0
+        assert (await taken(timetable, "another")).tick_id == task.tick_id
+
+    async def test_a_clock_that_is_set_back_brings_no_tick_twice(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        for step in (60, -1800, 1800, HOUR, -2 * HOUR, HOUR, HOUR - 1, 1):
+            clock.forward(step)
+            for task in (await timetable.claim(HOLDER, 9)).tasks:
+                await timetable.fired(task, COMMIT)
+        assert [tick.tick_at for tick in await history(timetable)] == [NOON, NOON + HOUR]
+        assert len((await runs_of(store)).runs) == 2
+
+    async def test_not_even_by_somebody_who_changes_the_time_there_and_back(
+        self, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        await timetable.fired(await taken(timetable), COMMIT)
+        clock.forward(-30)
+        await timetable.edit("nightly", {"cron": "@daily"})
+        changed = await timetable.edit("nightly", {"cron": "0 * * * *"})
+        assert isinstance(changed, ScheduleView)
+        assert changed.next_at == NOON
+        clock.forward(30)
+        claimed = await timetable.claim(HOLDER, 9)
+        assert (claimed.tasks, claimed.settled) == ([], [])
+        assert (await the_schedule(timetable)).next_at == NOON + HOUR
+
+    async def test_a_bell_rings_for_every_change(self, another: OpenStore, timetable: Timetable) -> None:
+        async with another() as other, other.timetable.changes() as changed:
+            for change in (
+                lambda: scheduled(timetable),
+                lambda: timetable.edit("nightly", {"branch": "next"}),
+                lambda: timetable.pause("nightly"),
+                lambda: timetable.resume("nightly"),
+                lambda: timetable.fire("nightly"),
+                lambda: timetable.remove("nightly"),
+            ):
+                changed.clear()
+                await change()
+                async with asyncio.timeout(30):
+                    await changed.wait()
+
+
+class TestMissed:
+    async def test_after_downtime_one_run_makes_up_for_all(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable, missed=Missed.ONCE)
+        clock.forward(60 + 3 * HOUR + 1800)
+        claimed = await timetable.claim(HOLDER, 9)
+        assert [(each.reason, each.count) for each in claimed.settled] == [(TickReason.MISSED, 3)]
+        (task,) = claimed.tasks
+        assert task.tick_at == NOON + 3 * HOUR
+        await timetable.fired(task, COMMIT)
+        missed, fired = await history(timetable)
+        assert (missed.first_at, missed.tick_at, missed.count) == (NOON, NOON + 2 * HOUR, 3)
+        assert (missed.state, missed.run_id) == (TickState.SKIPPED, None)
+        assert (fired.state, fired.reason) == (TickState.FIRED, TickReason.CAUGHT_UP)
+        assert len((await runs_of(store)).runs) == 1
+
+    async def test_or_none_and_it_is_recorded(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable, missed=Missed.SKIP)
+        clock.forward(60 + ON_TIME_SECONDS + 1)
+        claimed = await timetable.claim(HOLDER, 9)
+        assert claimed.tasks == []
+        (missed,) = await history(timetable)
+        assert (missed.first_at, missed.tick_at, missed.count) == (None, NOON, 1)
+        clock.now = NOON + HOUR
+        await timetable.fired(await taken(timetable), COMMIT)
+        assert len((await runs_of(store)).runs) == 1
+
+    async def test_a_lease_that_ran_out_meanwhile_makes_no_second_run(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        gone = await taken(timetable)
+        clock.forward(HOUR + 1)
+        found = await taken(timetable)
+        assert found.tick_at == NOON + HOUR
+        assert await timetable.fired(gone, COMMIT) is None
+        await timetable.fired(found, COMMIT)
+        overtaken, fired = await history(timetable)
+        assert (overtaken.state, overtaken.reason) == (TickState.FAILED, TickReason.OVERTAKEN)
+        assert fired.state is TickState.FIRED
+        assert len((await runs_of(store)).runs) == 1
+
+
+class TestTrouble:
+    async def test_a_forge_that_is_away_is_asked_again_with_growing_pauses_until_the_next_tick(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        tries = 0
+        while clock.now < NOON + HOUR:
+            task = await taken(timetable)
+            tries += 1
+            settled = await timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", again=True)
+            assert settled is not None
+            assert settled.state is TickState.DUE
+            pause = await timetable.pause_seconds()
+            assert pause is not None
+            assert pause <= min(RETRY_CAP_SECONDS, NOON + HOUR - clock.now)
+            clock.forward(max(pause, 1.0))
+        assert 10 < tries < HOUR / 10
+        task = await taken(timetable)
+        assert task.tick_at == NOON + HOUR
+        overtaken, due = await history(timetable)
+        assert (overtaken.reason, overtaken.failures) == (TickReason.OVERTAKEN, tries)
+        assert "no route to host" in overtaken.detail
+        assert due.state is TickState.DUE
+
+    async def test_one_try_that_succeeds_is_enough(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        await timetable.not_fired(await taken(timetable), TickReason.FORGE_AWAY, "reset", again=True)
+        shown = (await the_schedule(timetable)).last
+        assert shown is not None
+        assert (shown.state, shown.failures, shown.detail) == (TickState.DUE, 1, "reset")
+        assert shown.retry_at is not None
+        clock.forward(RETRY_CAP_SECONDS)
+        await timetable.fired(await taken(timetable), COMMIT)
+        (fired,) = await history(timetable)
+        assert (fired.state, fired.reason, fired.detail) == (TickState.FIRED, TickReason.ON_TIME, "")
+
+    async def test_a_branch_that_is_gone_is_said_and_the_next_tick_tries_again(
+        self, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        await timetable.not_fired(
+            await taken(timetable), TickReason.BRANCH_GONE, "there is no refs/heads/main", again=False
+        )
+        (gone,) = await history(timetable)
+        assert (gone.state, gone.reason, gone.settled_at) == (
+            TickState.FAILED,
+            TickReason.BRANCH_GONE,
+            clock.now,
+        )
+        clock.forward(HOUR)
+        assert (await taken(timetable)).tick_at == NOON + HOUR
+
+    async def test_a_tick_that_nobody_has_seen_is_recorded_by_a_pause(
+        self, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        await timetable.pause("nightly")
+        (skipped,) = await history(timetable)
+        assert (skipped.tick_at, skipped.reason) == (NOON, TickReason.PAUSED)
+
+    async def test_a_pause_ends_what_could_not_fire_yet(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        task = await taken(timetable)
+        await timetable.pause("nightly")
+        assert await timetable.fired(task, COMMIT) is None
+        (skipped,) = await history(timetable)
+        assert (skipped.state, skipped.reason) == (TickState.SKIPPED, TickReason.PAUSED)
+        assert (await runs_of(store)).runs == []
+
+    async def test_what_cannot_be_asked_for_is_said(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable, repo_url="file:relative")
+        clock.forward(60)
+        settled = await timetable.fired(await taken(timetable), COMMIT)
+        assert settled is not None
+        assert (settled.state, settled.reason) == (TickState.FAILED, TickReason.NOT_A_REQUEST)
+        assert "repo_url" in settled.detail
+        assert (await runs_of(store)).runs == []
+
+
+class TestOverlap:
+    async def test_a_run_that_has_not_ended_holds_the_next_one_up_where_asked(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable, overlap=Overlap.SKIP)
+        clock.forward(60)
+        first = await timetable.fired(await taken(timetable), COMMIT)
+        assert first is not None
+        assert first.run_id is not None
+        clock.forward(HOUR)
+        claimed = await timetable.claim(HOLDER, 9)
+        assert (claimed.tasks, [each.reason for each in claimed.settled]) == ([], [TickReason.STILL_RUNNING])
+        assert first.run_id in claimed.settled[0].detail
+        await store.cancel_run(first.run_id)
+        clock.forward(HOUR)
+        assert (await taken(timetable)).tick_at == NOON + 2 * HOUR
+
+    async def test_else_they_run_beside_each_other(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        for _ in range(3):
+            clock.now = (await the_schedule(timetable)).next_at or 0.0
+            await timetable.fired(await taken(timetable), COMMIT)
+        assert len((await runs_of(store)).runs) == 3
+
+    async def test_a_push_to_its_branch_ends_no_scheduled_run_nor_the_other_way_round(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        fields = {"branch": "feature", "repo_url": "https://forge.example/acme/app.git"}
+        await scheduled(timetable, **fields)
+
+        async def pushed() -> str:
+            return await admitted(store, job_request(repo_url=fields["repo_url"], ref="refs/heads/feature"))
+
+        run_ids = [await pushed()]
+        clock.forward(60)
+        settled = await timetable.fired(await taken(timetable), COMMIT)
+        assert settled is not None
+        assert settled.run_id is not None
+        run_ids.append(settled.run_id)
+        for _ in run_ids:
+            assert await store.planned(await planning_task(store), [job("true")]) is True
+        states = [view.state for run_id in run_ids if (view := await store.run(run_id))]
+        assert states == [RunState.WAITING] * 2
+        newer = await pushed()
+        assert await store.planned(await planning_task(store), [job("true")]) is True
+        states = [view.state for run_id in (*run_ids, newer) if (view := await store.run(run_id))]
+        assert states == [RunState.CANCELLED, RunState.WAITING, RunState.WAITING]
+
+
+class TestByHand:
+    async def test_it_fires_now_beside_its_ticks_and_while_paused(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable, overlap=Overlap.SKIP)
+        await timetable.pause("nightly")
+        for _ in range(2):
+            clock.forward(1)
+            assert await timetable.fire("nightly") is not None
+            await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.resume("nightly")
+        assert [(tick.by_hand, tick.reason) for tick in await history(timetable)] == [
+            (True, TickReason.BY_HAND)
+        ] * 2
+        assert (await the_schedule(timetable)).next_at == NOON
+        assert len((await runs_of(store)).runs) == 2
+
+    async def test_it_is_tried_once(self, timetable: Timetable, clock: Clock) -> None:
+        await scheduled(timetable)
+        await timetable.fire("nightly")
+        await timetable.not_fired(await taken(timetable), TickReason.FORGE_AWAY, "no route", again=True)
+        (tick,) = await history(timetable)
+        assert (tick.state, tick.reason, tick.detail) == (TickState.FAILED, TickReason.FORGE_AWAY, "no route")
+
+    async def test_the_next_tick_does_not_overtake_it(self, timetable: Timetable, clock: Clock) -> None:
+        await scheduled(timetable)
+        await timetable.fire("nightly")
+        clock.forward(60)
+        tasks = (await timetable.claim(HOLDER, 9)).tasks
+        assert sorted(task.by_hand for task in tasks) == [False, True]
+
+
+class TestHistory:
+    async def test_the_newest_ticks_are_kept(self, timetable: Timetable, clock: Clock) -> None:
+        await scheduled(timetable)
+        for number in range(KEPT_TICKS + 5):
+            clock.now = NOON + number * HOUR
+            await timetable.not_fired(await taken(timetable), TickReason.BRANCH_GONE, "gone", again=False)
+        kept = await history(timetable)
+        assert [tick.tick_at for tick in kept] == [
+            NOON + number * HOUR for number in range(5, KEPT_TICKS + 5)
+        ]
+
+    async def test_what_is_old_goes_with_the_runs(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        settled = await timetable.fired(await taken(timetable), COMMIT)
+        assert settled is not None
+        assert settled.run_id is not None
+        await store.cancel_run(settled.run_id)
+        clock.forward(HOUR)
+        due = await taken(timetable)
+        await store.purge(10 * 86_400, 10)
+        assert len(await history(timetable)) == 2
+        clock.forward(10 * 86_400)
+        await store.purge(10 * 86_400 - 1, 10)
+        # What has not ended stays, and so does the schedule.
+        assert [tick.tick_at for tick in await history(timetable)] == [due.tick_at]
+
+    async def test_a_run_that_was_removed_has_no_state(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        settled = await timetable.fired(await taken(timetable), COMMIT)
+        assert settled is not None
+        assert settled.run_id is not None
+        (tick,) = await history(timetable)
+        assert tick.run_state is RunState.PLANNING
+        await store.cancel_run(settled.run_id)
+        (tick,) = await history(timetable)
+        assert tick.run_state is RunState.CANCELLED
+
+
+async def test_a_worker_may_hold_ticks_that_runs_no_jobs(store: JobStore, clock: Clock) -> None:
+    """Whoever is paused fires all the same: who admits is not who runs."""
+    await scheduled(store.timetable)
+    clock.forward(60)
+    assert (await taken(store.timetable, WORKER)).tick_at == NOON

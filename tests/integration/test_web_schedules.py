@@ -1,0 +1,223 @@
+"""Schedules over HTTP: real store, real server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import orjson
+import pytest
+
+from solstice_common.api_client import OrchestratorClient
+from solstice_common.errors import ServiceRefused
+from solstice_common.tokens import Scope
+from solstice_orchestrator.ticks import TickReason
+from solstice_orchestrator.web.bodies import MAX_BYTES
+from tests.schedules import COMMIT, scheduled, taken
+from tests.servers.orchestrator_web import Stage, stage
+from tests.servers.tokens import bearer, make_token
+
+WISH: Final = {
+    "name": "nightly",
+    "repo_url": "https://forge.example/harbour/lighthouse.git",
+    "branch": "main",
+    "cron": "30 2 * * MON-FRI",
+    "timezone": "Europe/Berlin",
+}
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as served:
+        yield served
+
+
+@pytest.fixture
+async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=f"{line.url}/api/v1", timeout=20, trust_env=False) as client:
+        yield client
+
+
+async def added(http: httpx2.AsyncClient, **fields: Any) -> dict[str, Any]:
+    answer = await http.post("/schedules", json={**WISH, **fields})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_a_schedule_is_shown_as_it_was_asked_for(http: httpx2.AsyncClient) -> None:
+    schedule = await added(http, priority="low", runs_on="illumos", missed="skip", overlap="skip")
+    assert schedule.items() >= {**WISH, "priority": "low", "runs_on": "illumos", "missed": "skip"}.items()
+    assert (schedule["paused"], schedule["last"], schedule["created_by"]) == (False, None, None)
+    assert schedule["next_at"].endswith(":30:00.000Z")
+    for which in ("nightly", schedule["schedule_id"]):
+        assert (await http.get(f"/schedules/{which}")).json() == {**schedule, "ticks": []}
+
+
+async def test_it_says_who_asked_for_it(line: Stage, http: httpx2.AsyncClient, tmp_path: Path) -> None:
+    token = make_token(tmp_path / "tokens.json", "mira", Scope.OPERATE)
+    answer = await http.post("/schedules", json=WISH, headers=bearer(token))
+    assert (answer.status_code, answer.json()["created_by"]) == (201, "mira")
+    await line.store.timetable.fire("nightly")
+    await line.store.timetable.fired(await taken(line.store.timetable), COMMIT)
+    (run,) = (await line.store.runs(limit=9)).runs
+    assert run.sender == "mira"
+
+
+async def test_ticks_are_shown_with_their_runs(line: Stage, http: httpx2.AsyncClient) -> None:
+    await added(http)
+    timetable = line.store.timetable
+    await timetable.fire("nightly")
+    await timetable.not_fired(await taken(timetable), TickReason.BRANCH_GONE, "no such branch", again=False)
+    assert (await http.post("/schedules/nightly/fire")).status_code == 202
+    settled = await timetable.fired(await taken(timetable), COMMIT)
+    assert settled is not None
+    shown = (await http.get("/schedules/nightly")).json()
+    newest, oldest = shown["ticks"]
+    assert shown["last"] == newest
+    assert (newest["run_id"], newest["run_state"], newest["commit_sha"]) == (
+        settled.run_id,
+        "planning",
+        COMMIT,
+    )
+    assert (oldest["state"], oldest["reason"], oldest["detail"]) == (
+        "failed",
+        "branch_gone",
+        "no such branch",
+    )
+
+
+async def test_the_next_ticks_are_told_in_both_times(http: httpx2.AsyncClient) -> None:
+    await added(http)
+    await http.post("/schedules/nightly/pause")
+    found = (await http.get("/schedules/nightly/next", params={"count": 3})).json()
+    assert (found["timezone"], len(found["ticks"])) == ("Europe/Berlin", 3)
+    for tick in found["ticks"]:
+        assert "T02:30:00+0" in tick["local"] or "T03:00:00+02" in tick["local"]
+        assert tick["at"] < "9"
+    assert len((await http.get("/schedules/nightly/next")).json()["ticks"]) == 10
+
+
+async def test_pages_of_a_list_lead_on(http: httpx2.AsyncClient) -> None:
+    for number in range(5):
+        await added(http, name=f"s{number}", branch="fog" if number % 2 else "main")
+    names: list[str] = []
+    after = None
+    while True:
+        page = (
+            await http.get("/schedules", params={"limit": 2, **({"after": after} if after else {})})
+        ).json()
+        names += [each["name"] for each in page["schedules"]]
+        if (after := page["next"]) is None:
+            break
+    assert names == [f"s{number}" for number in range(5)]
+    fog = (await http.get("/schedules", params={"branch": "fog", "limit": 1})).json()
+    assert [each["name"] for each in fog["schedules"]] == ["s1"]
+    other = await http.get("/schedules", params={"after": fog["next"]})
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "invalid_cursor")
+    assert (await http.get("/schedules", params={"repository": "nobody/nothing"})).json()["schedules"] == []
+
+
+async def test_what_is_sent_is_changed_and_nothing_else(http: httpx2.AsyncClient) -> None:
+    before = await added(http, runs_on="illumos", priority="high")
+    changed = (await http.post("/schedules/nightly", json={"branch": "next", "runs_on": None})).json()
+    assert changed == {**before, "branch": "next", "runs_on": None, "changed_at": changed["changed_at"]}
+    renamed = await http.post("/schedules/nightly", json={"name": "later"})
+    assert renamed.json()["name"] == "later"
+    assert (await http.get("/schedules/nightly")).status_code == 404
+
+
+async def test_it_is_paused_resumed_and_removed(http: httpx2.AsyncClient) -> None:
+    await added(http)
+    paused = (await http.post("/schedules/nightly/pause")).json()
+    assert (paused["paused"], paused["next_at"]) == (True, None)
+    assert (await http.post("/schedules/nightly/resume")).json()["next_at"] is not None
+    assert (await http.post("/schedules/nightly/remove")).json()["name"] == "nightly"
+    for action in ("pause", "resume", "fire", "remove"):
+        assert (await http.post(f"/schedules/nightly/{action}")).status_code == 404
+    assert (await http.post("/schedules/nightly/promote")).json()["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"cron": "61 * * * *"}, "cron: the 1st field, minute, is '61'"),
+        ({"cron": "* * * * * *"}, "cron: '* * * * * *' has 6 fields"),
+        ({"cron": "0 0 30 2 *"}, "never comes"),
+        ({"timezone": "Berlin"}, "timezone: there is no time zone 'Berlin'"),
+        ({"branch": "fog of war"}, "branch: must be the name of a branch"),
+        ({"branch": "../main"}, "branch: must be the name of a branch"),
+        ({"name": "events"}, "name: must not be 'events'"),
+        ({"name": "a/b"}, "name:"),
+        ({"name": "0190a5b2-0000-7000-8000-000000000000"}, "nor look like an id"),
+        ({"repo_url": "https://me:secret@forge.example/x"}, "repo_url: must not hold credentials"),
+        ({"missed": "twice"}, "missed:"),
+        ({"commit_sha": COMMIT}, "commit_sha:"),
+        ({"cron": None}, "cron:"),
+    ],
+)
+async def test_what_is_wrong_is_said(http: httpx2.AsyncClient, fields: dict[str, Any], wrong: str) -> None:
+    refused = await http.post("/schedules", json={**WISH, **fields})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "malformed")
+    assert wrong in refused.json()["error"]["message"]
+    await added(http)
+    refused = await http.post("/schedules/nightly", json=fields)
+    assert refused.status_code == 400
+    assert wrong in refused.json()["error"]["message"]
+    assert "secret" not in refused.text
+
+
+async def test_a_name_is_there_once(http: httpx2.AsyncClient) -> None:
+    await added(http)
+    await added(http, name="weekly")
+    for path, body in (("/schedules", WISH), ("/schedules/weekly", {"name": "nightly"})):
+        refused = await http.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "name_taken")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code"),
+    [
+        pytest.param(orjson.dumps(WISH), "text/plain", 415, "unsupported_content_type", id="no-json"),
+        pytest.param(b"{", "application/json", 400, "malformed", id="half"),
+        pytest.param(b"[]", "application/json", 400, "malformed", id="list"),
+        pytest.param(b" " * (MAX_BYTES + 1), "application/json", 413, "too_large", id="large"),
+    ],
+)
+async def test_what_is_no_schedule_is_refused(
+    http: httpx2.AsyncClient, body: bytes, kind: str, status: int, code: str
+) -> None:
+    refused = await http.post("/schedules", content=body, headers={"content-type": kind})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+
+
+async def test_a_form_of_another_site_adds_nothing(line: Stage, http: httpx2.AsyncClient) -> None:
+    refused = await http.post("/schedules", json=WISH, headers={"Origin": "https://evil.example"})
+    assert refused.status_code == 403
+    assert await line.store.timetable.schedules(limit=9) == []
+
+
+async def test_the_client_asks_for_all_of_it(line: Stage) -> None:
+    async with OrchestratorClient.open(line.url) as api:
+        await api.add_schedule({**WISH})
+        assert (await api.edit_schedule("nightly", {"cron": "@daily"}))["cron"] == "@daily"
+        assert (await api.steer_schedule("nightly", "pause"))["paused"] is True
+        assert len((await api.next_ticks("nightly", count=2))["ticks"]) == 2
+        (listed,) = (await api.schedules(repository=WISH["repo_url"], branch="main"))["schedules"]
+        assert (await api.schedule("nightly")).items() >= listed.items()
+        with pytest.raises(ServiceRefused, match="no schedule 'nobody'"):
+            await api.schedule("nobody")
+
+
+async def test_changes_are_told(line: Stage) -> None:
+    async with OrchestratorClient.open(line.url) as api:
+        events = api._events("/api/v1/schedules/events", {})
+        told = asyncio.ensure_future(anext(events))
+        while not told.done():
+            await scheduled(
+                line.store.timetable, name=f"s{len(await line.store.timetable.schedules(limit=200))}"
+            )
+            await asyncio.wait([told], timeout=0.3)
+        assert (await told).name == "changed"
+        await events.aclose()

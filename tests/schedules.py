@@ -1,0 +1,53 @@
+"""Schedules for tests: what is asked for regularly, and how a tick is fired without a forge."""
+
+from typing import Any, Final
+
+from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.timetable import ScheduleSpec, ScheduleView, TickTask, TickView, Timetable
+from solstice_orchestrator.store.views import Page
+
+COMMIT: Final = "c0ffee" + "0" * 34
+HOLDER: Final = "worker-a"
+
+
+def spec(**fields: Any) -> ScheduleSpec:
+    """Every hour, unless told otherwise."""
+    return ScheduleSpec(
+        **{
+            "name": "nightly",
+            "repo_url": "https://forge.example/harbour/lighthouse.git",
+            "repo_full_name": "harbour/lighthouse",
+            "branch": "main",
+            "cron": "0 * * * *",
+            **fields,
+        }
+    )
+
+
+async def scheduled(timetable: Timetable, **fields: Any) -> ScheduleView:
+    """A new schedule."""
+    view = await timetable.add(spec(**fields), None)
+    assert isinstance(view, ScheduleView)
+    return view
+
+
+async def the_schedule(timetable: Timetable, which: str = "nightly") -> ScheduleView:
+    view = await timetable.schedule(which)
+    assert view is not None
+    return view
+
+
+async def taken(timetable: Timetable, holder: str = HOLDER) -> TickTask:
+    """The one tick that is due."""
+    (task,) = (await timetable.claim(holder, 10)).tasks
+    return task
+
+
+async def history(timetable: Timetable, which: str = "nightly") -> list[TickView]:
+    """Oldest first."""
+    view = await the_schedule(timetable, which)
+    return [*reversed(await timetable.ticks(view.schedule_id, 1000))]
+
+
+async def runs_of(store: JobStore) -> Page:
+    return await store.runs(limit=1000)

@@ -1,0 +1,84 @@
+"""What is decided about the rows of schedules, beside what every store shows of it."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_common.errors import InvalidMessage
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.store.moment import Moment, Rules
+from solstice_orchestrator.store.schedule_rows import (
+    UNREADABLE_SECONDS,
+    Schedule,
+    added,
+    by_hand,
+    full_ref,
+    progressed,
+    request_of,
+)
+from solstice_orchestrator.ticks import TickReason, TickState
+from tests.schedules import COMMIT, spec
+
+NOON = 1_800_000_000.0
+
+
+def moment(now: float = NOON) -> Moment:
+    rng = random.Random(1)
+    return Moment(now, Rules(new_id=id_source(rng), rng=rng))
+
+
+def schedule(**fields: object) -> Schedule:
+    return added(moment(), spec(**fields), "mira")
+
+
+def test_a_zone_that_this_machine_lacks_is_said_and_holds_up_no_other() -> None:
+    unknown = schedule()._replace(timezone="Mars/Olympus", next_at=NOON + 60)
+    progress = progressed(moment(NOON + 61), unknown, None)
+    (tick,) = progress.new
+    assert (tick.state, tick.reason, tick.tick_at) == (
+        TickState.FAILED,
+        TickReason.NOT_A_REQUEST,
+        NOON + 60,
+    )
+    assert "Mars/Olympus" in tick.detail
+    assert progress.schedule.next_at == NOON + 61 + UNREADABLE_SECONDS
+
+
+def test_a_tick_has_the_same_name_whoever_finds_it_and_when() -> None:
+    hourly = schedule()
+    first = progressed(moment(NOON + 3600), hourly, None).new[-1]
+    later = progressed(moment(NOON + 3700), hourly, None).new[-1]
+    assert (first.tick_at, first.tick_id) == (later.tick_at, later.tick_id)
+    other = progressed(moment(NOON + 3600), schedule()._replace(schedule_id="another"), None).new[-1]
+    assert other.tick_id != first.tick_id
+    asked = by_hand(moment(first.tick_at), hourly)
+    assert asked.tick_id != first.tick_id
+
+
+@given(
+    name=st.text(min_size=1, max_size=300),
+    priority=st.sampled_from([None, "critical", "low"]),
+    path=st.none() | st.text(max_size=20),
+)
+def test_whatever_stands_in_a_row_is_a_request_or_refused(
+    name: str, priority: str | None, path: str | None
+) -> None:
+    row = schedule(repo_full_name=name, workflow_path=path)._replace(priority=priority)
+    tick = by_hand(moment(), row)
+    try:
+        request = request_of(moment(), row, tick, COMMIT)
+    except InvalidMessage:
+        return
+    assert JobRequestV1.decode(request.encode()) == request
+    assert (request.request_id, request.event, request.sender) == (tick.tick_id, "schedule", "mira")
+
+
+@pytest.mark.parametrize(
+    ("branch", "ref"),
+    [("main", "refs/heads/main"), ("release/1", "refs/heads/release/1"), ("refs/tags/v1", "refs/tags/v1")],
+)
+def test_a_branch_has_a_full_name(branch: str, ref: str) -> None:
+    assert full_ref(branch) == ref

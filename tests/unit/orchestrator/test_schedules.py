@@ -1,0 +1,210 @@
+"""The loop that fires ticks: it sleeps until the next one, and says what became of each."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator import schedules
+from solstice_orchestrator.git.command import CheckoutFailed
+from solstice_orchestrator.git.heads import Branch
+from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.schedules import Schedules
+from solstice_orchestrator.store.timetable import ClaimedTicks, Settled, TickTask, Timetable
+from solstice_orchestrator.ticks import TickReason, TickState
+from tests.schedules import COMMIT
+
+WAIT_SECONDS = 60.0
+TASK = TickTask(
+    tick_id="tick",
+    attempt=1,
+    schedule_id="schedule",
+    schedule="nightly",
+    repo_url="https://forge.example/app.git",
+    ref="refs/heads/main",
+    tick_at=1_800_000_000.0,
+    by_hand=False,
+)
+
+
+class Told:
+    """A timetable that gives what it was told to, and remembers what it is told."""
+
+    def __init__(self, *claims: ClaimedTicks | Exception, pause: float | None = None) -> None:
+        self._claims = [*claims]
+        self._pause = pause
+        self.bell = asyncio.Event()
+        self.looks = 0
+        self.looked = asyncio.Event()
+        self.said: list[tuple[object, ...]] = []
+        self.heard = asyncio.Event()
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[asyncio.Event]:
+        yield self.bell
+
+    async def claim(self, worker_id: str, limit: int) -> ClaimedTicks:
+        self.looks += 1
+        self.looked.set()
+        claim = self._claims.pop(0) if self._claims else ClaimedTicks()
+        if isinstance(claim, Exception):
+            raise claim
+        return claim
+
+    async def pause_seconds(self) -> float | None:
+        return self._pause
+
+    async def fired(self, task: TickTask, commit_sha: str) -> Settled | None:
+        self._say("fired", commit_sha)
+        return settled(TickState.FIRED, TickReason.ON_TIME, run_id="run", late_seconds=0.25)
+
+    async def not_fired(
+        self, task: TickTask, reason: TickReason, detail: str, *, again: bool
+    ) -> Settled | None:
+        self._say("not fired", reason, again)
+        return settled(TickState.DUE if again else TickState.FAILED, reason, detail=detail)
+
+    async def release(self, task: TickTask) -> None:
+        self._say("released", task.tick_id)
+
+    def _say(self, *what: object) -> None:
+        self.said.append(what)
+        self.heard.set()
+
+
+def settled(state: TickState, reason: TickReason, **fields: Any) -> Settled:
+    return Settled(
+        schedule_id="schedule",
+        schedule="nightly",
+        tick_at=TASK.tick_at,
+        state=state,
+        reason=reason,
+        **fields,
+    )
+
+
+@asynccontextmanager
+async def running(told: Told, head: str | Exception | None, metrics: Metrics) -> AsyncIterator[None]:
+    async def head_of(branch: Branch) -> str | None:
+        if isinstance(head, Exception):
+            raise head
+        if head == "never":
+            await asyncio.Event().wait()
+        return head
+
+    loop = Schedules(
+        timetable=cast("Timetable", told),
+        worker_id="worker-a",
+        head_of=head_of,
+        metrics=metrics,
+        rng=random.Random(1),
+    )
+    task = asyncio.create_task(loop.run())
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def rendered(metrics: Metrics) -> str:
+    return metrics.render({}, BrokerHealth(connected=True)).decode()
+
+
+@pytest.mark.parametrize(
+    ("head", "said", "event"),
+    [
+        pytest.param(COMMIT, ("fired", COMMIT), "tick.fired", id="there"),
+        pytest.param(None, ("not fired", TickReason.BRANCH_GONE, False), "tick.not_fired", id="gone"),
+        pytest.param(
+            CheckoutFailed(Reason.CHECKOUT_FAILED, "no route"),
+            ("not fired", TickReason.FORGE_AWAY, True),
+            "tick.delayed",
+            id="away",
+        ),
+        pytest.param(
+            CheckoutFailed(Reason.COMMIT_NOT_FOUND, "not for us"),
+            ("not fired", TickReason.UNREADABLE, False),
+            "tick.not_fired",
+            id="closed",
+        ),
+    ],
+)
+async def test_what_the_forge_says_decides(
+    head: str | Exception | None, said: Sequence[object], event: str
+) -> None:
+    told, metrics = Told(ClaimedTicks(tasks=[TASK])), Metrics()
+    with capture_logs() as logs:
+        async with running(told, head, metrics):
+            await told.heard.wait()
+    assert told.said == [said]
+    assert [entry["event"] for entry in logs] == [event]
+
+
+async def test_ticks_are_counted_with_how_late_they_were() -> None:
+    missed = settled(TickState.SKIPPED, TickReason.MISSED, count=7)
+    told, metrics = Told(ClaimedTicks(tasks=[TASK], settled=[missed])), Metrics()
+    async with running(told, COMMIT, metrics):
+        await told.heard.wait()
+    text = rendered(metrics)
+    assert 'solstice_schedule_ticks_total{reason="missed",state="skipped"} 7.0' in text
+    assert 'solstice_schedule_ticks_total{reason="on_time",state="fired"} 1.0' in text
+    assert "solstice_schedule_tick_lateness_seconds_sum 0.25" in text
+
+
+async def test_it_looks_again_at_the_next_tick_and_when_the_bell_rings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedules, "LOOK_AGAIN_SECONDS", 1e6)
+    told = Told(pause=1e6)
+    async with running(told, COMMIT, Metrics()):
+        await told.looked.wait()
+        told.looked.clear()
+        told.bell.set()
+        await told.looked.wait()
+    assert told.looks == 2
+    soon = Told(pause=0.05)
+    async with running(soon, COMMIT, Metrics()):
+        while soon.looks < 3:
+            soon.looked.clear()
+            await soon.looked.wait()
+
+
+async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedules, "HELD_SECONDS", 0.01)
+    monkeypatch.setattr(schedules, "LOOK_AGAIN_SECONDS", 0.01)
+    told = Told(StoreUnavailable("store", "away"), KeyError("ours"), ClaimedTicks(tasks=[TASK]))
+    with capture_logs() as logs:
+        async with running(told, COMMIT, Metrics()):
+            await told.heard.wait()
+    assert [entry["event"] for entry in logs] == ["schedules.held", "schedules.held", "tick.fired"]
+
+
+async def test_what_is_under_way_at_the_end_is_handed_back() -> None:
+    told = Told(ClaimedTicks(tasks=[TASK]))
+    async with running(told, "never", Metrics()):
+        await told.looked.wait()
+    assert told.said == [("released", "tick")]
+
+
+async def test_ticks_taken_while_it_ends_are_handed_back() -> None:
+    class Slow(Told):
+        async def claim(self, worker_id: str, limit: int) -> ClaimedTicks:
+            claimed = await super().claim(worker_id, limit)
+            await asyncio.sleep(0.05)
+            return claimed
+
+    told = Slow(ClaimedTicks(tasks=[TASK]))
+    async with running(told, COMMIT, Metrics()):
+        await told.looked.wait()
+    assert told.said == [("released", "tick")]

@@ -1,0 +1,117 @@
+"""Which of the ticks that have come fires, and which were missed."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.cron import timing
+from solstice_orchestrator.ticks import (
+    MAX_COUNTED,
+    ON_TIME_SECONDS,
+    Considered,
+    Gap,
+    Missed,
+    TickReason,
+    consider,
+)
+
+HOURLY = timing("0 * * * *", "UTC")
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("missed", Missed)
+@pytest.mark.parametrize(
+    ("after", "now", "found"),
+    [
+        pytest.param(NOON - 5, NOON - 1, Considered(next_at=NOON), id="not yet"),
+        pytest.param(NOON - 5, NOON, Considered(due=NOON, next_at=NOON + HOUR), id="at the second"),
+        pytest.param(NOON, NOON + 1, Considered(next_at=NOON + HOUR), id="not again"),
+        pytest.param(
+            NOON - 5,
+            NOON + ON_TIME_SECONDS,
+            Considered(due=NOON, next_at=NOON + HOUR),
+            id="just on time",
+        ),
+        pytest.param(NOON + HOUR, NOON, Considered(next_at=NOON + 2 * HOUR), id="the clock was set back"),
+        pytest.param(
+            NOON - 3 * HOUR - 1,
+            NOON + 1,
+            Considered(
+                due=NOON,
+                next_at=NOON + HOUR,
+                missed=Gap(first=NOON - 3 * HOUR, last=NOON - HOUR, count=3),
+            ),
+            id="the newest is on time",
+        ),
+    ],
+)
+def test_what_fires_whatever_was_missed(after: float, now: float, found: Considered, missed: Missed) -> None:
+    assert consider(HOURLY, after=after, now=now, missed=missed) == found
+
+
+def test_what_was_missed_is_made_up_for_by_one() -> None:
+    found = consider(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.ONCE)
+    assert found == Considered(
+        due=NOON,
+        reason=TickReason.CAUGHT_UP,
+        missed=Gap(first=NOON - 2 * HOUR, last=NOON - HOUR, count=2),
+        next_at=NOON + HOUR,
+    )
+
+
+def test_or_by_none() -> None:
+    found = consider(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.SKIP)
+    assert (found.due, found.missed, found.next_at) == (
+        None,
+        Gap(first=NOON - 2 * HOUR, last=NOON, count=3),
+        NOON + HOUR,
+    )
+
+
+def test_of_very_many_it_is_known_that_they_were_more() -> None:
+    minutely = timing("* * * * *", "UTC")
+    found = consider(minutely, after=NOON - 90 * 86_400, now=NOON + 30, missed=Missed.ONCE)
+    assert (found.due, found.next_at) == (NOON, NOON + 60)
+    assert found.missed == Gap(first=NOON - 90 * 86_400 + 60, last=NOON - 60, count=MAX_COUNTED)
+
+
+@given(
+    expression=st.sampled_from(
+        ["*/7 * * * *", "0 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 3 * * SUN", "0 0 1 * *"]
+    ),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe"]),
+    missed=st.sampled_from(Missed),
+    start=st.floats(1_760_000_000, 1_800_000_000),
+    steps=st.lists(st.floats(-20_000, 50_000) | st.floats(0, 100), min_size=1, max_size=12),
+)
+def test_every_tick_is_fired_or_recorded_once_however_the_clock_steps(
+    expression: str, zone: str, missed: Missed, start: float, steps: list[float]
+) -> None:
+    when = timing(expression, zone)
+    considered = now = start
+    fired: list[float] = []
+    gaps: list[Gap] = []
+    for step in steps:
+        now += step
+        found = consider(when, after=considered, now=now, missed=missed)
+        settled = [*([found.missed] if found.missed else [])]
+        gaps += settled
+        if found.due is not None:
+            assert found.due <= now
+            assert missed is Missed.ONCE or now - found.due <= ON_TIME_SECONDS
+            assert found.reason is (
+                TickReason.ON_TIME if now - found.due <= ON_TIME_SECONDS else TickReason.CAUGHT_UP
+            )
+            fired.append(found.due)
+        considered = max(considered, now)
+        assert found.next_at is not None
+        assert found.next_at == when.after(considered)
+    came = list(when.between(start, considered))
+    recorded = [tick for gap in gaps for tick in when.between(gap.first - 1, gap.last)]
+    assert sorted([*fired, *recorded]) == came
+    assert all(first < second for first, second in pairwise(fired))
+    assert sum(gap.count for gap in gaps) == len(recorded)
