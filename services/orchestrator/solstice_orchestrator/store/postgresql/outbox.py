@@ -12,11 +12,14 @@ ANYTHING: Final = "SELECT 1 FROM outbox LIMIT 1"
 
 _COLUMNS: Final = f"row_id, {', '.join(Parcel._fields)}"
 _OLDEST: Final = f"""
-SELECT {_COLUMNS} FROM (
-    SELECT *, sum(messages) OVER (ORDER BY row_id) AS so_far
-    FROM (SELECT * FROM outbox ORDER BY row_id LIMIT $1) AS oldest) AS counted
-WHERE so_far <= $1 OR so_far = messages ORDER BY row_id
+SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
+    SELECT max(row_id) FROM (
+        SELECT row_id, messages, sum(messages) OVER (ORDER BY row_id) AS so_far
+        FROM (SELECT row_id, messages FROM outbox ORDER BY row_id LIMIT $1) AS oldest) AS counted
+    WHERE so_far <= $1 OR so_far = messages)
+ORDER BY row_id
 """  # noqa: S608  made of constants
+"""Whole parcels, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
 _THESE: Final = f"SELECT {_COLUMNS} FROM outbox WHERE row_id = ANY($1) ORDER BY row_id FOR UPDATE"  # noqa: S608  made of constants
 
 
@@ -33,7 +36,6 @@ async def take(transaction: Transaction, limit: int) -> Sequence[Tiding]:
     )
     if not ours:
         return ()
-    # Whole parcels, as many as fit, for one that is confirmed in parts is written again; the first in any case.
     parcels = await _parcels(transaction, _OLDEST, limit)
     return [tiding for row_id, parcel in parcels.items() for tiding in unpack(row_id, parcel)][:limit]
 
