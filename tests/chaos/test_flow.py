@@ -11,7 +11,8 @@ import pytest
 from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.waiting import WaitReason, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason
 from tests.builders import job
 from tests.lab import DISKS, mounted_disk
 from tests.servers.orchestrator import Place, orchestrator

@@ -13,7 +13,8 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.checking import check
 from solstice_orchestrator.store.plans import BEGUN_AT_ONCE
 from solstice_orchestrator.store.protocol import Admitted, Duplicate
-from solstice_orchestrator.waiting import WaitReason, Why, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason, Why
 from solstice_orchestrator.workers import Pause
 from tests.builders import job, job_cancel, job_request
 from tests.stores import (

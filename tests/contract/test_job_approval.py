@@ -9,7 +9,8 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec, RunState
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.supersede import Supersede
-from solstice_orchestrator.waiting import WaitReason, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason
 from tests.builders import job, job_request
 from tests.stores import SUCCEEDED, WORKER, Clock, OpenStore, admitted, claimed, planned, planning_task, told
 

@@ -11,7 +11,8 @@ from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.waiting import WaitReason, Why, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason, Why
 from solstice_orchestrator.workers import Pause
 from tests.builders import job, job_request
 from tests.stores import (

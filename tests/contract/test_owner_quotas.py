@@ -14,7 +14,8 @@ from solstice_orchestrator.quotas import HOUR, MINUTE, Quotas, owner_of
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.waiting import WaitReason, Why, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason, Why
 from tests.builders import job, job_request
 from tests.stores import RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, Clock, card, claimed, planned
 

@@ -11,7 +11,8 @@ from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.waiting import WaitReason, Why, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason, Why
 from solstice_orchestrator.workers import Condition
 from tests.builders import job, job_request
 from tests.stores import WORKER, Clock, OpenStore, admitted, card, claimed, planned, planning_task

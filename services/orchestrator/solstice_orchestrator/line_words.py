@@ -5,7 +5,7 @@ Coarse on purpose: a forge takes only so many statuses, so the words change when
 
 from typing import Final
 
-from solstice_orchestrator.waiting import OWNER, WaitFacts, WaitReason, Why
+from solstice_orchestrator.waits import OWNER, WaitFacts, WaitReason, Why
 
 _COUNTED: Final = 10
 _STEPS: Final = (1000, 500, 200, 100, 50, 20, 10)

@@ -5,7 +5,8 @@ import pytest
 from solstice_orchestrator.forecast import Forecast, Sample
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.quotas import Started
-from solstice_orchestrator.waiting import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why
 from solstice_orchestrator.workers import HeldJob, Presence, WorkerState, WorkerView
 
 NOW = 1000.0

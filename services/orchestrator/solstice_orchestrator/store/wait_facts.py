@@ -15,7 +15,7 @@ from solstice_orchestrator.scheduling import PassedOver, full
 from solstice_orchestrator.starts import Starts
 from solstice_orchestrator.store.rows import Row
 from solstice_orchestrator.store.succession import MemberRow, members
-from solstice_orchestrator.waiting import Holder, Hour, Need, WaitFacts
+from solstice_orchestrator.waits import Holder, Hour, Need, WaitFacts
 from solstice_orchestrator.workers import WorkerView
 
 RECENT: Final = 200

@@ -10,7 +10,7 @@ from solstice_orchestrator.demand import Demand
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store.timetable import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogState, RunView
-from solstice_orchestrator.waiting import Holder, Why
+from solstice_orchestrator.waits import Holder, Why
 from solstice_orchestrator.workers import HeldJob, WorkerView
 
 Model = type[BaseModel]

@@ -9,7 +9,7 @@ from solstice_common.times import format_seconds
 from solstice_orchestrator.demand import Demand
 from solstice_orchestrator.store.timetable import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
-from solstice_orchestrator.waiting import Holder, Why
+from solstice_orchestrator.waits import Holder, Why
 from solstice_orchestrator.web.log_text import Gap
 from solstice_orchestrator.workers import HeldJob, WorkerView
 

@@ -5,7 +5,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.waiting import Why, explain
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import Why
 from solstice_orchestrator.web.api import answer, known_job
 from solstice_orchestrator.web.queries import Nothing, asked
 from solstice_orchestrator.web.refusals import not_found

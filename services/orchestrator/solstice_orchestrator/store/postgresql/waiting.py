@@ -24,7 +24,7 @@ from solstice_orchestrator.store.wait_facts import (
     samples_of,
     throttle_keys,
 )
-from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
+from solstice_orchestrator.waits import COUNTED, Holder, WaitFacts
 
 if TYPE_CHECKING:
     import asyncpg

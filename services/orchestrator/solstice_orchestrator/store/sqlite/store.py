@@ -64,7 +64,7 @@ from solstice_orchestrator.store.views import (
     RunFilters,
     RunView,
 )
-from solstice_orchestrator.waiting import WaitFacts
+from solstice_orchestrator.waits import WaitFacts
 from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 
 T = TypeVar("T")

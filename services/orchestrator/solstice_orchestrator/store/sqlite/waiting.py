@@ -27,7 +27,7 @@ from solstice_orchestrator.store.wait_facts import (
     samples_of,
     throttle_keys,
 )
-from solstice_orchestrator.waiting import COUNTED, Holder, WaitFacts
+from solstice_orchestrator.waits import COUNTED, Holder, WaitFacts
 
 
 def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> WaitFacts | None:
