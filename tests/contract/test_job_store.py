@@ -755,11 +755,11 @@ class TestOutbox:
         assert await store.outbox(100) == ()
 
     async def test_publishers_that_overlap_forget_what_each_of_them_confirmed(
-        self, store: JobStore, another: OpenStore, clock: Clock
+        self, store: JobStore, opened: OpenStore, clock: Clock
     ) -> None:
         await store.admit([job_request() for _ in range(6)])
         first = list(await store.outbox(10))
-        async with another() as other:
+        async with opened() as other:
             clock.forward(LEASE)
             assert await other.outbox(10) == first
             await store.published([each.number for each in first[:2]])

@@ -42,13 +42,17 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
             timeout=100,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    (token,) = read(tmp_path / "tokens.json")
-    assert (token.name, token.scopes) == ("release", frozenset({Scope.ENQUEUE, Scope.READ}))
+    assert {token.name: token.scopes for token in read(tmp_path / "tokens.json")} == {
+        "release": frozenset({Scope.ENQUEUE, Scope.READ}),
+        "gardener": frozenset({Scope.OPERATE}),
+    }
     for told in (
         '"request_id"',
         '"repository":"tide-club/almanac"',
         '"number":1',
         '"runs"',
+        '"wanted_slots"',
+        '"next_at"',
         '"openapi": "3.1.0"',
     ):
         assert told in done.stdout

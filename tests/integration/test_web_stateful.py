@@ -4,137 +4,23 @@ Whoever lacks a scope learns nothing and changes nothing; nothing that is said i
 the document says. The store is one in which something of everything has happened, and nobody else works on it.
 """
 
-import asyncio
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import requests
 import schemathesis
-from schemathesis.checks import load_all_checks, not_a_server_error
+from hypothesis import HealthCheck, settings
 from schemathesis.core.result import Err
 from schemathesis.core.transport import Response
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
-from solstice_common.access import Access
-from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.token_file import TokenFile
 from solstice_common.tokens import Scope
-from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import CHOICES, EVENTS, document
-from solstice_orchestrator.web.server import serving
-from solstice_orchestrator.web.sse import Streams
-from tests.lived_in import live_in
+from solstice_orchestrator.web.openapi import CHOICES
+from tests.servers.lived_in_web import CALLERS, CONFORMS, Served, needed, walked
 from tests.servers.postgresql import PostgreSQLServer
-from tests.servers.tokens import bearer, make_token
-from tests.stores import Clock
-
-CONFORMS: Final = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
-CALLERS: Final[dict[str, Sequence[Scope]]] = {
-    "nobody": (),
-    "read": (Scope.READ,),
-    "enqueue": (Scope.ENQUEUE,),
-    "operate": (Scope.OPERATE,),
-    "everything": tuple(Scope),
-}
-
-load_all_checks()
-
-
-def walked() -> dict[str, Any]:
-    """The document without streams, which go on for ever, and without its tokens, which the test sends."""
-    shown = document()
-    for path, methods in list(shown["paths"].items()):
-        for operation in methods.values():
-            del operation["security"]
-        if any(
-            EVENTS in answer.get("content", {})
-            for operation in methods.values()
-            for answer in operation["responses"].values()
-        ):
-            del shown["paths"][path]
-    return shown
-
-
-class Served:
-    """The web part over a store, in a thread with an event loop of its own."""
-
-    def __init__(self, url: str, directory: Path) -> None:
-        self._store_url = url
-        self.tokens = directory / "tokens.json"
-        self.url = ""
-        self._started = threading.Event()
-        self._end: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._failure: BaseException | None = None
-        self._store: JobStore | None = None
-
-    @contextmanager
-    def running(self) -> Iterator["Served"]:
-        thread = threading.Thread(target=self._run, name="served")
-        thread.start()
-        try:
-            assert self._started.wait(60)
-            if self._failure is not None:
-                raise self._failure
-            yield self
-        finally:
-            if self._loop is not None and self._end is not None:
-                self._loop.call_soon_threadsafe(self._end.set)
-            thread.join(60)
-
-    def picture(self) -> object:
-        """All that is in the store, as readers see it."""
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(self._picture(), self._loop).result(60)
-
-    async def _picture(self) -> object:
-        assert self._store is not None
-        runs = (await self._store.runs(limit=1000)).runs
-        jobs = await self._store.jobs(limit=1000)
-        attempts = [await self._store.attempts(job.job_id) for job in jobs]
-        schedules = await self._store.timetable.schedules(limit=1000)
-        return [*runs], [*jobs], attempts, await self._store.counts(), [*schedules]
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001  told to the thread that waits for the start
-            self._failure = error
-        finally:
-            self._started.set()
-
-    async def _serve(self) -> None:
-        clock, streams = Clock(), Streams()
-        async with open_store(self._store_url, clock=clock) as store:
-            await live_in(store, clock)
-            app = create_app(
-                store=store,
-                broker_health=lambda: BrokerHealth(connected=True),
-                metrics=Metrics(),
-                version="1.2.3",
-                access=Access(file=TokenFile(self.tokens)),
-                streams=streams,
-            )
-            async with serving(app, streams, host="127.0.0.1", port=0) as self.url:
-                self._store, self._loop, self._end = store, asyncio.get_running_loop(), asyncio.Event()
-                self._started.set()
-                await self._end.wait()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -175,11 +61,7 @@ class Walk:
     def __init__(self, served: Served, session: requests.Session) -> None:
         self._served = served
         self._session = session
-        # While there is no token, this machine may do everything: these are made before anybody asks.
-        self._callers = {
-            name: bearer(make_token(served.tokens, name, *scopes)) if scopes else {}
-            for name, scopes in CALLERS.items()
-        }
+        self._callers = served.callers()
         self.seen: Counter[str] = Counter()
         """Calls by their operation and how they were answered."""
         self.links: set[tuple[str, str]] = set()
@@ -187,10 +69,9 @@ class Walk:
 
     def step(self, name: str, path: Mapping[str, str], query: Mapping[str, str]) -> None:
         operation = LINKED[name]
-        needed = Scope.READ if operation.method == "get" else Scope.OPERATE
         before = self._served.picture()
         for caller, scopes in CALLERS.items():
-            if needed not in scopes:
+            if needed(operation.method) not in scopes:
                 answer = self._call(name, caller, path, query)
                 assert answer.status_code == (403 if scopes else 401), (name, caller)
                 assert set(answer.json()) == {"error"}
@@ -275,3 +156,58 @@ def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(served
     changed = {seen for seen in walk.seen if seen.split()[1] in {"200", "201", "202"}}
     assert {"api_cancel_run 202", "api_rerun 201", "api_prioritise 200", "workersapi_steer 202"} <= changed
     assert {"schedulesapi_add 201", "schedulesapi_edit 200", "schedulesapi_steer 202"} <= changed
+
+
+def test_schemathesis_finds_its_own_way_and_nothing_that_breaks_a_promise(tmp_path: Path) -> None:
+    """Each way begins in the same world, so that Hypothesis can go it again; each step is tried by those who may not first."""
+    seen: Counter[tuple[str, int]] = Counter()
+
+    class Machine(schemathesis.openapi.from_dict(walked()).as_state_machine()):  # type: ignore[misc]  # the class is made at run time
+        ways = 0
+
+        def setup(self) -> None:
+            Machine.ways += 1
+            directory = tmp_path / str(Machine.ways)
+            directory.mkdir()
+            self.world = ExitStack()
+            self.served = self.world.enter_context(
+                Served(f"sqlite:///{directory / 'store.db'}", directory).running()
+            )
+            self.callers = self.served.callers()
+            self.session = self.world.enter_context(requests.Session())
+            self.session.trust_env = False
+
+        def teardown(self) -> None:
+            self.world.close()
+
+        def call(self, case: schemathesis.Case[Any], **_: Any) -> Response:
+            changes = needed(case.operation.method) is Scope.OPERATE
+            before = self.served.picture() if changes else None
+            for caller, scopes in CALLERS.items():
+                if needed(case.operation.method) not in scopes:
+                    answer = self.called(case, caller)
+                    assert answer.status_code == (403 if scopes else 401), caller
+                    assert set(answer.json()) == {"error"}
+            assert (self.served.picture() if changes else None) == before
+            return self.called(case, "everything")
+
+        def called(self, case: schemathesis.Case[Any], caller: str) -> Response:
+            return case.call(
+                base_url=self.served.url, session=self.session, headers=self.callers[caller], timeout=60
+            )
+
+        def validate_response(self, response: Response, case: schemathesis.Case[Any], **_: Any) -> None:
+            seen[case.operation.method, response.status_code] += 1
+            case.validate_response(response, checks=CONFORMS)
+
+    Machine.run(
+        settings=settings(
+            max_examples=6,
+            stateful_step_count=10,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+    )
+    assert seen["get", 200] > 0
+    assert seen["post", 201] + seen["post", 202] > 0, seen

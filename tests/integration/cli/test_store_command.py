@@ -55,13 +55,13 @@ def test_a_store_is_moved_checked_and_purged(
     file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
 ) -> None:
     source, target = f"sqlite:///{file}", postgresql_database.url
-    assert answer("store", "check", database=source)["counts"]["runs"] == 6
+    assert answer("store", "check", database=source)["counts"]["runs"] == 7
     pending = answer("store", "check", database=target, check=1)
     assert (pending["version"], pending["well"]) == (0, False)
     assert answer("store", "migrate", database=target)["version"] == pending["known"]
 
     moved = answer("store", "move", "--from", source, "--to", target)
-    assert moved["rows"]["runs"] == 6
+    assert moved["rows"]["runs"] == 7
     assert answer("store", "check", database=target)["well"]
     again = solstice("store", "move", "--from", source, "--to", target, check=1)
     assert "is not empty" in again.stderr
@@ -73,7 +73,7 @@ def test_a_store_is_moved_checked_and_purged(
         assert answer("purge", "--older-than", "30d", database=database)["runs"] == 0
         checked = answer("store", "check", database=database)
         assert checked["well"]
-        assert checked["counts"]["runs"] == 3
+        assert checked["counts"]["runs"] == 4
         assert checked["counts"]["request_aliases"] == 0
 
 
@@ -88,7 +88,7 @@ def test_answers_are_sentences_and_hold_no_password(
         solstice("purge", "--older-than", "12h", database=target),
         solstice("store", "move", "--from", source, "--to", target, check=1),
     ]
-    assert "moved     6 runs" in said[0].stdout
+    assert "moved     7 runs" in said[0].stdout
     assert "has schema version" in said[1].stdout
     assert "all is well" in said[2].stdout
     assert "removed 3 runs that ended more than 12h ago" in said[3].stdout

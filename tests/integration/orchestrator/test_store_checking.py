@@ -53,7 +53,7 @@ async def test_a_store_that_was_lived_in_is_well(url: str) -> None:
     found = await check(url)
     assert found.well
     assert found.version == found.known == max(each.version for each in migrations_of(schema(url)))
-    assert found.counts["runs"] == 6
+    assert found.counts["runs"] == 7
     assert found.counts["request_aliases"] == 1
     assert all(
         found.counts[table]
@@ -94,7 +94,7 @@ async def test_a_new_database_waits_for_its_migrations(
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        ("DELETE FROM requests", "6 runs without their request"),
+        ("DELETE FROM requests", "7 runs without their request"),
         ("DELETE FROM attempts WHERE number = 9", None),
         ("INSERT INTO request_aliases VALUES ('x', 'gone')", "1 other request ids without a run"),
         ("UPDATE jobs SET worker_id = NULL WHERE state = 'running'", "2 running jobs that nobody holds"),

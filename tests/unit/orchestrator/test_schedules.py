@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
@@ -32,6 +33,12 @@ TASK = TickTask(
     tick_at=1_800_000_000.0,
     by_hand=False,
 )
+
+
+@pytest.fixture(autouse=True)
+def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that keeps no settings of a process that ran before: logs are captured by changing them."""
+    monkeypatch.setattr(schedules, "log", structlog.get_logger())
 
 
 class Told:

@@ -1,0 +1,143 @@
+"""The orchestrator's web part, served in a thread over a store in which something of everything has happened.
+
+For tests of the whole HTTP API by its OpenAPI document: those are not written for an event loop.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from solstice_common.access import Access
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.token_file import TokenFile
+from solstice_common.tokens import Scope
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.openapi import EVENTS, document
+from solstice_orchestrator.web.server import serving
+from solstice_orchestrator.web.sse import Streams
+from tests.lived_in import live_in
+from tests.servers.tokens import bearer, make_token
+from tests.stores import Clock
+
+CONFORMS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+CALLERS: Final[dict[str, Sequence[Scope]]] = {
+    "nobody": (),
+    "read": (Scope.READ,),
+    "enqueue": (Scope.ENQUEUE,),
+    "operate": (Scope.OPERATE,),
+    "everything": tuple(Scope),
+}
+
+load_all_checks()
+
+
+def walked() -> dict[str, Any]:
+    """The document without streams, which go on for ever, and without its tokens, which the test sends."""
+    shown = document()
+    for path, methods in list(shown["paths"].items()):
+        for operation in methods.values():
+            del operation["security"]
+        if any(
+            EVENTS in answer.get("content", {})
+            for operation in methods.values()
+            for answer in operation["responses"].values()
+        ):
+            del shown["paths"][path]
+    return shown
+
+
+def needed(method: str) -> Scope:
+    """The scope without which nobody gets an answer."""
+    return Scope.READ if method.lower() == "get" else Scope.OPERATE
+
+
+class Served:
+    """The web part over a store, in a thread with an event loop of its own."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self._store_url = url
+        self.tokens = directory / "tokens.json"
+        self.url = ""
+        self._started = threading.Event()
+        self._end: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: BaseException | None = None
+        self._store: JobStore | None = None
+
+    @contextmanager
+    def running(self) -> Iterator["Served"]:
+        thread = threading.Thread(target=self._run, name="served")
+        thread.start()
+        try:
+            assert self._started.wait(60)
+            if self._failure is not None:
+                raise self._failure
+            yield self
+        finally:
+            if self._loop is not None and self._end is not None:
+                self._loop.call_soon_threadsafe(self._end.set)
+            thread.join(60)
+
+    def callers(self) -> Mapping[str, dict[str, str]]:
+        """The headers of each of CALLERS; to be asked for before anybody calls: without any token, this machine may do all."""
+        return {
+            name: bearer(make_token(self.tokens, name, *scopes)) if scopes else {}
+            for name, scopes in CALLERS.items()
+        }
+
+    def picture(self) -> object:
+        """All that is in the store, as readers see it."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._picture(), self._loop).result(60)
+
+    async def _picture(self) -> object:
+        assert self._store is not None
+        runs = (await self._store.runs(limit=1000)).runs
+        jobs = await self._store.jobs(limit=1000)
+        attempts = [await self._store.attempts(job.job_id) for job in jobs]
+        schedules = await self._store.timetable.schedules(limit=1000)
+        return [*runs], [*jobs], attempts, await self._store.counts(), [*schedules]
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001  told to the thread that waits for the start
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        clock, streams = Clock(), Streams()
+        # The same ids each time, for a search by Hypothesis that comes back.
+        async with open_store(self._store_url, clock=clock, rng=random.Random(7)) as store:
+            await live_in(store, clock)
+            app = create_app(
+                store=store,
+                broker_health=lambda: BrokerHealth(connected=True),
+                metrics=Metrics(),
+                version="1.2.3",
+                access=Access(file=TokenFile(self.tokens)),
+                streams=streams,
+            )
+            async with serving(app, streams, host="127.0.0.1", port=0) as self.url:
+                self._store, self._loop, self._end = store, asyncio.get_running_loop(), asyncio.Event()
+                self._started.set()
+                await self._end.wait()
