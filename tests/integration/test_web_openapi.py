@@ -205,6 +205,20 @@ def test_odd_questions_find_nothing(service: Service) -> None:
         assert answer.status_code == status
 
 
+@pytest.mark.parametrize("asked", ["runs?repository=%00", "runs/%00"])
+def test_who_asks_is_looked_at_before_what_is_asked(service: Service, asked: str) -> None:
+    answers = {
+        caller: service.session.get(f"{service.url}/api/v1/{asked}", headers=headers, timeout=60)
+        for caller, headers in service.callers.items()
+        if caller != Scope.READ
+    }
+    assert {caller: answer.status_code for caller, answer in answers.items()} == {
+        "nobody": 401,
+        Scope.ENQUEUE: 403,
+        Scope.OPERATE: 403,
+    }
+
+
 @pytest.mark.parametrize(
     ("method", "path"), [("post" if each.changes else "get", each.path) for each in ASKED]
 )

@@ -32,6 +32,7 @@ from solstice_orchestrator.web.schedules_api import SchedulesApi
 from solstice_orchestrator.web.sse import Streams
 from solstice_orchestrator.web.why_api import WhyApi
 from solstice_orchestrator.web.workers_api import WorkersApi
+from solstice_orchestrator.web.zero_bytes import NoZeroBytes
 
 log = structlog.get_logger(__name__)
 
@@ -109,6 +110,7 @@ def create_app(
         middleware=[
             Middleware(Guard, allowed_hosts=hosts),
             Middleware(Entrance, access=access, refused=refused),
+            Middleware(NoZeroBytes, refused=refused),
         ],
         exception_handlers={
             HTTPException: on_http_error,

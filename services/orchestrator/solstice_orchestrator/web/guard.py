@@ -49,7 +49,7 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        refusal = self._refusal(scope["method"], Headers(scope=scope)) or _zero_byte(scope)
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:
@@ -95,15 +95,6 @@ def _is_loopback(name: str) -> bool:
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _zero_byte(scope: Scope) -> Response | None:
-    """PostgreSQL's texts hold no zero byte, so nothing of ours is named by one, and nothing is looked for by one."""
-    if "\0" in scope["path"]:
-        return _refused(404, "not_found", "There is nothing here whose name holds a zero byte.")
-    if b"%00" in scope["query_string"]:
-        return _refused(400, "invalid_parameter", "No parameter holds a zero byte.")
-    return None
 
 
 def _refused(status: int, code: str, message: str) -> Response:
