@@ -15,7 +15,19 @@ from rich.console import Console
 from rich.table import Table
 
 from solstice_common.logs import configure_logs
-from tests.bench import claiming, consuming, first_status, idle, latency, line, outage, publishing, simulating
+from tests.bench import (
+    agreeing,
+    claiming,
+    consuming,
+    first_status,
+    idle,
+    latency,
+    line,
+    outage,
+    publishing,
+    simulating,
+)
+from tests.bench.agreeing import Agreement
 from tests.bench.claiming import Claiming
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
@@ -25,7 +37,9 @@ from tests.bench.pairs import Comparison
 from tests.bench.simulating import Simulating
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
-Figures = Comparison | Latency | FirstStatus | Outage | Simulating | Mapping[str, Idle] | list[Claiming]
+Figures = (
+    Comparison | Latency | FirstStatus | Outage | Simulating | Agreement | Mapping[str, Idle] | list[Claiming]
+)
 Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -50,6 +64,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
         server, outage_seconds=5 if quick else outage.OUTAGE_SECONDS
     ),
     "simulate": lambda _, quick: simulating.measure(jobs=20_000 if quick else 1_000_000),
+    "agree": lambda server, quick: agreeing.measure(server, count=15 if quick else 90),
     "idle": lambda server, quick: idle.measure(server, seconds=5 if quick else 30),
 }
 
@@ -108,7 +123,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f"{figure.ratio:.2f}x",
                     f">= {figure.goal:.1f}x",
                 )
-            case Latency() | FirstStatus() | Outage() | Simulating():
+            case Latency() | FirstStatus() | Outage() | Simulating() | Agreement():
                 console.print(figure.told)
             case list():
                 console.print(_claims(figure))
@@ -159,7 +174,7 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency() | FirstStatus() | Outage() | Simulating():
+        case Latency() | FirstStatus() | Outage() | Simulating() | Agreement():
             return asdict(figure)
         case list():
             return [{**asdict(each), "ratio": each.ratio} for each in figure]

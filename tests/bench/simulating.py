@@ -41,9 +41,9 @@ async def measure(*, jobs: int, over: str = "365d", slots: str = "linux=8") -> S
     """A trace is generated, then played by a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "jobs.jsonl"
-        await _solstice("generate", "--out", str(trace), "--jobs", str(jobs), "--over", over)
+        await solstice("generate", "--out", str(trace), "--jobs", str(jobs), "--over", over)
         begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        told = await _solstice("--trace", str(trace), "--slots", slots)
+        told = await solstice("--trace", str(trace), "--slots", slots)
         seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     if json.loads(told)["jobs"] != jobs:
         raise RuntimeError("not every job of the trace was played")
@@ -57,7 +57,8 @@ async def measure(*, jobs: int, over: str = "365d", slots: str = "linux=8") -> S
     )
 
 
-async def _solstice(*words: str) -> bytes:
+async def solstice(*words: str) -> bytes:
+    """What `solstice simulate` prints, in JSON; RuntimeError where it fails."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "solstice_cli", "simulate", *words, "--json", stdout=asyncio.subprocess.PIPE
     )
