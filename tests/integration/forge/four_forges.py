@@ -7,7 +7,7 @@ They are slow, cut connections and limit for the first two minutes; then there i
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -120,6 +120,8 @@ class World:
     holds: list[Hold] = field(default_factory=list)
     dealt: set[int] = field(default_factory=set)
     """Which of the troubles came to pass."""
+    asks: dict[Source, tuple[int, float]] = field(default_factory=dict)
+    """The status of the next answer of these, and for how many seconds it asks to be left alone."""
     killing: bool = False
 
     def __post_init__(self) -> None:
@@ -140,6 +142,10 @@ class World:
             self.dealt.add(number)
             return TROUBLES[number]
         if self.outage_begins <= self.time.now < self.outage_ends:
+            if origin in self.asks:
+                status, seconds = self.asks.pop(origin)
+                self.holds.append(Hold(origin=origin, since=request.at, until=request.at + seconds))
+                return Reply(status=status, headers={"retry-after": f"{seconds:g}"})
             if self.killing:
                 return Slow(seconds=SLOW_SECONDS, reply=Reply(status=UNHEARD))
             return Reply(status=500, document={"message": "Server Error"})
@@ -155,8 +161,14 @@ class World:
         ]
         return len(self.looks.waits) == len(self.forges) and len(under_way()) <= len(awaited)
 
-    async def pass_until(self, moment: float, *, unless: Callable[[], bool] = lambda: False) -> None:
-        await self.time.pass_until(moment, idle=self.idle, unless=unless)
+    async def pass_until(self, moment: float) -> None:
+        await self.time.pass_until(moment, idle=self.idle, unless=self._may_kill)
+        if self._may_kill():
+            await self._kill_who_tells()
+            await self.time.pass_until(moment, idle=self.idle)
+
+    def _may_kill(self) -> bool:
+        return self.killing and bool(self.delays.waits)
 
     async def start(self) -> None:
         """One more process."""
@@ -204,10 +216,11 @@ class World:
         self.kept += [(self.time.now, status) for status in statuses]
         await becomes(lambda: self.looks.begun >= looks + len(self.forges))
 
-    async def kill_who_tells(self) -> None:
-        """In the middle of a call; the other goes on."""
+    async def kill_at_the_next_call(self) -> None:
+        """Whoever tells, in the middle of it; the other goes on."""
         self.killing = True
-        await self.pass_until(self.outage_ends, unless=lambda: bool(self.delays.waits))
+
+    async def _kill_who_tells(self) -> None:
         self.killing = False
         victim = next(replica for replica in self.replicas if replica.teller.telling)
         assert under_way()
@@ -217,18 +230,9 @@ class World:
         (survivor,) = self.replicas
         await becomes(lambda: survivor.teller.telling)
 
-    async def hold(self, reply: Reply, seconds: float) -> None:
+    async def ask_to_wait(self, status: int, seconds: float) -> None:
         """Each forge answers its next call so, which asks to be left alone for so many seconds."""
-        for origin, forge in self.forges.items():
-            before = len(forge.calls)
-            forge.next(reply)
-            await self.pass_until(self.outage_ends, unless=partial(has_more_calls, forge, before))
-            begun = forge.calls[before][0].at
-            self.holds.append(Hold(origin=origin, since=begun, until=begun + seconds))
-
-
-def has_more_calls(forge: ForgeApi, before: int) -> bool:
-    return len(forge.calls) > before
+        self.asks = dict.fromkeys(self.forges, (status, seconds))
 
 
 def under_way() -> list[asyncio.Task[Any]]:
