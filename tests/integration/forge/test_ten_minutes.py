@@ -37,6 +37,8 @@ from tests.servers.forge_api import ForgeApi, Key
 from tests.statuses import SHOWN, wanted_status
 from tests.traffic import drain
 
+pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first
+
 COMMITS: Final = 3
 EARLY: Final = "solstice"
 """The context whose job ends before the ten minutes; of the first commit it is run again in them."""
