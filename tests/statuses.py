@@ -1,11 +1,26 @@
 """`jobstatus.v1` messages of invented runs, for tests of what forges are told."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from solstice_common.messages import JobStatusV1
+from solstice_common.messages import JobStatusV1, Source
 from solstice_forge.statuses.wanted import Wanted
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
+_OF_GITEA: Final = {
+    "succeeded": "success", "failed": "failure", "errored": "error", "cancelled": "failure", "timed_out": "failure",
+}  # fmt: skip
+SHOWN: Final[Mapping[Source, Mapping[str, str]]] = {
+    Source.GITHUB: {
+        "succeeded": "success", "failed": "failure", "errored": "error", "cancelled": "error", "timed_out": "failure",
+    },
+    Source.FORGEJO: _OF_GITEA,
+    Source.GITEA: _OF_GITEA,
+    Source.GITLAB: {
+        "succeeded": "success", "failed": "failed", "errored": "failed", "cancelled": "canceled", "timed_out": "failed",
+    },
+}  # fmt: skip
+"""How each forge calls the end of a job."""
 
 
 def run_id(number: int) -> str:

@@ -34,7 +34,7 @@ from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import Place
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.servers.rabbitmq import DEFAULT, Vhost
-from tests.statuses import job_status
+from tests.statuses import SHOWN, job_status
 from tests.traffic import connected, drain
 
 COMMITS: Final = 4
@@ -47,17 +47,6 @@ CALL_SECONDS: Final = 3.0
 SLOW_SECONDS: Final = 3.3
 """Longer than we wait for an answer, shorter than an unanswered call is reckoned with."""
 PATIENCE_SECONDS: Final = 150.0
-SHOWN: Final[Mapping[Source, Mapping[str, str]]] = {
-    Source.GITHUB: {
-        "succeeded": "success", "failed": "failure", "errored": "error", "cancelled": "error", "timed_out": "failure",
-    },
-    Source.FORGEJO: {
-        "succeeded": "success", "failed": "failure", "errored": "error", "cancelled": "failure", "timed_out": "failure",
-    },
-    Source.GITLAB: {
-        "succeeded": "success", "failed": "failed", "errored": "failed", "cancelled": "canceled", "timed_out": "failed",
-    },
-}  # fmt: skip
 TROUBLES: Final[Sequence[Trouble | None]] = (
     None,
     Reply(status=500, document={"message": "Server Error"}),

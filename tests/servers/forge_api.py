@@ -15,7 +15,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -65,9 +65,13 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Slow:
-    """The call is carried out and answered this much later, also when the caller has gone away meanwhile."""
+    """The call is carried out and answered this much later, also when the caller has gone away meanwhile.
+
+    `reply`: answered so instead, and not carried out.
+    """
 
     seconds: float
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,13 +114,18 @@ class Window:
 
 Trouble = Reply | Slow | Reset | Truncated
 Handler = Callable[[Request], Reply]
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class ForgeApi:
     """One forge; open with `forge_api`."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(
+        self, origin: Origin, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self.origin = origin
+        self._clock = clock
+        self._sleep = sleep
         self.url = ""
         self.token = TOKEN
         self.window: Window | None = None
@@ -152,6 +161,11 @@ class ForgeApi:
         self._connections: set[asyncio.Task[Any]] = set()
         _routes_of(self)
         _questions_of(self)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch, as this forge knows them."""
+        return self._clock()
 
     @property
     def app_pem(self) -> str:
@@ -196,7 +210,7 @@ class ForgeApi:
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while (request := await _read_request(reader, self.base)) is not None:
+            while (request := await _read_request(reader, self.base, self._clock)) is not None:
                 if not await self._answer(request, writer):
                     break
         self._writers.discard(writer)
@@ -226,11 +240,11 @@ class ForgeApi:
                 self.calls.append((request, 0))
                 writer.transport.abort()
                 return False
-            case Slow(seconds=seconds):
+            case Slow():
                 # Of its own: a caller that goes away does not stop what the forge has begun.
                 self.slow_calls += 1
                 task = asyncio.create_task(
-                    self._later(request, writer, seconds, headers), name=f"slow {request.path}"
+                    self._later(request, writer, trouble, headers), name=f"slow {request.path}"
                 )
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -248,11 +262,11 @@ class ForgeApi:
                 return await self._send(request, writer, self._carry_out(request), headers)
 
     async def _later(
-        self, request: Request, writer: asyncio.StreamWriter, seconds: float, headers: Mapping[str, str]
+        self, request: Request, writer: asyncio.StreamWriter, slow: Slow, headers: Mapping[str, str]
     ) -> None:
-        await asyncio.sleep(seconds)
+        await self._sleep(slow.seconds)
         with contextlib.suppress(ConnectionError):
-            await self._send(request, writer, self._carry_out(request), headers)
+            await self._send(request, writer, slow.reply or self._carry_out(request), headers)
 
     def _count(self, request: Request) -> tuple[Reply | None, dict[str, str]]:
         if self.window is None:
@@ -315,7 +329,7 @@ class ForgeApi:
             header, claims = (json.loads(_decoded(part)) for part in head.split("."))
         except (InvalidSignature, ValueError):
             return False
-        now = time.time()
+        now = self.now
         return bool(
             header == {"alg": "RS256", "typ": "JWT"}
             and claims["iss"] == str(self.app_id)
@@ -345,7 +359,9 @@ def _with_names(request: Request, names: Mapping[str, str]) -> Request:
     )
 
 
-async def _read_request(reader: asyncio.StreamReader, base: str) -> Request | None:
+async def _read_request(
+    reader: asyncio.StreamReader, base: str, clock: Callable[[], float]
+) -> Request | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -358,7 +374,7 @@ async def _read_request(reader: asyncio.StreamReader, base: str) -> Request | No
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     parts = urlsplit(target)
     return Request(
-        at=time.time(),
+        at=clock(),
         method=method,
         path=unquote(parts.path.removeprefix(base)),
         query=dict(parse_qsl(parts.query)),
@@ -452,7 +468,7 @@ def _access_token(forge: ForgeApi, request: Request) -> Reply:
         return _UNAUTHORIZED
     token = f"ghs_{forge.app_id}_{len(forge.tokens) + 1}"
     forge.tokens[token] = dict(request.body)
-    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + forge.token_seconds))
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(forge.now + forge.token_seconds))
     return Reply(status=201, document={"token": token, "expires_at": expires})
 
 
@@ -584,9 +600,11 @@ def _rights(forge: ForgeApi, request: Request) -> Reply:
 
 
 @asynccontextmanager
-async def forge_api(origin: Origin) -> AsyncIterator[ForgeApi]:
-    """A forge of that kind that listens on 127.0.0.1."""
-    forge = ForgeApi(origin)
+async def forge_api(
+    origin: Origin, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
+) -> AsyncIterator[ForgeApi]:
+    """A forge of that kind that listens on 127.0.0.1; `clock` and `sleep` are by what time it goes."""
+    forge = ForgeApi(origin, clock=clock, sleep=sleep)
     server = await asyncio.start_server(forge.serve, "127.0.0.1", 0)
     forge.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

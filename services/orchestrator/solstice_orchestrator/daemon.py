@@ -39,6 +39,7 @@ from solstice_orchestrator.governor import parse_limits
 from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.job_plan import PlanningRules
 from solstice_orchestrator.line_reports import LineReports, run_line_reports
+from solstice_orchestrator.log_buffer import Patience
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metering import MeteredExecutor
 from solstice_orchestrator.metrics import Metrics
@@ -123,7 +124,12 @@ async def _work(
         dispatch = Dispatch(
             store=store,
             execute=functools.partial(
-                execute, store=store, executor=parts.executor, secret_rules=parts.secret_rules, notice=notice
+                execute,
+                store=store,
+                executor=parts.executor,
+                secret_rules=parts.secret_rules,
+                notice=notice,
+                patience=Patience(seconds=settings.lease_seconds),
             ),
             card=parts.card,
             jobs=jobs,

@@ -71,6 +71,7 @@ class Dispatch:
         renew_seconds: float,
         governing: Governing | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`governing` says what this machine can take; without it, whatever fits the slots."""
         self._store = store
@@ -83,6 +84,7 @@ class Dispatch:
         self._renew_seconds = renew_seconds
         self._governing = governing
         self._clock = clock
+        self._monotonic = monotonic
         self._told = Condition()
         """What the store knows of the pressure that we are under."""
         self._held: dict[AttemptKey, _Held] = {}
@@ -120,11 +122,11 @@ class Dispatch:
 
     async def keep_leases(self) -> None:
         """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
-        renewed_at = time.monotonic()
+        renewed_at = self._monotonic()
         async with self._store.changes() as changed:
             while True:
                 changed.clear()
-                begun = time.monotonic()
+                begun = self._monotonic()
                 left = renewed_at + self._lease_seconds - begun
                 if await self._renew(left if left > 0 else self._lease_seconds):
                     renewed_at, rest = begun, self._renew_seconds
@@ -233,7 +235,7 @@ class Dispatch:
         task = self._jobs.create_task(
             self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
         )
-        self._held[claim.key] = _Held(label=claim.spec.runs_on, since=time.monotonic(), stop=stop, task=task)
+        self._held[claim.key] = _Held(label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task)
         # Not in the task itself: one that is cancelled before its first turn never runs a line.
         task.add_done_callback(lambda _: self._let_go(claim.key))
 
@@ -301,7 +303,7 @@ class Dispatch:
 
     def _give_up(self, renewed_at: float) -> None:
         """Leases nobody renewed may be somebody else's by now: what runs twice is worse than what runs again."""
-        old = time.monotonic() - self._lease_seconds
+        old = self._monotonic() - self._lease_seconds
         for key, held in tuple(self._held.items()):
             if max(renewed_at, held.since) <= old:
                 self._lose(key, "the store was away for longer than a lease")

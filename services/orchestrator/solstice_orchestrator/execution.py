@@ -3,8 +3,9 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.jobs import JobState, Outcome, Reason, named_secrets
-from solstice_orchestrator.log_buffer import LogBuffer, patiently
+from solstice_orchestrator.log_buffer import PATIENT, LogBuffer, Patience, patiently
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.masking import Masking
 from solstice_orchestrator.secret_rules import Given, SecretRules, Withheld
@@ -40,6 +41,7 @@ async def execute(
     rng: random.Random | None = None,
     notice: asyncio.Future[str] | None = None,
     secret_rules: SecretRules | None = None,
+    patience: Patience = PATIENT,
 ) -> None:
     """Run the attempt, keep its log, record its outcome; secrets that it names are looked up here, and masked in its log.
 
@@ -47,10 +49,11 @@ async def execute(
     Set `stop` when somebody cancelled the job: it ends as the executor promises. Cancel the task when the attempt is
     no longer ours or the grace of a shutdown is over: the processes are killed and the job is released, unless it had
     ended already, in which case that end is recorded. Raises nothing but CancelledError; a lost attempt, and a store
-    that stays away for the length of a lease, end the execution with a log event, and rescue takes it from there.
+    that stays away for longer than `patience`, the length of a lease, end the execution with a log event, and rescue
+    takes it from there.
     """
     chance = rng or random.Random()  # noqa: S311  jitter is no secret
-    log = LogBuffer(claim.key, store, clock, chance)
+    log = LogBuffer(claim.key, store, clock, chance, patience)
     bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
     bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
     execution = Execution(
@@ -73,7 +76,8 @@ async def execute(
         if log.lost or running.cancelled():
             bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
             return
-        await _finish(bound, store, claim.key, running.result(), chance)
+        insist = partial(patiently, rng=chance, patience=patience)
+        await _finish(bound, store, claim.key, running.result(), insist)
     except asyncio.CancelledError:
         await _farewell(bound, store, claim.key, running, log)
         raise
@@ -136,10 +140,10 @@ async def _finish(
     store: JobStore,
     key: AttemptKey,
     outcome: Outcome,
-    rng: random.Random,
+    insist: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
 ) -> None:
     try:
-        kept = await patiently(lambda: store.finish(key, outcome), rng)
+        kept = await insist(lambda: store.finish(key, outcome))
     except StoreUnavailable as error:
         bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error))
         return

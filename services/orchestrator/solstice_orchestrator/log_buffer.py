@@ -5,6 +5,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
@@ -18,18 +19,27 @@ FLUSH_BYTES: Final = 16 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 PENDING_BYTES: Final = 1024 * 1024
 """Output that waits for the store beyond this makes the executor wait, and thereby the job."""
-PATIENCE_SECONDS: Final = 60.0
-"""How long a store that does not answer is asked again: a lease's length, after which the attempt is not ours."""
 
 
-async def patiently(call: Callable[[], Awaitable[T]], rng: random.Random) -> T:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a store that does not answer is asked again: for an attempt its lease, after which it is not ours."""
+
+    seconds: float = 60.0
+    monotonic: Callable[[], float] = time.monotonic
+
+
+PATIENT: Final = Patience()
+
+
+async def patiently(call: Callable[[], Awaitable[T]], rng: random.Random, patience: Patience = PATIENT) -> T:
     """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
-    begun, pause = time.monotonic(), 0.05
+    begun, pause = patience.monotonic(), 0.05
     while True:
         try:
             return await call()
         except StoreUnavailable:
-            if time.monotonic() - begun > PATIENCE_SECONDS:
+            if patience.monotonic() - begun > patience.seconds:
                 raise
         await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
         pause = min(pause * 2, 5.0)
@@ -39,9 +49,15 @@ class LogBuffer:
     """Output on its way to the store: gathered for a moment, sent in order, bounded."""
 
     def __init__(
-        self, key: AttemptKey, store: JobStore, clock: Callable[[], float], rng: random.Random
+        self,
+        key: AttemptKey,
+        store: JobStore,
+        clock: Callable[[], float],
+        rng: random.Random,
+        patience: Patience,
     ) -> None:
         self._key, self._store, self._clock, self._rng = key, store, clock, rng
+        self._patience = patience
         self.lost = ""
         """Why the attempt is not ours any more; empty while it is."""
         self._pending = bytearray()
@@ -92,7 +108,7 @@ class LogBuffer:
                 return
             self._cut()
             try:
-                if not await patiently(self._append, self._rng):
+                if not await patiently(self._append, self._rng, self._patience):
                     self.lost = "its lease was lost"
             except StoreUnavailable as error:
                 self.lost = str(error)

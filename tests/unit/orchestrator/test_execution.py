@@ -1,6 +1,7 @@
 """An attempt from claim to stored end: its log, its outcome, and every way to be interrupted."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from solstice_orchestrator.execution import HANDED_BACK, execute
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.log_buffer import PATIENT, Patience
 from solstice_orchestrator.secret_rules import SecretRule, SecretRules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.views import LogChunk
@@ -103,6 +105,7 @@ def running(
     executor: Calls | None = None,
     notice: asyncio.Future[str] | None = None,
     secret_rules: SecretRules | None = None,
+    patience: Patience = PATIENT,
     **changes: Any,
 ) -> Coroutine[Any, Any, None]:
     return execute(
@@ -113,6 +116,7 @@ def running(
         clock=lambda: 12.5,
         notice=notice,
         secret_rules=secret_rules,
+        patience=patience,
     )
 
 
@@ -258,12 +262,27 @@ async def test_a_store_that_was_away_gets_everything_later() -> None:
     assert ledger.outcomes == [SUCCESS]
 
 
-async def test_a_store_that_stays_away_ends_the_execution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_buffer, "PATIENCE_SECONDS", 0.05)
+async def test_a_store_that_stays_away_for_a_lease_ends_the_execution() -> None:
     ledger, executor = Ledger(failures=1000), Calls(lambda log, _: _talk_and_hang(log))
-    await running(ledger, executor=executor)
+    await running(ledger, executor=executor, patience=Patience(seconds=600.0, monotonic=slow_clock()))
     assert executor.ended == ["killed"]
     assert not ledger.outcomes
+    assert ledger.asked == 3
+
+
+async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -> None:
+    ledger, patience = Ledger(failures=2), Patience(seconds=600.0, monotonic=slow_clock())
+    await running(ledger, "say hello", patience=patience)
+    assert ledger.text == b"$ step 1\nhello\n"
+    ledger = Ledger(failures=2)
+    await running(ledger, executor=Calls(lambda _log, _stop: asyncio.sleep(0, SUCCESS)), patience=patience)
+    assert ledger.outcomes == [SUCCESS]
+
+
+def slow_clock() -> Callable[[], float]:
+    """A clock that is four minutes further at every look."""
+    looks = itertools.count()
+    return lambda: next(looks) * 240.0
 
 
 async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:

@@ -13,6 +13,7 @@ import httpx2
 import orjson
 
 from solstice_common.messages import Source as Origin
+from solstice_common.pausing import Timer
 from solstice_forge.remote import gitea_family, github, gitlab
 from solstice_forge.remote.answers import judged, next_query, words_of
 from solstice_forge.remote.github_app import AppTokens
@@ -56,7 +57,12 @@ class Remote:
     """One forge, called by one right. Open with `Remote.open`; any number of tasks may ask at once."""
 
     def __init__(
-        self, access: Access, http: httpx2.AsyncClient, patience: Patience, clock: Callable[[], float]
+        self,
+        access: Access,
+        http: httpx2.AsyncClient,
+        patience: Patience,
+        clock: Callable[[], float],
+        timer: Timer,
     ) -> None:
         self.access = access
         self.dialect = DIALECTS[access.origin]
@@ -64,6 +70,7 @@ class Remote:
         self._http = http
         self._patience = patience
         self._clock = clock
+        self._timer = timer
         self._slots = asyncio.Semaphore(self.dialect.PACE.at_once)
         self._app = None if access.app is None else AppTokens(access.app, self._send)
         self.limits = Limits()
@@ -77,8 +84,9 @@ class Remote:
         *,
         patience: Patience = PATIENT,
         clock: Callable[[], float] = time.time,
+        timer: Timer = asyncio.timeout,
     ) -> AsyncIterator["Remote"]:
-        """The forge of `access`; `clock` tells seconds since the epoch."""
+        """The forge of `access`; `clock` tells seconds since the epoch, `timer` ends calls that take too long."""
         # A proxy of the environment is for the world outside, never for this machine.
         is_local = urlsplit(access.url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
@@ -87,7 +95,7 @@ class Remote:
             trust_env=not is_local,
             headers={"user-agent": USER_AGENT},
         ) as http:
-            yield cls(access, http, patience, clock)
+            yield cls(access, http, patience, clock, timer)
 
     def next_call_at(self, *, writes: bool = True) -> float:
         """When the next call makes sense, in seconds since the epoch."""
@@ -127,7 +135,7 @@ class Remote:
 
     async def _send(self, call: Call[T], token: str) -> Result[T]:
         try:
-            async with asyncio.timeout(self._patience.whole):
+            async with self._timer(self._patience.whole):
                 answer, body = await self._exchange(call, token)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return self._later(error, perhaps_done=False)

@@ -8,7 +8,7 @@ from typing import Final
 import httpx2
 import structlog
 
-from solstice_common.pausing import pause
+from solstice_common.pausing import Timer, pause
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote import github
@@ -40,6 +40,7 @@ class SourceTeller:
         rng: random.Random,
         rules: RetryRules,
         clock: Callable[[], float],
+        timer: Timer,
         finishing: asyncio.Event,
     ) -> None:
         self._finishing = finishing
@@ -50,6 +51,7 @@ class SourceTeller:
         self._rng = rng
         self._rules = rules
         self._clock = clock
+        self._timer = timer
         self._pace = remote.dialect.PACE
         self._under_way = 0
         self._failures = 0
@@ -63,7 +65,7 @@ class SourceTeller:
             waker = calls.create_task(self._wake(changed), name=f"end of {self._name}")
             while not self._finishing.is_set():
                 changed.clear()
-                await pause(await self._begin_all(calls, changed), unless=changed)
+                await pause(await self._begin_all(calls, changed), unless=changed, timer=self._timer)
             waker.cancel()
 
     async def _wake(self, changed: asyncio.Event) -> None:

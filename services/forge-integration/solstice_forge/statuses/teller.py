@@ -12,7 +12,7 @@ import structlog
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.protocol import Broker, Message
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
-from solstice_common.pausing import pause
+from solstice_common.pausing import Timer, pause
 from solstice_common.topology import STATUSES, Topology
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
@@ -44,7 +44,9 @@ class Teller:
         rng: random.Random,
         rules: RetryRules = PATIENT,
         clock: Callable[[], float] = time.time,
+        timer: Timer = asyncio.timeout,
     ) -> None:
+        """`clock` and `timer`: by what time forges are told; what is between us and the broker goes by the loop's."""
         self._store = store
         self._remotes = remotes
         self._broker = broker
@@ -53,6 +55,7 @@ class Teller:
         self._rng = rng
         self._rules = rules
         self._clock = clock
+        self._timer = timer
         self._finishing = asyncio.Event()
         self.telling = False
         """Whether it is we who tell; otherwise another process does."""
@@ -104,6 +107,7 @@ class Teller:
                     rng=self._rng,
                     rules=self._rules,
                     clock=self._clock,
+                    timer=self._timer,
                     finishing=self._finishing,
                 )
                 telling.append(tasks.create_task(source.run(), name=f"statuses of {name}"))

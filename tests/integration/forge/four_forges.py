@@ -1,0 +1,282 @@
+"""The four forges and the processes that tell them, by the rules of production and by one moved time.
+
+They are slow, cut connections and limit for the first two minutes; then there is calm; then for ten minutes they answer
+500; then they are well again. What is kept meanwhile, and what is to follow from it, says `test_ten_minutes`.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from solstice_common.broker import open_broker
+from solstice_common.messages import Source
+from solstice_common.topology import STATUSES, QueueType
+from solstice_forge.access import patience_of
+from solstice_forge.metrics import Metrics
+from solstice_forge.remote.http import Remote
+from solstice_forge.remote.protocol import Access
+from solstice_forge.settings import ForgeSettings
+from solstice_forge.statuses.protocol import Kept, StatusStore
+from solstice_forge.statuses.reporting import open_statuses, rules_of
+from solstice_forge.statuses.teller import Teller
+from solstice_forge.statuses.wanted import Wanted
+from tests.moved_time import MovedTime, Timer, Wait
+from tests.patience import becomes
+from tests.servers.forge_api import (
+    ForgeApi,
+    Key,
+    Reply,
+    Request,
+    Reset,
+    Slow,
+    Trouble,
+    Truncated,
+    Window,
+    forge_api,
+)
+from tests.statuses import SHOWN
+
+GONE: Final = "f" * 40
+"""A commit that no forge knows."""
+STORM, CALM, OUTAGE = 120.0, 180.0, 600.0
+"""How long each lasts, in seconds; in this order."""
+SLOW_SECONDS: Final = 5.0
+UNHEARD: Final = 598
+"""The answer to a call in the ten minutes whose maker is killed before it comes."""
+TROUBLES: Final[Sequence[Trouble | None]] = (
+    None,
+    Reply(status=500, document={"message": "Server Error"}),
+    Reply(status=502),
+    Reply(status=429, headers={"retry-after": "7"}),
+    Reset(),
+    Reset(carried_out=True),
+    Truncated(),
+    Slow(seconds=4.0),
+    Slow(seconds=20.0),  # we no longer wait for it by then, and it is carried out all the same
+)
+WEIGHTS: Final = (40, 15, 10, 5, 5, 5, 5, 5, 10)
+TIGHT: Final[Mapping[Source, Window]] = {
+    Source.GITHUB: Window(calls=14, seconds=20),
+    Source.GITLAB: Window(calls=14, seconds=20, status=429, prefix="ratelimit"),
+    Source.GITEA: Window(calls=14, seconds=20, status=429),
+    Source.FORGEJO: Window(calls=14, seconds=20, status=429),
+}
+"""Of the storm; those of Gitea and Forgejo are a proxy's."""
+WIDE: Final[Mapping[Source, Window | None]] = {
+    Source.GITHUB: Window(calls=5000, seconds=3600),
+    Source.GITLAB: Window(calls=2000, seconds=60, status=429, prefix="ratelimit"),
+    Source.GITEA: None,
+    Source.FORGEJO: None,
+}
+"""As the forges have them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """A call about one context: when it arrived, the status of its answer (0: none), and which of ours it told."""
+
+    at: float
+    status: int
+    told: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """A forge asked to be left alone between these moments."""
+
+    origin: Source
+    since: float
+    until: float
+
+
+@dataclass(kw_only=True)
+class Replica:
+    """A process with a store and a teller of its own."""
+
+    store: StatusStore
+    teller: Teller
+    task: asyncio.Task[None]
+
+
+@dataclass(kw_only=True)
+class World:
+    """Four forges, the processes that tell them, and the time by which all of them go."""
+
+    settings: ForgeSettings
+    time: MovedTime
+    looks: Timer
+    calls: Timer
+    delays: Timer
+    forges: dict[Source, ForgeApi] = field(default_factory=dict)
+    replicas: list[Replica] = field(default_factory=list)
+    abandoned: set[Wait] = field(default_factory=set)
+    """Slow answers that nobody waits for any more, since whoever did was killed."""
+    kept: list[tuple[float, Wanted]] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+    dealt: set[int] = field(default_factory=set)
+    """Which of the troubles came to pass."""
+    asks: dict[Source, tuple[int, float]] = field(default_factory=dict)
+    """The status of the next answer of these, and for how many seconds it asks to be left alone."""
+    killing: bool = False
+
+    def __post_init__(self) -> None:
+        self.begun = self.time.now
+        self.outage_begins = self.begun + STORM + CALM
+        self.outage_ends = self.outage_begins + OUTAGE
+        self.rules = rules_of(self.settings)
+
+    def behave(self, origin: Source, request: Request) -> Trouble | None:
+        """What a forge makes of a call now."""
+        if GONE in request.path:
+            return Reply(status=404, document={"message": "Not Found"})
+        if self.time.now < self.begun + STORM:
+            # The same for a context's first, second ... call whoever comes first.
+            calls = len(called(self.forges[origin], key_of(request)))
+            dice = random.Random(f"{origin} {key_of(request)} {calls}")
+            (number,) = dice.choices(range(len(TROUBLES)), WEIGHTS)
+            self.dealt.add(number)
+            return TROUBLES[number]
+        if self.outage_begins <= self.time.now < self.outage_ends:
+            if origin in self.asks:
+                status, seconds = self.asks.pop(origin)
+                self.holds.append(Hold(origin=origin, since=request.at, until=request.at + seconds))
+                return Reply(status=status, headers={"retry-after": f"{seconds:g}"})
+            if self.killing:
+                return Slow(seconds=SLOW_SECONDS, reply=Reply(status=UNHEARD))
+            return Reply(status=500, document={"message": "Server Error"})
+        return None
+
+    def idle(self) -> bool:
+        """Whether all who tell wait: for a moment to come, or for an answer that is slow."""
+        whole = self.settings.forge_call_seconds
+        awaited = [
+            delay
+            for delay in self.delays.waits - self.abandoned
+            if self.time.now < min(delay.due, delay.begun + whole)
+        ]
+        return len(self.looks.waits) == len(self.forges) and len(under_way()) <= len(awaited)
+
+    async def pass_until(self, moment: float) -> None:
+        await self.time.pass_until(moment, idle=self.idle, unless=self._may_kill)
+        if self._may_kill():
+            await self._kill_who_tells()
+            await self.time.pass_until(moment, idle=self.idle)
+
+    def _may_kill(self) -> bool:
+        return self.killing and bool(self.delays.waits)
+
+    async def start(self) -> None:
+        """One more process."""
+        ready: asyncio.Future[tuple[StatusStore, Teller]] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._tell(len(self.replicas), ready))
+        store, teller = await ready
+        self.replicas.append(Replica(store=store, teller=teller, task=task))
+
+    async def _tell(self, number: int, ready: asyncio.Future[tuple[StatusStore, Teller]]) -> None:
+        settings = self.settings
+        # Reading and connecting are measured by the machine's clock, which must not matter.
+        patience = replace(patience_of(settings.forge_call_seconds), connect=90.0, read=90.0)
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(open_statuses(settings.forge_inbox_url))
+            teller = Teller(
+                store=store,
+                remotes={
+                    origin.value: await stack.enter_async_context(
+                        Remote.open(
+                            Access(name=origin.value, origin=origin, url=forge.url, token=forge.token),
+                            patience=patience,
+                            clock=self.time,
+                            timer=self.calls.timeout,
+                        )
+                    )
+                    for origin, forge in self.forges.items()
+                },
+                broker=await stack.enter_async_context(open_broker(settings.amqp_url, name=f"test-{number}")),
+                topology=STATUSES.topology(QueueType(settings.amqp_queue_type)),
+                metrics=Metrics(),
+                rng=random.Random(number),
+                rules=self.rules,
+                clock=self.time,
+                timer=self.looks.timeout,
+            )
+            ready.set_result((store, teller))
+            await teller.run()
+
+    async def keep(self, statuses: Sequence[Wanted]) -> None:
+        """A process takes these, now the one that tells and now the other; whoever tells has seen them on return."""
+        chosen = self.replicas[len(self.kept) % len(self.replicas)]
+        looks = self.looks.begun
+        kept = await chosen.store.keep(statuses, self.time.now)
+        assert set(kept) == {Kept.WANTED}
+        self.kept += [(self.time.now, status) for status in statuses]
+        await becomes(lambda: self.looks.begun >= looks + len(self.forges))
+
+    async def kill_at_the_next_call(self) -> None:
+        """Whoever tells, in the middle of it; the other goes on."""
+        self.killing = True
+
+    async def _kill_who_tells(self) -> None:
+        self.killing = False
+        victim = next(replica for replica in self.replicas if replica.teller.telling)
+        assert under_way()
+        self.replicas.remove(victim)
+        await end(victim)
+        self.abandoned |= self.delays.waits
+        (survivor,) = self.replicas
+        await becomes(lambda: survivor.teller.telling)
+
+    async def ask_to_wait(self, status: int, seconds: float) -> None:
+        """Each forge answers its next call so, which asks to be left alone for so many seconds."""
+        self.asks = dict.fromkeys(self.forges, (status, seconds))
+
+
+def under_way() -> list[asyncio.Task[Any]]:
+    """The calls that were begun and whose end is not in the store yet."""
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("status ")]
+
+
+async def end(replica: Replica) -> None:
+    replica.task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await replica.task
+
+
+def key_of(request: Request) -> Key:
+    name = request.body.get("context") or request.body["name"]
+    return "river/app", request.path.rpartition("/")[2], name
+
+
+def called(forge: ForgeApi, key: Key) -> list[Called]:
+    """The calls about a context, in the order in which they arrived."""
+    found = [
+        Called(at=request.at, status=status, told=request.body["description"])
+        for request, status in forge.calls
+        if key_of(request) == key
+    ]
+    # What nobody heard was answered late, and arrived before whoever took over called again at that same moment.
+    return sorted(found, key=lambda call: (call.at, call.status != UNHEARD))
+
+
+@asynccontextmanager
+async def open_world(settings: ForgeSettings) -> AsyncIterator[World]:
+    time = MovedTime()
+    world = World(settings=settings, time=time, looks=time.timer(), calls=time.timer(), delays=time.timer())
+    async with AsyncExitStack() as stack:
+        for origin in SHOWN:
+            forge = await stack.enter_async_context(forge_api(origin, clock=time, sleep=world.delays.sleep))
+            forge.behave(partial(world.behave, origin))
+            forge.window = TIGHT[origin]
+            world.forges[origin] = forge
+        await world.start()
+        await becomes(lambda: world.replicas[0].teller.telling)
+        await world.start()
+        try:
+            yield world
+        finally:
+            for replica in world.replicas:
+                await end(replica)

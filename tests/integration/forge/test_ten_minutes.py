@@ -1,0 +1,267 @@
+"""Ten minutes of 500s, after every other trouble, cost time and nothing else: every commit shows how its jobs ended.
+
+The time is moved, so that all of it takes seconds; what that means is told in `tests/moved_time.py`.
+"""
+
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from operator import itemgetter
+from typing import Final
+
+import pytest
+
+from solstice_common.broker import open_broker
+from solstice_common.messages import JobStatusV1, Source
+from solstice_common.topology import STATUSES
+from solstice_forge.remote.http import DIALECTS
+from solstice_forge.settings import ForgeSettings
+from solstice_forge.statuses.ending import RetryRules
+from solstice_forge.statuses.wanted import Wanted
+from tests.integration.forge.conftest import MakeSettings
+from tests.integration.forge.four_forges import (
+    CALM,
+    GONE,
+    OUTAGE,
+    STORM,
+    TROUBLES,
+    UNHEARD,
+    WIDE,
+    Called,
+    World,
+    called,
+    open_world,
+)
+from tests.servers.forge_api import ForgeApi, Key
+from tests.statuses import SHOWN, wanted_status
+from tests.traffic import drain
+
+pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first
+
+COMMITS: Final = 3
+EARLY: Final = "solstice"
+"""The context whose job ends before the ten minutes; of the first commit it is run again in them."""
+CONTEXTS: Final = (EARLY, "solstice/build", "solstice/test")
+ENDS: Final = ("succeeded", "failed", "errored", "cancelled", "timed_out")
+AFTER: Final = 300.0
+"""How long it goes on after the ten minutes."""
+TRIFLE: Final = 0.001
+
+Life = list[tuple[float, Wanted]]
+"""What was kept of one context, with its moment, in order."""
+Step = Callable[[], Awaitable[None]]
+
+
+def lives(rng: random.Random, world: World) -> Iterator[tuple[float, Wanted]]:
+    """What is kept when."""
+    for origin, number, context in itertools.product(SHOWN, range(COMMITS), CONTEXTS):
+        states = ["waiting", "running"]
+        moments = [rng.uniform(0, 20), rng.uniform(20, 60)]
+        if context == EARLY:
+            states += [rng.choice(ENDS[1:])]
+            moments += [rng.uniform(60, 110)]
+        if context != EARLY or number == 0:
+            # At once, so that all of them are told for ten whole minutes; and then some more. GitLab does not take the
+            # state again that it shows, so a second run ends as the first cannot have ended.
+            states += [
+                "backoff",
+                "running",
+                "backoff",
+                "running",
+                ENDS[0] if context == EARLY else rng.choice(ENDS),
+            ]
+            moments += [STORM + CALM + each for each in [0.0, *sorted(rng.uniform(5, 590) for _ in range(4))]]
+        for sequence, (state, moment) in enumerate(zip(states, moments, strict=True), start=1):
+            run = number + 1 + (100 if context == EARLY and sequence > 3 else 0)
+            yield (
+                world.begun + moment,
+                wanted_status(
+                    state,
+                    source=origin.value,
+                    run=run,
+                    sequence=sequence,
+                    commit_sha=f"{number:040x}",
+                    context=context,
+                    description=f"{run:03}-{sequence}: {state}",
+                ),
+            )
+    for origin, (context, moment) in itertools.product(
+        SHOWN, [("early", 30.0), ("late", STORM + CALM + 250)]
+    ):
+        yield (
+            world.begun + moment,
+            wanted_status("failed", source=origin.value, run=9999, commit_sha=GONE, context=context),
+        )
+
+
+async def play(world: World) -> None:
+    """All of it, from the first trouble to long after the last."""
+    plan = sorted(lives(random.Random(20261122), world), key=itemgetter(0))
+    begins = world.outage_begins
+    moments: list[tuple[float, Step]] = [
+        (begins - 1.0, partial(all_is_told, world)),
+        (begins + 160.0, partial(world.ask_to_wait, 503, 45.0)),
+        (begins + 300.0, world.kill_at_the_next_call),
+        (begins + 400.0, partial(world.ask_to_wait, 429, 30.0)),
+    ]
+    for moment, group in itertools.groupby(plan, key=itemgetter(0)):
+        moments.append((moment, partial(world.keep, [status for _, status in group])))
+    for moment, step in sorted(moments, key=itemgetter(0)):
+        await world.pass_until(moment)
+        await step()
+    await world.pass_until(world.outage_ends + AFTER)
+
+
+async def all_is_told(world: World) -> None:
+    """After the calm nothing is left over; from now on the limits are those of every day."""
+    assert await world.replicas[0].store.pending() == 0
+    for origin, forge in world.forges.items():
+        forge.window = WIDE[origin]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def settings(request: pytest.FixtureRequest, make_settings: MakeSettings) -> ForgeSettings:
+    if request.param == "sqlite":
+        return make_settings()
+    return make_settings(forge_inbox_url=request.getfixturevalue("postgresql_database").url)
+
+
+async def test_ten_minutes_of_500s_cost_time_and_nothing_else(settings: ForgeSettings) -> None:
+    async with open_world(settings) as world:
+        await play(world)
+        (survivor,) = world.replicas
+        assert await survivor.store.pending() == 0
+        async with open_broker(settings.amqp_url, name="test") as broker:
+            letters = await drain(broker, STATUSES.dlq, 2 * len(SHOWN))
+            depth = await broker.depth(STATUSES.dlq)
+    # Only what the forges refused for good was given up.
+    assert [letter.headers["x-solstice-reason"] for letter in letters] == ["not_found"] * 2 * len(SHOWN)
+    assert depth is not None
+    assert depth.ready == 0
+    assert len(world.dealt) == len(TROUBLES)
+    for origin, forge in world.forges.items():
+        assert forge.broken == 0, f"{origin}: a rate limit was broken"
+        lives_of = contexts(world, origin)
+        assert len(lives_of) == COMMITS * len(CONTEXTS)
+        for key, life in lives_of.items():
+            assert_shows_its_end(forge, key, life)
+            assert_told_the_newest(forge, key, life)
+            assert_asked_in_time(world, origin, key, life)
+        assert_left_alone_when_asked(world, origin)
+        assert_not_hammered(world, origin)
+        assert_soon_noticed(world, origin)
+
+
+def contexts(world: World, origin: Source) -> dict[Key, Life]:
+    """All of a forge but what it does not know."""
+    found: dict[Key, Life] = {}
+    for moment, status in world.kept:
+        if status.source_name == origin.value and status.commit_sha != GONE:
+            key = (status.repository, status.commit_sha, status.context)
+            found.setdefault(key, []).append((moment, status))
+    return found
+
+
+def in_outage(world: World, origin: Source) -> dict[Key, list[Called]]:
+    """The calls of the ten minutes, of those contexts that had something to tell."""
+    return {
+        key: [
+            call
+            for call in called(world.forges[origin], key)
+            if world.outage_begins <= call.at < world.outage_ends
+        ]
+        for key, life in contexts(world, origin).items()
+        if life[-1][0] >= world.outage_begins
+    }
+
+
+def described(status: Wanted) -> str:
+    """Ours are told apart by their descriptions, whose order is that of the statuses."""
+    return JobStatusV1.decode(status.body).description or ""
+
+
+def assert_shows_its_end(forge: ForgeApi, key: Key, life: Life) -> None:
+    end_of = life[-1][1]
+    shown = [each["description"] for each in forge.history[key]]
+    assert forge.shown[key]["state"] == SHOWN[forge.origin][end_of.state], f"{forge.origin} {key}: {shown}"
+    assert shown[-1] == described(end_of)
+    assert shown == sorted(shown), f"{forge.origin} {key} went back"
+
+
+def assert_told_the_newest(forge: ForgeApi, key: Key, life: Life) -> None:
+    """What a call tells is what was the newest then; of what came while the forge was away, it is told the last only."""
+    for call in called(forge, key):
+        before = [described(status) for moment, status in life if moment < call.at]
+        then = [described(status) for moment, status in life if moment == call.at]
+        assert call.told in [*before[-1:], *then], f"{forge.origin} {key}: {call}"
+
+
+def assert_asked_in_time(world: World, origin: Source, key: Key, life: Life) -> None:
+    """From the first failure to the first success: never later than the rules allow, and then once and no more."""
+    calls = [call for call in called(world.forges[origin], key) if call.at >= world.outage_begins]
+    if life[-1][0] < world.outage_begins:
+        assert calls == []
+        return
+    *failed, told = calls
+    assert failed[0].at == world.outage_begins
+    assert told.told == described(life[-1][1])
+    assert told.at >= world.outage_ends
+    # What comes while the forge is away waits for the next try.
+    kept = {moment for moment, _ in life}
+    assert [call for call in failed[1:] if call.at in kept] == [], f"{origin} {key}: {calls}"
+    failures = 0
+    for call, following in itertools.pairwise(calls):
+        assert call.status in {500, 503, 429, UNHEARD}, f"{origin} {key}: {call}"
+        latest = call.at
+        if call.status == UNHEARD:
+            # Another status may have to wait until this one can no longer arrive.
+            latest += world.rules.horizon
+        elif call.status != 429:
+            latest += min(world.rules.last_retry, world.rules.first_retry * 2.0**failures)
+            failures += 1
+        for hold in world.holds:
+            if hold.origin is origin and hold.since <= latest < hold.until:
+                latest = hold.until
+        assert following.at <= latest + TRIFLE, f"{origin} {key}: {following} is late after {call}"
+
+
+def assert_left_alone_when_asked(world: World, origin: Source) -> None:
+    """To the second: not before, and after a limit not later."""
+    moments = [request.at for request, _ in world.forges[origin].calls]
+    asked, limited = [hold for hold in world.holds if hold.origin is origin]
+    for hold in (asked, limited):
+        assert [moment for moment in moments if hold.since < moment < hold.until] == []
+    assert limited.until in moments
+
+
+def assert_not_hammered(world: World, origin: Source) -> None:
+    counts = [len(calls) for calls in in_outage(world, origin).values()]
+    usual = usual_calls(world.rules, OUTAGE)
+    assert len(counts) == COMMITS * len(CONTEXTS) - (COMMITS - 1)
+    assert max(counts) <= 2 * usual
+    # A commit that nobody knows is an answer: the forge may be back, and whoever waits tries once.
+    assert sum(counts) <= (1.3 * usual + 1) * len(counts)
+
+
+def usual_calls(rules: RetryRules, seconds: float) -> float:
+    """How many calls a status makes that fails for so long, when every wait is the mean of those that are allowed."""
+    calls, at = 1, 0.0
+    while True:
+        at += min(rules.last_retry, rules.first_retry * 2.0 ** (calls - 1)) / 2
+        if at >= seconds:
+            return calls
+        calls += 1
+
+
+def assert_soon_noticed(world: World, origin: Source) -> None:
+    """Within one longest wait somebody asks; then all others are told at once, at our pace for that forge."""
+    forge = world.forges[origin]
+    told = [
+        request.at
+        for request, status in forge.calls
+        if request.at >= world.outage_ends and status in {200, 201}
+    ]
+    assert len(told) == len(in_outage(world, origin))
+    assert min(told) <= world.outage_ends + world.rules.last_retry
+    assert max(told) - min(told) <= len(told) * DIALECTS[origin].PACE.interval_seconds

@@ -1,0 +1,208 @@
+"""A database that goes away for a part of a lease, and for more than one, by the leases of production.
+
+The store and its workers go by one clock, which the test moves: a minute of outage is over as soon as all have seen it.
+That intake is held and messages stay in RabbitMQ meanwhile is shown with processes, in `tests/chaos/test_database_outage.py`.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from solstice_orchestrator.dispatch import Dispatch
+from solstice_orchestrator.execution import execute
+from solstice_orchestrator.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.log_buffer import Patience
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.rescue import run_rescue
+from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.store import JobStore, open_store
+from tests.builders import job
+from tests.patience import becomes, becomes_true
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import SUCCEEDED, Clock, card, planned, state_of, told
+
+LEASE: Final[float] = OrchestratorSettings.model_fields["lease_seconds"].default
+RENEW: Final[float] = OrchestratorSettings.model_fields["renew_seconds"].default
+GIVEN_UP: Final = (LogEvent.LEASE_LOST, LogEvent.ATTEMPT_LOST, LogEvent.ATTEMPT_UNRECORDED)
+"""Who notices first that a lease is over, its keeper or whoever has output or an end to tell, says one of these."""
+
+Events = Sequence[MutableMapping[str, Any]]
+
+pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first, and stops and starts it
+
+
+@dataclass
+class Gate:
+    """An executor whose jobs wait until the gate is open; what became of each attempt, in order."""
+
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: list[int] = field(default_factory=list)
+    ended: list[tuple[int, str]] = field(default_factory=list)
+    isolates: bool = True
+
+    async def run(self, execution: Execution, log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        self.begun.append(execution.attempt)
+        try:
+            await log(b"waits\n")
+            await self.open.wait()
+            await log(b"done\n")
+        except asyncio.CancelledError:
+            self.ended.append((execution.attempt, "killed"))
+            raise
+        self.ended.append((execution.attempt, "done"))
+        return SUCCEEDED
+
+
+@asynccontextmanager
+async def worker(name: str, store: JobStore, gate: Gate, clock: Clock) -> AsyncIterator[Dispatch]:
+    """One that takes a job at a time, renews its leases and rescues others', until left."""
+    rng = random.Random(name)
+    async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
+        dispatch = Dispatch(
+            store=store,
+            execute=partial(
+                execute, store=store, executor=gate, patience=Patience(seconds=LEASE, monotonic=clock)
+            ),
+            card=card(name),
+            jobs=jobs,
+            metrics=Metrics(),
+            rng=rng,
+            lease_seconds=LEASE,
+            renew_seconds=RENEW,
+            monotonic=clock,
+        )
+        await store.register(card(name))
+        claiming = loops.create_task(dispatch.claim_jobs())
+        others = [
+            loops.create_task(dispatch.keep_leases()),
+            loops.create_task(run_rescue(store, every_seconds=0.2, lease_seconds=LEASE, rng=rng)),
+        ]
+        try:
+            yield dispatch
+        finally:
+            dispatch.stop_claiming()
+            await claiming
+            await dispatch.drain(0, asyncio.Event())
+            for task in others:
+                task.cancel()
+
+
+def count(events: Events, event: LogEvent) -> int:
+    return sum(each["event"] == event for each in events)
+
+
+async def seen_away(events: Events) -> None:
+    """Whoever holds the job has tried to renew since now, in vain, and drawn its conclusions."""
+
+    def tries() -> int:
+        return sum(each["event"] == LogEvent.LEASES_NOT_RENEWED and each["held"] for each in events)
+
+    before = tries()
+    # The first of them may have been under way; what follows from the second is there when the third is.
+    await becomes(lambda: tries() >= before + 3)
+
+
+@asynccontextmanager
+async def away(database: PostgreSQLDatabase, events: Events) -> AsyncIterator[None]:
+    """The server is gone meanwhile, and whoever holds the job knows it."""
+    await asyncio.to_thread(database.server.kill)
+    try:
+        await seen_away(events)
+        yield
+    finally:
+        await asyncio.to_thread(database.server.start)
+
+
+async def runs(store: JobStore, job_id: str) -> None:
+    """Its first words are in the store."""
+
+    async def said() -> bool:
+        return await output(store, job_id) == b"waits\n"
+
+    await becomes_true("the job has begun", said)
+
+
+async def has_ended(store: JobStore, job_id: str) -> None:
+    async def ended() -> bool:
+        return (await state_of(store, job_id))[0].final
+
+    await becomes_true("the job has ended", ended)
+
+
+@pytest.fixture
+def database(own_postgresql_database: PostgreSQLDatabase) -> PostgreSQLDatabase:
+    return own_postgresql_database
+
+
+async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database: PostgreSQLDatabase) -> None:
+    clock, gate = Clock(), Gate()
+    with capture_logs() as events:
+        async with open_store(database.url, clock=clock, retry_base_seconds=0.0) as store:
+            run_id = await planned(store, job("wait"))
+            (view,) = await store.jobs(run_id=run_id, limit=10)
+            async with worker("anna", store, gate, clock), worker("bert", store, gate, clock):
+                await runs(store, view.job_id)
+                async with away(database, events):
+                    clock.forward(LEASE - 1.0)
+                    await seen_away(events)
+                    gate.open.set()
+                    await becomes(lambda: gate.ended)
+                await has_ended(store, view.job_id)
+            (attempt,) = await store.attempts(view.job_id)
+            assert (attempt.number, attempt.state, attempt.reason) == (
+                1,
+                JobState.SUCCEEDED,
+                Reason.COMPLETED,
+            )
+            assert await output(store, view.job_id) == b"waits\ndone\n"
+            assert [each.state for each in await told(store) if each.job_id][-1:] == ["succeeded"]
+            assert [each.state for each in await told(store) if each.job_id].count("succeeded") == 1
+    assert gate.ended == [(1, "done")]
+    assert count(events, LogEvent.LEASE_LOST) == 0
+
+
+@pytest.mark.parametrize("ends", ["after it", "within it"])
+async def test_a_job_whose_lease_ends_in_an_outage_succeeds_once(
+    database: PostgreSQLDatabase, ends: str
+) -> None:
+    clock, gate = Clock(), Gate()
+    with capture_logs() as events:
+        async with open_store(database.url, clock=clock, retry_base_seconds=0.0) as store:
+            run_id = await planned(store, job("wait"))
+            (view,) = await store.jobs(run_id=run_id, limit=10)
+            async with worker("anna", store, gate, clock), worker("bert", store, gate, clock):
+                await runs(store, view.job_id)
+                async with away(database, events):
+                    if ends == "within it":
+                        # Its end is known, and cannot be told before it is somebody else's job.
+                        gate.open.set()
+                        await becomes(lambda: gate.ended)
+                    clock.forward(LEASE + 1.0)
+                    await becomes(lambda: any(count(events, each) for each in GIVEN_UP))
+                    await becomes(lambda: gate.ended)
+                gate.open.set()
+                await has_ended(store, view.job_id)
+            attempts = await store.attempts(view.job_id)
+            assert [each.state for each in attempts].count(JobState.SUCCEEDED) == 1
+            assert attempts[-1].state is JobState.SUCCEEDED
+            for lost in attempts[:-1]:
+                assert lost.reason in {Reason.LEASE_EXPIRED, Reason.AGENT_LOST, Reason.RELEASED}
+            assert [each.state for each in await told(store) if each.job_id].count("succeeded") == 1
+    if ends == "after it":
+        assert gate.ended == [(1, "killed"), (2, "done")]
+    else:
+        assert gate.ended[0] == (1, "done")
+
+
+async def output(store: JobStore, job_id: str) -> bytes:
+    page = await store.log(job_id)
+    return b"" if page is None else b"".join(chunk.data for chunk in page.chunks)

@@ -1,0 +1,123 @@
+"""Time that passes when nothing is left to do: hours of waiting in seconds, every wait as long as it was meant.
+
+Real sockets, databases and threads take real time, during which this clock stands; so a busy machine makes a test
+slower and changes nothing that it sees. Whoever waits has been given a timer of this time:
+
+    time = MovedTime()
+    looks = time.timer()
+    Teller(..., clock=time, timer=looks.timeout)
+    await time.pass_until(time.now + 600.0, idle=lambda: len(looks.waits) == 1)
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
+from typing import Final
+
+from tests.patience import LONG_PATIENCE_SECONDS
+
+TURNS: Final = 12
+"""Of the event loop: whoever was woken in one of them is about again in one of the next few."""
+
+
+class Wait:
+    """Somebody who waits from `begun` until `due`, both in seconds since the epoch."""
+
+    def __init__(self, begun: float, due: float, bell: asyncio.Timeout) -> None:
+        self.begun = begun
+        self.due = due
+        self.rung = False
+        self._bell = bell
+
+    def ring(self) -> None:
+        """Its time is up."""
+        self.rung = True
+        self._bell.reschedule(asyncio.get_running_loop().time())
+
+
+class Timer:
+    """Those who wait for one kind of thing."""
+
+    def __init__(self, time: "MovedTime") -> None:
+        self.begun = 0
+        """How often somebody began to wait."""
+        self._time = time
+        self._waits: set[Wait] = set()
+
+    @property
+    def waits(self) -> AbstractSet[Wait]:
+        return self._waits
+
+    @asynccontextmanager
+    async def timeout(self, seconds: float) -> AsyncIterator[None]:
+        """As `asyncio.timeout`."""
+        async with asyncio.timeout(None) as bell:
+            wait = Wait(self._time.now, self._time.now + seconds, bell)
+            self._waits.add(wait)
+            self.begun += 1
+            try:
+                yield
+            finally:
+                self._waits.remove(wait)
+
+    async def sleep(self, seconds: float) -> None:
+        """As `asyncio.sleep`."""
+        with contextlib.suppress(TimeoutError):
+            async with self.timeout(seconds):
+                await asyncio.Event().wait()
+
+
+class MovedTime:
+    """A clock; called, it tells the seconds since the epoch."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+        self._timers: list[Timer] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def timer(self) -> Timer:
+        """A timer that goes by this clock."""
+        timer = Timer(self)
+        self._timers.append(timer)
+        return timer
+
+    async def pass_until(
+        self, moment: float, *, idle: Callable[[], bool], unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Let the time pass, from one wait's end to the next, or until `unless`; it stands while not `idle`."""
+        while True:
+            await self.stand(idle)
+            if unless():
+                return
+            due = min((wait.due for wait in self._waits()), default=math.inf)
+            self.now = max(self.now, min(due, moment))
+            if due > moment:
+                return
+            for wait in self._waits():
+                if wait.due <= self.now:
+                    wait.ring()
+
+    async def stand(self, idle: Callable[[], bool]) -> None:
+        """Until all that is to be done at this moment was done; it may take any real time."""
+        late = time.monotonic() + LONG_PATIENCE_SECONDS
+        quiet = 0
+        while quiet < TURNS:
+            before = self._begun()
+            await asyncio.sleep(0)
+            rung = any(wait.rung for wait in self._waits())
+            quiet = quiet + 1 if not rung and idle() and before == self._begun() else 0
+            if not quiet:
+                assert time.monotonic() < late, f"never idle within {LONG_PATIENCE_SECONDS:g} s"
+                await asyncio.sleep(0.001)
+
+    def _begun(self) -> int:
+        return sum(timer.begun for timer in self._timers)
+
+    def _waits(self) -> list[Wait]:
+        return [wait for timer in self._timers for wait in timer.waits]
