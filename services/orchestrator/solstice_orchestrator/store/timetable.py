@@ -82,10 +82,22 @@ class TickView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleView(ScheduleSpec):
-    """A schedule as readers see it: what was asked for, and how it stands."""
+class ScheduleView:
+    """A schedule as readers see it."""
 
     schedule_id: str
+    name: str
+    repo_url: str
+    repo_full_name: str | None
+    branch: str
+    cron: str
+    timezone: str
+    missed: Missed
+    overlap: Overlap
+    workflow_path: str | None
+    workflow_job_id: str | None
+    runs_on: str | None
+    priority: Priority | None
     paused: bool
     created_by: str | None
     """The name of the token that asked for it."""
