@@ -8,7 +8,7 @@ from solstice_orchestrator import quotas
 from solstice_orchestrator.forecast import Busy, Forecast, Line, forecast
 from solstice_orchestrator.rates import Scope, seconds_until
 from solstice_orchestrator.waits import COUNTED, OWNER, Holder, WaitFacts
-from solstice_orchestrator.workers import WorkerState, free_slots, living
+from solstice_orchestrator.workers import active, free_slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +67,10 @@ def _slot_and_room(facts: WaitFacts) -> Forecast | None:
     """When a slot comes free for it, and when its repository and owner have room: the latest of these."""
     if facts.ahead >= COUNTED:
         return None
-    active = [worker for worker in living(facts.workers) if worker.state is WorkerState.ACTIVE]
-    ids = {worker.worker_id for worker in active}
+    serving = active(facts.workers)
+    ids = {worker.worker_id for worker in serving}
     running = [each for each in facts.running if each.worker_id in ids]
-    slots = len(running) + sum(free_slots(worker, facts.runs_on) for worker in active)
+    slots = len(running) + sum(free_slots(worker, facts.runs_on) for worker in serving)
     own = facts.ahead_of_repository
     waits = [(slots, running, facts.ahead)]
     if facts.cap is not None:

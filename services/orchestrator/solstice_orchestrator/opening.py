@@ -1,7 +1,6 @@
 """What is open while the orchestrator lives: made from its settings, and closed again in order."""
 
 import asyncio
-import contextlib
 import functools
 import os
 import random
@@ -20,6 +19,7 @@ from solstice_common.backoff import backoff_seconds
 from solstice_common.broker import open_broker
 from solstice_common.broker.protocol import Broker
 from solstice_common.errors import StoreUnavailable
+from solstice_common.pausing import pause
 from solstice_orchestrator import sensors
 from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.caps import parse_caps
@@ -175,9 +175,9 @@ async def when_there(
                 raise
             if not failures:
                 log.warning(LogEvent.STORE_AWAITED, detail=str(error))
-        pause = backoff_seconds(failures, rng=rng, base_seconds=0.2, cap_seconds=STORE_RETRY_SECONDS)
-        failures += 1
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await stop.wait()
+        await pause(
+            backoff_seconds(failures, rng=rng, base_seconds=0.2, cap_seconds=STORE_RETRY_SECONDS), unless=stop
+        )
+        if stop.is_set():
             raise StoppedBeforehand
+        failures += 1

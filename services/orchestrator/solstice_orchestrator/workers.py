@@ -196,6 +196,11 @@ def living(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
     return [worker for worker in workers if worker.presence is Presence.ALIVE]
 
 
+def active(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
+    """Those that take jobs."""
+    return [worker for worker in living(workers) if worker.state is WorkerState.ACTIVE]
+
+
 def obey(standing: Standing, presence: Presence, order: Order, now: float) -> Standing | NotObeyed:
     """The standing after `order`, or why it stays as it is.
 
