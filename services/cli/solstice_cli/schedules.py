@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from solstice_cli import display
-from solstice_cli.asking import answered, is_list
+from solstice_cli.asking import answered
 from solstice_cli.reading import AsJson
+from solstice_cli.words import stands_alone
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
 from solstice_common.errors import ConfigurationError
@@ -47,7 +48,7 @@ PAGE: Final = 200
 @with_settings(ClientSettings)
 def schedules(settings: ClientSettings, *, context: typer.Context, as_json: AsJson = False) -> None:
     """What is built regularly: list (also without a word), show, next, add, edit, pause, resume, fire, remove."""
-    if is_list(context):
+    if stands_alone(context):
         _list(settings, as_json=as_json)
 
 

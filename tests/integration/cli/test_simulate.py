@@ -143,6 +143,7 @@ def test_what_is_wrong_is_said_in_a_line(trace: Path, tmp_path: Path) -> None:
         ),
         (("--trace", trace), "solstice simulate --trace FILE --slots linux=8"),
         (("--slots", "linux=4", "generate", "--out", tmp_path / "x"), "behind the word"),
+        (("--max-concurrency", "0", "generate", "--out", tmp_path / "x"), "behind the word"),
         (("generate", "--out", tmp_path / "no" / "x"), "--out: "),
         (("generate", "--out", tmp_path / "x", "--over", "a year"), "--over: 'a year' is no age"),
         (("record", "--out", tmp_path / "x", "--since", "ever"), "--since: 'ever' is no age"),
