@@ -10,7 +10,14 @@ from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.store.moment import Moment, Rules
-from solstice_orchestrator.store.schedule_changes import UNREADABLE_SECONDS, added, by_hand, progressed
+from solstice_orchestrator.store.schedule_changes import (
+    UNREADABLE_SECONDS,
+    Changed,
+    added,
+    by_hand,
+    paused,
+    progressed,
+)
 from solstice_orchestrator.store.schedule_rows import Schedule, full_ref
 from solstice_orchestrator.store.tick_changes import request_of
 from solstice_orchestrator.ticks import TickReason, TickState
@@ -50,6 +57,19 @@ def test_a_tick_has_the_same_name_whoever_finds_it_and_when() -> None:
     assert other.tick_id != first.tick_id
     (asked,) = by_hand(moment(first.tick_at), hourly, None).new
     assert asked.tick_id != first.tick_id
+
+
+def test_a_pause_ends_what_could_not_fire_and_what_has_just_come() -> None:
+    hourly = schedule()
+    first = progressed(moment(NOON + 3600), hourly, None)
+    (pending,) = first.new
+    soon = paused(moment(NOON + 3660), first.schedule, pending)
+    assert [(tick.tick_id, tick.reason) for tick in soon.ended] == [(pending.tick_id, TickReason.PAUSED)]
+    assert (soon.new, soon.schedule.paused, soon.schedule.next_at) == ([], True, None)
+    late = paused(moment(NOON + 7200), first.schedule, pending)
+    assert [(tick.tick_id, tick.reason) for tick in late.ended] == [(pending.tick_id, TickReason.OVERTAKEN)]
+    assert [(tick.state, tick.reason) for tick in late.new] == [(TickState.SKIPPED, TickReason.PAUSED)]
+    assert paused(moment(NOON + 9000), late.schedule, None) == Changed(late.schedule, [], ())
 
 
 @given(
