@@ -59,6 +59,14 @@ def test_a_tick_has_the_same_name_whoever_finds_it_and_when() -> None:
     assert asked.tick_id != first.tick_id
 
 
+def test_a_tick_that_comes_again_does_not_overtake_itself() -> None:
+    """The store's clock was set back while its forge was away, and somebody changed the time there and back."""
+    hourly = schedule()
+    (pending,) = progressed(moment(NOON + 3600), hourly, None).new
+    again = progressed(moment(NOON + 3610), hourly, pending)
+    assert ([tick.tick_id for tick in again.new], again.ended) == ([pending.tick_id], [])
+
+
 def test_a_pause_ends_what_could_not_fire_and_what_has_just_come() -> None:
     hourly = schedule()
     first = progressed(moment(NOON + 3600), hourly, None)

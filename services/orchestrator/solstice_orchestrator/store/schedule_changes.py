@@ -95,10 +95,16 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Chan
         ticks.append(_missed(moment, schedule, found.missed))
     if found.due is not None:
         ticks.append(_due(moment, schedule, found.due, found.reason))
+    overtaken = [
+        _overtaken(pending, moment)
+        for newest in ticks[-1:]
+        # After the clock was set back it may be the same that comes again.
+        if pending is not None and newest.tick_id != pending.tick_id
+    ]
     return Changed(
         schedule._replace(considered_at=max(schedule.considered_at, moment.now), next_at=found.next_at),
         ticks,
-        [_overtaken(pending, moment)] if pending is not None and ticks else (),
+        overtaken,
     )
 
 
