@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,15 @@ def postgresql_database(postgresql: PostgreSQLServer) -> Iterator[PostgreSQLData
     """An empty database that only this test sees; `.url` is its address."""
     with postgresql.database() as database:
         yield database
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a job store that only this test uses."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    return database.url
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_orchestrator.capacity import Capacity
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import Why
 from solstice_orchestrator.workers import WorkerCard
 from tests.builders import job, job_request
 
@@ -93,3 +95,18 @@ async def told(store: JobStore) -> list[JobStatusV1]:
     """The statuses that wait in the outbox, in order."""
     rows = await store.outbox(10_000)
     return [JobStatusV1.decode(row.body) for row in rows if row.kind is OutboxKind.STATUS]
+
+
+def request_of(repository: str) -> JobRequestV1:
+    """A request of this repository."""
+    return job_request(repo_full_name=repository, repo_url=f"https://forge.example/{repository}.git")
+
+
+async def why_last(store: JobStore, run_id: str) -> Why:
+    """Why the last job of the run waits."""
+    job_id = (await store.jobs(run_id=run_id, limit=500))[-1].job_id
+    facts = await store.waiting(job_id)
+    assert facts is not None
+    why = explain(facts)
+    assert why is not None
+    return why

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from solstice_orchestrator import cli, daemon
+from solstice_orchestrator import cli, opening
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
@@ -62,6 +62,6 @@ def main() -> None:
         directory = Path(os.environ["SCRIBE_DIRECTORY"])
         return Scribe(processes=processes, record=directory / "record", gate=directory / "shut")
 
-    # By name: the daemon does not export what it imports.
-    vars(daemon)["make_executor"] = with_scribe
+    # By name: the module does not export what it imports.
+    vars(opening)["make_executor"] = with_scribe
     cli.main()

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
 from solstice_orchestrator.store import JobStore, open_store
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import LEASE, Clock, OpenStore
 
 __all__ = ["broker_url", "pytest_generate_tests"]
@@ -53,15 +51,6 @@ async def broker(another: OpenBroker, route: Route) -> AsyncIterator[Broker]:
 def clock() -> Clock:
     """The stores' clock, moved by hand."""
     return Clock()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a job store that only this test uses."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
-    return database.url
 
 
 @pytest.fixture

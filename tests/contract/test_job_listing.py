@@ -1,7 +1,7 @@
 """What every job store keeps of its lists: each filter with each other, page by page, and places in a log."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
@@ -75,9 +75,6 @@ def asked_for() -> Sequence[Mapping[str, Any]]:
         "priority": (None, Priority.HIGH),
     }
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
-
-
-Holds = Callable[[Any, Mapping[str, Any]], bool]
 
 
 async def test_runs_are_what_every_combination_of_filters_asks_for(lived: JobStore) -> None:

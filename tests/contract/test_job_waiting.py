@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
 from solstice_orchestrator.store import JobStore
@@ -14,7 +14,7 @@ from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.waiting import explain
 from solstice_orchestrator.waits import WaitReason, Why
 from solstice_orchestrator.workers import Pause
-from tests.builders import job, job_request
+from tests.builders import job
 from tests.stores import (
     FAILED,
     LEASE,
@@ -28,6 +28,7 @@ from tests.stores import (
     claimed,
     planned,
     planning_task,
+    request_of,
 )
 
 MAX_WAIT = 600.0
@@ -46,17 +47,13 @@ async def store(opened: OpenStore) -> AsyncIterator[JobStore]:
         yield store
 
 
-def of(repository: str) -> JobRequestV1:
-    return job_request(repo_full_name=repository, repo_url=f"https://forge.example/{repository}.git")
-
-
 async def jobs_of(store: JobStore, run_id: str) -> list[str]:
     return [view.job_id for view in await store.jobs(run_id=run_id, limit=2000)]
 
 
 async def waits(store: JobStore, *specs: JobSpec, repository: str = "lantern/harbour") -> str:
     """The id of the last job of a new run."""
-    return (await jobs_of(store, await planned(store, *specs, request=of(repository))))[-1]
+    return (await jobs_of(store, await planned(store, *specs, request=request_of(repository))))[-1]
 
 
 async def why(store: JobStore, job_id: str) -> Why:
@@ -69,7 +66,7 @@ async def why(store: JobStore, job_id: str) -> Why:
 
 async def busy(store: JobStore, label: str = "illumos", repository: str = "reef/tide", **changes: Any) -> str:
     """The id of a job that has the only slot of illumos."""
-    await planned(store, job("true", name="long", runs_on=label, **changes), request=of(repository))
+    await planned(store, job("true", name="long", runs_on=label, **changes), request=request_of(repository))
     (claim,) = await claimed(store, free={label: 1}, limit=1)
     return claim.key.job_id
 

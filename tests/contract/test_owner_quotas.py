@@ -8,16 +8,25 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 
-from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.quotas import HOUR, MINUTE, Quotas, owner_of
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason, Why
+from solstice_orchestrator.waits import WaitReason
 from tests.builders import job, job_request
-from tests.stores import RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, Clock, card, claimed, planned
+from tests.stores import (
+    RELEASED,
+    SUCCEEDED,
+    WORKER,
+    WORLD_WRONG,
+    Clock,
+    card,
+    claimed,
+    planned,
+    request_of,
+    why_last,
+)
 
 Open = Callable[..., AbstractAsyncContextManager[JobStore]]
 
@@ -41,27 +50,14 @@ def opened(store_url: str, clock: Clock) -> Open:
     return connect
 
 
-def of(repository: str) -> JobRequestV1:
-    return job_request(repo_full_name=repository, repo_url=f"https://forge.example/{repository}.git")
-
-
 async def wait(store: JobStore, repository: str, count: int, label: str = "linux") -> str:
     """The id of a new run with so many jobs that wait."""
     specs = [job("true", name=f"job-{number}", runs_on=label) for number in range(count)]
-    return await planned(store, *specs, request=of(repository), planner="planner")
+    return await planned(store, *specs, request=request_of(repository), planner="planner")
 
 
 def owners(claims: Sequence[Claim]) -> Counter[str]:
     return Counter(owner_of(claim.request.repo_full_name or claim.request.repo_url) for claim in claims)
-
-
-async def why_last(store: JobStore, run_id: str) -> Why:
-    job_id = (await store.jobs(run_id=run_id, limit=500))[-1].job_id
-    facts = await store.waiting(job_id)
-    assert facts is not None
-    why = explain(facts)
-    assert why is not None
-    return why
 
 
 class TestSlots:

@@ -6,16 +6,25 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 
-from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason, Why
+from solstice_orchestrator.waits import WaitReason
 from solstice_orchestrator.workers import Condition
-from tests.builders import job, job_request
-from tests.stores import WORKER, Clock, OpenStore, admitted, card, claimed, planned, planning_task
+from tests.builders import job
+from tests.stores import (
+    WORKER,
+    Clock,
+    OpenStore,
+    admitted,
+    card,
+    claimed,
+    planned,
+    planning_task,
+    request_of,
+    why_last,
+)
 
 Open = Callable[..., AbstractAsyncContextManager[JobStore]]
 
@@ -33,29 +42,16 @@ def opened(opened: OpenStore) -> Open:
     return connect
 
 
-def of(repository: str) -> JobRequestV1:
-    return job_request(repo_full_name=repository, repo_url=f"https://forge.example/{repository}.git")
-
-
 async def wait(
     store: JobStore, count: int, *, repository: str = "lantern/harbour", label: str = "linux"
 ) -> str:
     """The id of a new run with so many jobs that wait."""
     specs = [job("true", name=f"job-{number}", runs_on=label) for number in range(count)]
-    return await planned(store, *specs, request=of(repository), planner="planner")
+    return await planned(store, *specs, request=request_of(repository), planner="planner")
 
 
 async def starts(store: JobStore, *labels: str) -> int:
     return len(await claimed(store, free=dict.fromkeys(labels or ("linux",), 100)))
-
-
-async def why_last(store: JobStore, run_id: str) -> Why:
-    job_id = (await store.jobs(run_id=run_id, limit=500))[-1].job_id
-    facts = await store.waiting(job_id)
-    assert facts is not None
-    why = explain(facts)
-    assert why is not None
-    return why
 
 
 class TestLabels:

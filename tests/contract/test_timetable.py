@@ -323,6 +323,22 @@ class TestTicks:
         assert (claimed.tasks, claimed.settled) == ([], [])
         assert (await the_schedule(timetable)).next_at == NOON + HOUR
 
+    async def test_one_that_waits_for_its_forge_meanwhile_fires_all_the_same(
+        self, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        task = await taken(timetable)
+        await timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", again=True)
+        clock.forward(-30)
+        await timetable.edit("nightly", {"cron": "@daily"})
+        await timetable.edit("nightly", {"cron": "0 * * * *"})
+        clock.forward(30 + RETRY_CAP_SECONDS)
+        again = await taken(timetable)
+        assert again.tick_id == task.tick_id
+        await timetable.fired(again, COMMIT)
+        assert [(tick.tick_at, tick.state) for tick in await history(timetable)] == [(NOON, TickState.FIRED)]
+
     async def test_a_bell_rings_for_every_change(self, another: OpenStore, timetable: Timetable) -> None:
         async with another() as other, other.timetable.changes() as changed:
             for change in (

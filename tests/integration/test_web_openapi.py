@@ -28,7 +28,8 @@ from solstice_common.token_file import TokenFile
 from solstice_common.tokens import Scope
 from solstice_orchestrator.cli import app
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import EVENTS, OPERATIONS, PREFIX, document, render
+from solstice_orchestrator.web.openapi import PREFIX, document, render
+from solstice_orchestrator.web.operations import EVENTS, OPERATIONS
 from tests.servers.orchestrator import Place, orchestrator
 from tests.servers.orchestrator_web import Stage, spec, stage
 from tests.servers.postgresql import PostgreSQLServer

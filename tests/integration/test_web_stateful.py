@@ -20,7 +20,7 @@ from schemathesis.core.result import Err
 from schemathesis.core.transport import Response
 
 from solstice_common.tokens import Scope
-from solstice_orchestrator.web.openapi import CHOICES
+from solstice_orchestrator.web.operations import CHOICES
 from tests.servers.lived_in_web import CALLERS, CONFORMS, Served, needed, walked
 from tests.servers.postgresql import PostgreSQLServer
 

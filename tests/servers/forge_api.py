@@ -29,7 +29,6 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from solstice_common.messages import Source as Origin
 
 TOKEN: Final = "invented-token"
-SECOND: Final = 1.0
 
 Key = tuple[str, str, str]
 """Repository, commit, context."""
@@ -197,11 +196,6 @@ class ForgeApi:
         """A commit shows this from now on."""
         self.shown[key] = status
         self.history.setdefault(key, []).append(status)
-
-    def statuses_of(self, sha: str) -> list[dict[str, Any]]:
-        """All that a commit has shown, newest first."""
-        found = [each for key, history in self.history.items() if key[1] == sha for each in history]
-        return sorted(found, key=lambda each: -int(each["id"]))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either end closes it."""

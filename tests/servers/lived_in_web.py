@@ -25,7 +25,8 @@ from solstice_common.tokens import Scope
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import EVENTS, document
+from solstice_orchestrator.web.openapi import document
+from solstice_orchestrator.web.operations import EVENTS
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams
 from tests.lived_in import live_in

@@ -1,6 +1,5 @@
 """`solstice logs`: what a job printed, or every job of a run; with -f as it is printed."""
 
-import asyncio
 import sys
 from typing import Annotated, Final
 
@@ -8,6 +7,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from solstice_cli.asking import answered
 from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import Exit, with_settings
@@ -35,29 +35,26 @@ def logs(
 ) -> None:
     """Print logs. A run's logs carry the job's name before each line."""
 
-    async def work() -> Exit:
-        async with OrchestratorClient.of(settings) as api:
-            kind, document = await find(api, which)
-            if kind == "run" and attempt is not None:
-                raise ConfigurationError(
-                    "--attempt is for a job; a run's logs are those of its newest attempts"
-                )
-            if follow and not as_json:
-                return await _follow(api, kind, document, attempt)
-            for job in [document] if kind == "job" else document["jobs"]:
-                several = kind == "run" and len(document["jobs"]) > 1
-                await _print_log(
-                    api,
-                    job,
-                    attempt,
-                    label=_label(job["name"]) if several else "",
-                    as_json=as_json,
-                    follow=follow,
-                )
-            return Exit.OK
+    async def work(api: OrchestratorClient) -> Exit:
+        kind, document = await find(api, which)
+        if kind == "run" and attempt is not None:
+            raise ConfigurationError("--attempt is for a job; a run's logs are those of its newest attempts")
+        if follow and not as_json:
+            return await _follow(api, kind, document, attempt)
+        for job in [document] if kind == "job" else document["jobs"]:
+            several = kind == "run" and len(document["jobs"]) > 1
+            await _print_log(
+                api,
+                job,
+                attempt,
+                label=_label(job["name"]) if several else "",
+                as_json=as_json,
+                follow=follow,
+            )
+        return Exit.OK
 
     try:
-        code = asyncio.run(work())
+        code = answered(settings, work)
     except KeyboardInterrupt:
         code = None
     if code is not Exit.OK:

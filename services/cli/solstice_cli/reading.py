@@ -1,6 +1,5 @@
 """`solstice runs`, `jobs`, `show`, `attempts`: what there is, and how it stands."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -8,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from solstice_cli import display
+from solstice_cli.asking import answered
 from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, Filters, OrchestratorClient
 from solstice_common.commandline import with_settings
@@ -48,15 +48,14 @@ def runs(
     """List runs, newest first. In a pipe: tab-separated, whole values, no heading."""
     wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
-    async def ask() -> tuple[list[Document], bool]:
-        async with OrchestratorClient.of(settings) as api:
-            return await _pages(
-                lambda limit, after: api.runs(limit=limit, after=after, **wanted),
-                "runs",
-                None if everything else limit,
-            )
+    async def ask(api: OrchestratorClient) -> tuple[list[Document], bool]:
+        return await _pages(
+            lambda limit, after: api.runs(limit=limit, after=after, **wanted),
+            "runs",
+            None if everything else limit,
+        )
 
-    found, more = asyncio.run(ask())
+    found, more = answered(settings, ask)
     if as_json:
         display.print_json({"runs": found})
     else:
@@ -80,16 +79,15 @@ def jobs(
     """List jobs: of one run in workflow order, else newest first."""
     wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
-    async def ask() -> tuple[list[Document], bool]:
-        async with OrchestratorClient.of(settings) as api:
-            run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
-            return await _pages(
-                lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **wanted),
-                "jobs",
-                None if everything else limit,
-            )
+    async def ask(api: OrchestratorClient) -> tuple[list[Document], bool]:
+        run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
+        return await _pages(
+            lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **wanted),
+            "jobs",
+            None if everything else limit,
+        )
 
-    found, more = asyncio.run(ask())
+    found, more = answered(settings, ask)
     if as_json:
         display.print_json({"jobs": found})
     else:
@@ -120,11 +118,10 @@ def attempts(
 ) -> None:
     """List every try at a job, oldest first."""
 
-    async def ask() -> list[Document]:
-        async with OrchestratorClient.of(settings) as api:
-            return await api.attempts((await find(api, job, ("job",)))[1]["job_id"])
+    async def ask(api: OrchestratorClient) -> list[Document]:
+        return await api.attempts((await find(api, job, ("job",)))[1]["job_id"])
 
-    found = asyncio.run(ask())
+    found = answered(settings, ask)
     if as_json:
         display.print_json({"attempts": found})
     else:
@@ -139,12 +136,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one run with its jobs, or one job with its attempts."""
-
-    async def ask() -> tuple[str, Document]:
-        async with OrchestratorClient.of(settings) as api:
-            return await find(api, which)
-
-    kind, document = asyncio.run(ask())
+    kind, document = answered(settings, lambda api: find(api, which))
     if as_json:
         display.print_json(document)
     elif kind == "run":

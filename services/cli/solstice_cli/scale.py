@@ -1,13 +1,12 @@
 """`solstice scale`: how much work there is for each label, and how many slots it takes."""
 
-import asyncio
 from typing import Annotated
 
 import typer
 
 from solstice_cli import display
+from solstice_cli.asking import answered
 from solstice_cli.reading import AsJson
-from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import with_settings
 from solstice_common.settings import ClientSettings
 
@@ -24,12 +23,7 @@ def scale(
     as_json: AsJson = False,
 ) -> None:
     """Say how much work there is for each label, and how many slots it takes: what an autoscaler asks."""
-
-    async def ask() -> Document:
-        async with OrchestratorClient.of(settings) as api:
-            return await api.scale(label=label, target_seconds=target_seconds)
-
-    found = asyncio.run(ask())
+    found = answered(settings, lambda api: api.scale(label=label, target_seconds=target_seconds))
     if as_json:
         display.print_json(found)
     else:

@@ -1,14 +1,14 @@
 """`solstice schedules`: what is built regularly, when it is due, what became of it, and a person's word about it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from solstice_cli import display
+from solstice_cli.asking import answered
 from solstice_cli.reading import AsJson
+from solstice_cli.words import stands_alone
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
 from solstice_common.errors import ConfigurationError
@@ -48,12 +48,8 @@ PAGE: Final = 200
 @with_settings(ClientSettings)
 def schedules(settings: ClientSettings, *, context: typer.Context, as_json: AsJson = False) -> None:
     """What is built regularly: list (also without a word), show, next, add, edit, pause, resume, fire, remove."""
-    if context.invoked_subcommand is None:
+    if stands_alone(context):
         _list(settings, as_json=as_json)
-    elif any(context.params.values()):
-        raise ConfigurationError(
-            f"write options behind the word: solstice schedules {context.invoked_subcommand} ..."
-        )
 
 
 @app.command("list")
@@ -75,7 +71,7 @@ def list_(
 @with_settings(ClientSettings)
 def show(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
     """Show one schedule and what became of its newest ticks."""
-    found = _ask(settings, lambda api: api.schedule(schedule))
+    found = answered(settings, lambda api: api.schedule(schedule))
     if as_json:
         display.print_json(found)
         return
@@ -113,7 +109,7 @@ def next_(
     as_json: AsJson = False,
 ) -> None:
     """Print when it is due next, by the clocks of its zone and in UTC; also while it is paused."""
-    found = _ask(settings, lambda api: api.next_ticks(schedule, count=count))
+    found = answered(settings, lambda api: api.next_ticks(schedule, count=count))
     if as_json:
         display.print_json(found)
         return
@@ -155,7 +151,7 @@ def add(
         "runs_on": runs_on,
         "priority": priority and priority.value,
     }
-    added = _ask(settings, lambda api: api.add_schedule(wish))
+    added = answered(settings, lambda api: api.add_schedule(wish))
     _say(added, f"schedule {name} added", as_json=as_json)
 
 
@@ -200,7 +196,7 @@ def edit(
     changes |= {field: value or None for field, value in may.items() if value is not None}
     if not changes:
         raise ConfigurationError("name what is to be otherwise: solstice schedules edit --help")
-    changed = _ask(settings, lambda api: api.edit_schedule(schedule, changes))
+    changed = answered(settings, lambda api: api.edit_schedule(schedule, changes))
     _say(changed, f"schedule {changed['name']} changed", as_json=as_json)
 
 
@@ -208,7 +204,7 @@ def edit(
 @with_settings(ClientSettings)
 def pause(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
     """No ticks until it is resumed; those that come meanwhile are not missed."""
-    found = _ask(settings, lambda api: api.steer_schedule(schedule, "pause"))
+    found = answered(settings, lambda api: api.steer_schedule(schedule, "pause"))
     _say(found, f"schedule {found['name']}", as_json=as_json)
 
 
@@ -216,7 +212,7 @@ def pause(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False)
 @with_settings(ClientSettings)
 def resume(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
     """Ticks again, from the first after this moment on."""
-    found = _ask(settings, lambda api: api.steer_schedule(schedule, "resume"))
+    found = answered(settings, lambda api: api.steer_schedule(schedule, "resume"))
     _say(found, f"schedule {found['name']} resumed", as_json=as_json)
 
 
@@ -224,7 +220,7 @@ def resume(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False
 @with_settings(ClientSettings)
 def fire(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
     """Build what the branch holds now, beside its ticks; 'show' tells what became of it."""
-    found = _ask(settings, lambda api: api.steer_schedule(schedule, "fire"))
+    found = answered(settings, lambda api: api.steer_schedule(schedule, "fire"))
     if as_json:
         display.print_json(found)
     else:
@@ -236,7 +232,7 @@ def fire(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) 
 @with_settings(ClientSettings)
 def remove(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
     """Forget it with what became of its ticks; its runs stay."""
-    found = _ask(settings, lambda api: api.steer_schedule(schedule, "remove"))
+    found = answered(settings, lambda api: api.steer_schedule(schedule, "remove"))
     if as_json:
         display.print_json(found)
     else:
@@ -255,19 +251,11 @@ def _list(
             if (after := page["next"]) is None:
                 return {"schedules": found}
 
-    found = _ask(settings, every)
+    found = answered(settings, every)
     if as_json:
         display.print_json(found)
     else:
         display.print_schedules(found["schedules"], now=display.now_utc())
-
-
-def _ask(settings: ClientSettings, ask: Callable[[OrchestratorClient], Awaitable[Document]]) -> Document:
-    async def asked() -> Document:
-        async with OrchestratorClient.of(settings) as api:
-            return await ask(api)
-
-    return asyncio.run(asked())
 
 
 def _say(found: Document, what: str, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from solstice_cli import display
+from solstice_cli.words import stands_alone
 from solstice_common.commandline import CONTEXT_SETTINGS, age_given, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.capacity import capacity, parse_slots
@@ -86,11 +87,7 @@ def simulate(
 
     The orchestrator's own scheduling decides who starts.
     """
-    if context.invoked_subcommand is not None:
-        if trace is not None or slots:
-            raise ConfigurationError(
-                f"write options behind the word: solstice simulate {context.invoked_subcommand} ..."
-            )
+    if not stands_alone(context):
         return
     if trace is None or not slots:
         raise ConfigurationError(

@@ -1,11 +1,11 @@
 """`solstice cancel`, `approve`, `rerun`, `priority`: a person's word about a run."""
 
-import asyncio
 from typing import Annotated, Final
 
 import typer
 
 from solstice_cli import display
+from solstice_cli.asking import answered
 from solstice_cli.identifiers import find
 from solstice_cli.reading import AsJson
 from solstice_common.api_client import Document, OrchestratorClient
@@ -23,14 +23,13 @@ def cancel(
 ) -> None:
     """End a run or a job: at once if it waits, by stopping its processes if it runs."""
 
-    async def ask() -> tuple[str, Document, Document]:
-        async with OrchestratorClient.of(settings) as api:
-            kind, before = await find(api, which)
-            if kind == "run":
-                return kind, before, await api.cancel_run(before["run_id"])
-            return kind, before, await api.cancel_job(before["job_id"])
+    async def ask(api: OrchestratorClient) -> tuple[str, Document, Document]:
+        kind, before = await find(api, which)
+        if kind == "run":
+            return kind, before, await api.cancel_run(before["run_id"])
+        return kind, before, await api.cancel_job(before["job_id"])
 
-    kind, before, now = asyncio.run(ask())
+    kind, before, now = answered(settings, ask)
     if as_json:
         display.print_json(now)
     elif before.get("finished_at"):
@@ -53,13 +52,12 @@ def approve(
 ) -> None:
     """Let the jobs of a run that wait for approval go on: code of somebody who may not push. Look at it before."""
 
-    async def ask() -> tuple[int, Document]:
-        async with OrchestratorClient.of(settings) as api:
-            _, before = await find(api, run, ("run",))
-            jobs = (await api.run(before["run_id"]))["jobs"]
-            return sum(job["state"] == APPROVAL for job in jobs), await api.approve_run(before["run_id"])
+    async def ask(api: OrchestratorClient) -> tuple[int, Document]:
+        _, before = await find(api, run, ("run",))
+        jobs = (await api.run(before["run_id"]))["jobs"]
+        return sum(job["state"] == APPROVAL for job in jobs), await api.approve_run(before["run_id"])
 
-    count, now = asyncio.run(ask())
+    count, now = answered(settings, ask)
     if as_json:
         display.print_json(now)
     elif count:
@@ -88,12 +86,11 @@ def rerun(
 ) -> None:
     """Build the commit of a run once more, as a new run."""
 
-    async def ask() -> Document:
-        async with OrchestratorClient.of(settings) as api:
-            _, before = await find(api, run, ("run",))
-            return await api.rerun(before["run_id"], failed=failed)
+    async def ask(api: OrchestratorClient) -> Document:
+        _, before = await find(api, run, ("run",))
+        return await api.rerun(before["run_id"], failed=failed)
 
-    new = asyncio.run(ask())
+    new = answered(settings, ask)
     if as_json:
         display.print_json(new)
     else:
@@ -112,12 +109,11 @@ def priority(
 ) -> None:
     """Put a job that has not ended into another priority class, where it is the newest."""
 
-    async def ask() -> Document:
-        async with OrchestratorClient.of(settings) as api:
-            _, before = await find(api, job, ("job",))
-            return await api.prioritise(before["job_id"], to)
+    async def ask(api: OrchestratorClient) -> Document:
+        _, before = await find(api, job, ("job",))
+        return await api.prioritise(before["job_id"], to)
 
-    now = asyncio.run(ask())
+    now = answered(settings, ask)
     if as_json:
         display.print_json(now)
     else:

@@ -1,6 +1,5 @@
 """`solstice why`: the reason, the position, the expected start."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from solstice_cli import display
+from solstice_cli.asking import answered
 from solstice_cli.identifiers import find
 from solstice_cli.reading import AsJson
 from solstice_common.api_client import Document, OrchestratorClient
@@ -35,14 +35,9 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Say why a job waits, how many go before it, and when it may start; of a run for each job that waits."""
-
-    async def ask() -> Sequence[Document]:
-        async with OrchestratorClient.of(settings) as api:
-            return await _answers(api, which)
-
     told: object = None
     while True:
-        answers = asyncio.run(ask())
+        answers = answered(settings, lambda api: _answers(api, which))
         if answers != told:
             if as_json:
                 display.print_json(answers[0] if len(answers) == 1 else {"jobs": answers})

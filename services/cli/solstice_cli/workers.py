@@ -1,13 +1,14 @@
 """`solstice workers`: who runs jobs, how each stands, and a person's word about one."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
 from solstice_cli import display
+from solstice_cli.asking import answered
 from solstice_cli.reading import AsJson
+from solstice_cli.words import stands_alone
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
 from solstice_common.errors import ConfigurationError, ServiceRefused
@@ -25,12 +26,8 @@ NOT_FOUND: Final = 404
 @with_settings(ClientSettings)
 def workers(settings: ClientSettings, *, context: typer.Context, as_json: AsJson = False) -> None:
     """Who runs jobs: list (also without a word), show, pause, resume, drain, quarantine."""
-    if context.invoked_subcommand is None:
+    if stands_alone(context):
         _list(settings, as_json=as_json)
-    elif any(context.params.values()):
-        raise ConfigurationError(
-            f"write options behind the word: solstice workers {context.invoked_subcommand} ..."
-        )
 
 
 @app.command("list")
@@ -45,11 +42,10 @@ def list_(settings: ClientSettings, *, as_json: AsJson = False) -> None:
 def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
     """Show one worker and the jobs that it runs."""
 
-    async def ask() -> Document:
-        async with OrchestratorClient.of(settings) as api:
-            return pick(await api.workers(), worker, api.url)
+    async def ask(api: OrchestratorClient) -> Document:
+        return pick(await api.workers(), worker, api.url)
 
-    found = asyncio.run(ask())
+    found = answered(settings, ask)
     if as_json:
         display.print_json(found)
         return
@@ -134,11 +130,7 @@ def pick(found: Sequence[Document], typed: str, url: str) -> Document:
 
 
 def _list(settings: ClientSettings, *, as_json: bool) -> None:
-    async def ask() -> list[Document]:
-        async with OrchestratorClient.of(settings) as api:
-            return await api.workers()
-
-    found = asyncio.run(ask())
+    found = answered(settings, lambda api: api.workers())
     if as_json:
         display.print_json({"workers": found})
     else:
@@ -148,12 +140,11 @@ def _list(settings: ClientSettings, *, as_json: bool) -> None:
 def _steer(
     settings: ClientSettings, typed: str, order: str, *, seconds: int | None = None, as_json: bool
 ) -> None:
-    async def ask() -> Document:
-        async with OrchestratorClient.of(settings) as api:
-            worker = pick(await api.workers(), typed, api.url)
-            return await api.steer_worker(worker["worker_id"], order, seconds=seconds)
+    async def ask(api: OrchestratorClient) -> Document:
+        worker = pick(await api.workers(), typed, api.url)
+        return await api.steer_worker(worker["worker_id"], order, seconds=seconds)
 
-    now = asyncio.run(ask())
+    now = answered(settings, ask)
     if as_json:
         display.print_json(now)
         return

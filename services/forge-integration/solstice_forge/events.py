@@ -95,11 +95,6 @@ class Push(Value, frozen=True, kw_only=True):
     def ref_type(self) -> Literal["branch", "tag"]:
         return "tag" if self.ref.startswith("refs/tags/") else "branch"
 
-    @property
-    def ref_name(self) -> str:
-        """`main`, `v1`."""
-        return self.ref.split("/", 2)[-1]
-
 
 class ChangeRequest(Value, frozen=True, kw_only=True):
     """A pull or merge request has a new head commit."""

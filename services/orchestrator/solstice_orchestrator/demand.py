@@ -18,7 +18,7 @@ from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.quotas import owner_of, running_of, startable
 from solstice_orchestrator.rates import Key, Scope
 from solstice_orchestrator.starts import Starts
-from solstice_orchestrator.workers import Presence, WorkerState, WorkerView, slots_of
+from solstice_orchestrator.workers import WorkerView, active, slots_of
 
 TARGET_SECONDS: Final = 300.0
 HELD_BACK: Final = ("blocked", "approval", "backoff", "repository_cap", "owner_cap", "rate_limited")
@@ -114,7 +114,7 @@ def together(each: Iterable[Demand], delayed: int) -> Demand:
 def _labels(facts: DemandFacts) -> Sequence[str]:
     named = {each.label for each in facts.waiting} | {each.label for each in facts.running}
     named |= {label for _, label in facts.held} | {label for label in facts.delayed if label is not None}
-    return sorted(named | {label for worker in _active(facts.workers) for label in worker.slots})
+    return sorted(named | {label for worker in active(facts.workers) for label in worker.slots})
 
 
 def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
@@ -131,7 +131,7 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
     return Demand(
         waiting=sum(bounded.starts.values()),
         running=len(running),
-        slots=sum(slots_of(worker, label) for worker in _active(facts.workers)),
+        slots=sum(slots_of(worker, label) for worker in active(facts.workers)),
         # What is lost to binary fractions is no slot.
         wanted_slots=max(len(running), math.ceil(round(load / target, 6))),
         expected_work_seconds=work + sum(left),
@@ -228,11 +228,3 @@ class _Lasting:
         if not self._recent:
             return max(0.0, self._otherwise - ran)
         return remaining(Busy(repository=repository, for_seconds=max(0.0, ran)), self._recent)
-
-
-def _active(workers: Iterable[WorkerView]) -> list[WorkerView]:
-    return [
-        worker
-        for worker in workers
-        if worker.presence is Presence.ALIVE and worker.state is WorkerState.ACTIVE
-    ]

@@ -12,6 +12,7 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
+from solstice_common.pausing import pause
 from solstice_orchestrator.ancestry import Order, Question, answer
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
@@ -80,9 +81,7 @@ async def run_planning(
                     name=f"plan {task.run_id}",
                 )
             if not claimed:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(await _until_next(store)):
-                        await changed.wait()
+                await pause(await _until_next(store), unless=changed)
 
 
 async def _until_next(store: JobStore) -> float:
@@ -232,11 +231,11 @@ async def decide(request: JobRequestV1, *, files: CommitFiles, rules: PlanningRu
 
 
 async def _found(request: JobRequestV1, files: CommitFiles) -> Mapping[str, bytes]:
-    for pause in LAG_SECONDS:
+    for lag in LAG_SECONDS:
         try:
             return await files.of(request, wanted_paths(request))
         except CheckoutFailed as error:
             if not error.may_appear:
                 raise
-            await asyncio.sleep(pause)
+            await asyncio.sleep(lag)
     return await files.of(request, wanted_paths(request))

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.pausing import pause
 from solstice_common.times import format_seconds
 from solstice_orchestrator.git.command import CheckoutFailed
 from solstice_orchestrator.git.heads import Branch
@@ -56,10 +57,7 @@ class Schedules:
         async with self.timetable.changes() as changed, asyncio.TaskGroup() as firing:
             while True:
                 changed.clear()
-                pause = await self._look(places, firing)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await changed.wait()
+                await pause(await self._look(places, firing), unless=changed)
                 # However often it rings: a tick is no later for it than this.
                 await asyncio.sleep(LEAST_SECONDS)
 

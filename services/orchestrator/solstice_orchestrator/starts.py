@@ -11,7 +11,6 @@ from solstice_orchestrator.quotas import (
     Quotas,
     Started,
     counts_until,
-    owner_of,
     running_of,
     seconds_until,
     started,
@@ -196,11 +195,6 @@ def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[Starte
     for owner, *counted in rows:
         found.setdefault(owner, []).append(Started(*counted))  # type: ignore[arg-type]  # likewise
     return found
-
-
-def owners_of(repositories: Iterable[str]) -> frozenset[str]:
-    """Whose these are."""
-    return frozenset(owner_of(repository) for repository in repositories) - {""}
 
 
 def _tighter(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -3,23 +3,20 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from solstice_common.times import format_seconds
-from solstice_orchestrator import quotas
-from solstice_orchestrator.forecast import Busy, Forecast, Line, forecast
+from solstice_orchestrator.expectation import bounds, expected, later
+from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.rates import Scope, seconds_until
 from solstice_orchestrator.waits import (
     COUNTED,
-    OWNER,
     SHOWN_HOLDERS,
     Holder,
     WaitFacts,
     WaitReason,
     Why,
 )
-from solstice_orchestrator.workers import Presence, WorkerState, WorkerView, slots_of
+from solstice_orchestrator.workers import WorkerState, WorkerView, free_slots, living, slots_of
 
 
 def explain(facts: WaitFacts) -> Why | None:
@@ -61,7 +58,7 @@ def _not_planned(facts: WaitFacts) -> Why:
             f"Its workflow could not be read, and is tried again{trouble}.",
             until=facts.until,
         )
-    alive = _alive(facts.workers)
+    alive = living(facts.workers)
     if alive and not any(worker.state is WorkerState.ACTIVE for worker in alive):
         return _why(
             facts,
@@ -76,8 +73,8 @@ def _backoff(facts: WaitFacts) -> Why:
     what = facts.reason.value if facts.reason else "the world was wrong"
     trouble = f"{what}: {facts.detail}" if facts.detail else what
     start = None
-    if facts.until is not None and (then := _expected(facts)) is not None:
-        start = _later(then, Forecast(earliest=facts.until, latest=facts.until))
+    if facts.until is not None and (then := expected(facts)) is not None:
+        start = later(then, Forecast(earliest=facts.until, latest=facts.until))
     return _why(
         facts,
         WaitReason.BACKOFF,
@@ -113,9 +110,9 @@ def _blocked(facts: WaitFacts) -> Why:
 
 def _in_line(facts: WaitFacts) -> Why:
     """Waits for a slot: is there one for it at all, may it have it, and who has them."""
-    serving = [worker for worker in _alive(facts.workers) if slots_of(worker, facts.runs_on)]
+    serving = [worker for worker in living(facts.workers) if slots_of(worker, facts.runs_on)]
     if not serving:
-        alive = _alive(facts.workers)
+        alive = living(facts.workers)
         labels = sorted({label for worker in alive for label in worker.slots if slots_of(worker, label)})
         known = f"there are some for {', '.join(labels)}" if labels else "there is none at all"
         return _why(
@@ -133,11 +130,11 @@ def _in_line(facts: WaitFacts) -> Why:
             ahead=facts.ahead,
             until=_healed_at(serving),
         )
-    start = _expected(facts)
+    start = expected(facts)
     if (capped := _at_cap(facts, start)) is not None:
         return capped
     slots = sum(slots_of(worker, facts.runs_on) for worker in active)
-    with_room = [worker for worker in active if _free(worker, facts.runs_on)]
+    with_room = [worker for worker in active if free_slots(worker, facts.runs_on)]
     if with_room and (limited := _rate_limited(facts, start)) is not None:
         return limited
     if with_room and all(worker.refuses for worker in with_room):
@@ -150,7 +147,7 @@ def _in_line(facts: WaitFacts) -> Why:
             ahead=facts.ahead,
             resource=first.refuses,
         )
-    free = sum(_free(worker, facts.runs_on) for worker in with_room if not worker.refuses)
+    free = sum(free_slots(worker, facts.runs_on) for worker in with_room if not worker.refuses)
     if free > facts.ahead:
         detail = "A slot is free: it starts in a moment."
     else:
@@ -189,17 +186,6 @@ def _why(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
-    """A rate or quota that its start has to keep to."""
-
-    resource: str
-    who: str
-    limit: str
-    seconds: float
-    """Until it and those before it may have started; infinite when that will never be."""
-
-
 def _at_cap(facts: WaitFacts, start: Forecast | None) -> Why | None:
     """Whether its repository, or its owner, runs as many jobs as it may."""
     caps = (
@@ -221,7 +207,7 @@ def _at_cap(facts: WaitFacts, start: Forecast | None) -> Why | None:
 
 def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
     """Which rate or quota holds it up for longest, if any does: with a token for it and for each before it, none does."""
-    bound = max(_bounds(facts), key=lambda each: each.seconds, default=None)
+    bound = max(bounds(facts), key=lambda each: each.seconds, default=None)
     if bound is None or bound.seconds <= 0:
         return None
     return _why(
@@ -233,86 +219,6 @@ def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
         resource=bound.resource,
         expected_start=start,
     )
-
-
-def _bounds(facts: WaitFacts) -> list[_Bound]:
-    bounds = []
-    for throttle in facts.throttles:
-        key, of_label = throttle.key, throttle.key.scope is Scope.LABEL
-        ahead = facts.ahead if of_label else facts.ahead_of_repository
-        bounds.append(
-            _Bound(
-                resource=key.scope.value,
-                who=f"the label {key.name}" if of_label else key.name,
-                limit=throttle.rate.text,
-                seconds=seconds_until(throttle.tokens, throttle.rate, ahead + 1),
-            )
-        )
-    if facts.owner_hour is not None:
-        hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
-        bounds.append(
-            _Bound(
-                resource=OWNER,
-                who=facts.owner,
-                limit=f"{hour.quota} in any hour",
-                seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, wanted),
-            )
-        )
-    return bounds
-
-
-def _expected(facts: WaitFacts) -> Forecast | None:
-    """When everything lets it start: a slot, the caps of its repository and owner, and the rates."""
-    start = _slot_and_room(facts)
-    rated = facts.now + max((each.seconds for each in _bounds(facts)), default=0.0)
-    if start is None or math.isinf(rated):
-        return None
-    return _later(start, Forecast(earliest=rated, latest=rated))
-
-
-def _slot_and_room(facts: WaitFacts) -> Forecast | None:
-    """When a slot comes free for it, and when its repository and owner have room: the latest of these."""
-    if facts.ahead >= COUNTED:
-        return None
-    active = [worker for worker in _alive(facts.workers) if worker.state is WorkerState.ACTIVE]
-    ids = {worker.worker_id for worker in active}
-    running = [each for each in facts.running if each.worker_id in ids]
-    slots = len(running) + sum(_free(worker, facts.runs_on) for worker in active)
-    own = facts.ahead_of_repository
-    waits = [(slots, running, facts.ahead)]
-    if facts.cap is not None:
-        waits.append((facts.cap, list(facts.running_of_repository), own))
-    if facts.owner_cap is not None:
-        waits.append((facts.owner_cap, list(facts.running_of_owner), facts.ahead_of_owner))
-    start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
-    for places, holders, ahead in waits:
-        line = Line(repository=facts.repository, own=own, others=ahead - own)
-        room = forecast(facts.now, places, _busy(holders, facts.now), line, facts.recent)
-        start = start and room and _later(start, room)
-    return start
-
-
-def _later(one: Forecast, other: Forecast) -> Forecast:
-    return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
-
-
-def _busy(holders: Iterable[Holder], now: float) -> list[Busy]:
-    return [
-        Busy(
-            repository=each.repository,
-            for_seconds=0.0 if each.started_at is None else max(0.0, now - each.started_at),
-        )
-        for each in holders
-    ]
-
-
-def _alive(workers: Iterable[WorkerView]) -> list[WorkerView]:
-    return [worker for worker in workers if worker.presence is Presence.ALIVE]
-
-
-def _free(worker: WorkerView, label: str) -> int:
-    used = sum(job.runs_on == label for job in worker.jobs)
-    return max(0, min(worker.slots.get(label, 0) - used, worker.at_once - len(worker.jobs)))
 
 
 def _shrunk(workers: Iterable[WorkerView]) -> str:

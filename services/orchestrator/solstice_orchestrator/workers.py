@@ -1,6 +1,6 @@
 """What a worker is, what people may order it, and whether it takes jobs. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -183,6 +183,22 @@ def slots_of(worker: WorkerView, label: str) -> int:
     return max(
         min(worker.slots.get(label, 0), worker.at_once), sum(job.runs_on == label for job in worker.jobs)
     )
+
+
+def free_slots(worker: WorkerView, label: str) -> int:
+    """How many jobs of this label it could start now, whatever it refuses."""
+    used = sum(job.runs_on == label for job in worker.jobs)
+    return max(0, min(worker.slots.get(label, 0) - used, worker.at_once - len(worker.jobs)))
+
+
+def living(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
+    """Those that are there."""
+    return [worker for worker in workers if worker.presence is Presence.ALIVE]
+
+
+def active(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
+    """Those that take jobs."""
+    return [worker for worker in living(workers) if worker.state is WorkerState.ACTIVE]
 
 
 def obey(standing: Standing, presence: Presence, order: Order, now: float) -> Standing | NotObeyed:

@@ -22,7 +22,6 @@ from solstice_orchestrator.quotas import owner_of
 from solstice_orchestrator.simulation.trace import read_runs
 from solstice_orchestrator.store import open_store
 from tests.builders import job, job_request
-from tests.servers.postgresql import PostgreSQLDatabase
 from tests.servers.service_process import kept_environment
 from tests.stores import (
     FAILED,
@@ -144,6 +143,7 @@ def test_what_is_wrong_is_said_in_a_line(trace: Path, tmp_path: Path) -> None:
         ),
         (("--trace", trace), "solstice simulate --trace FILE --slots linux=8"),
         (("--slots", "linux=4", "generate", "--out", tmp_path / "x"), "behind the word"),
+        (("--max-concurrency", "0", "generate", "--out", tmp_path / "x"), "behind the word"),
         (("generate", "--out", tmp_path / "no" / "x"), "--out: "),
         (("generate", "--out", tmp_path / "x", "--over", "a year"), "--over: 'a year' is no age"),
         (("record", "--out", tmp_path / "x", "--since", "ever"), "--since: 'ever' is no age"),
@@ -201,17 +201,9 @@ def test_an_interrupt_leaves_no_half_trace(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
-    return database.url
-
-
-async def test_what_a_store_has_run_becomes_a_trace(url: str, tmp_path: Path, clock: Clock) -> None:
+async def test_what_a_store_has_run_becomes_a_trace(store_url: str, tmp_path: Path, clock: Clock) -> None:
     mode = Concurrency(group="deploy", mode=GroupMode.CANCEL)
-    async with open_store(url, clock=clock) as store:
+    async with open_store(store_url, clock=clock) as store:
         specs = (job("true", name="build"), job("true", name="ship", needs=("build",), concurrency=mode))
         await planned(store, *specs)
         for seconds in (10.0, 5.0):
@@ -234,7 +226,7 @@ async def test_what_a_store_has_run_becomes_a_trace(url: str, tmp_path: Path, cl
         await planned(store, job("true", name="unfinished"))
         await claimed(store)
     out = tmp_path / "jobs.jsonl"
-    record = ("record", "--out", out, "--database-url", url)
+    record = ("record", "--out", out, "--database-url", store_url)
     wrote = await asyncio.to_thread(said, *record, "--since", "36500d")
     assert wrote == f"wrote 4 jobs to {out}\n"
     with out.open("rb") as file:

@@ -18,20 +18,11 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job_request
 from tests.repositories import Repository
-from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import told
 
 SOON = 1.5
 LATE = 10.0
 """Far less than the next look of its own accord would take, and room for a machine that does much else."""
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
-    return database.url
 
 
 @pytest.fixture(autouse=True)
@@ -77,10 +68,10 @@ async def planned(store: JobStore, run_id: str) -> RunView:
 
 
 @pytest.mark.parametrize("orchestrators", [1, 3])
-async def test_it_starts_at_its_time_once(url: str, tmp_path: Path, orchestrators: int) -> None:
+async def test_it_starts_at_its_time_once(store_url: str, tmp_path: Path, orchestrators: int) -> None:
     repository = Repository(tmp_path / "repository")
     sha = repository.commit({".solstice/job.sh": "true"})
-    async with planners(url, tmp_path, orchestrators) as store:
+    async with planners(store_url, tmp_path, orchestrators) as store:
         due = datetime.now(UTC).timestamp() + SOON
         request = job_request(repo_url=repository.url, commit_sha=sha, not_before=format_seconds(due))
         (admission,) = await store.admit([request])
@@ -91,10 +82,10 @@ async def test_it_starts_at_its_time_once(url: str, tmp_path: Path, orchestrator
     assert -0.002 <= begun < LATE
 
 
-async def test_one_that_is_due_sooner_comes_later_and_starts_first(url: str, tmp_path: Path) -> None:
+async def test_one_that_is_due_sooner_comes_later_and_starts_first(store_url: str, tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repository")
     sha = repository.commit({".solstice/job.sh": "true"})
-    async with planners(url, tmp_path, 1) as store:
+    async with planners(store_url, tmp_path, 1) as store:
         now = datetime.now(UTC).timestamp()
         runs = []
         for due in (now + 3600, now + SOON):

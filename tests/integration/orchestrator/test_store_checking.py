@@ -20,22 +20,16 @@ from tests.stores import Clock
 Change = Callable[[str], None]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
-    return database.url
-
-
 @pytest.fixture
-def change(url: str, request: pytest.FixtureRequest) -> Change:
+def change(store_url: str, request: pytest.FixtureRequest) -> Change:
     """Do something to the database behind everybody's back."""
-    if not url.startswith("sqlite"):
+    if not store_url.startswith("sqlite"):
         return request.getfixturevalue("postgresql_database").query  # type: ignore[no-any-return]  # a fixture's
 
     def sqlite(statement: str) -> None:
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+        with closing(
+            sqlite3.connect(store_url.removeprefix("sqlite:///"), isolation_level=None)
+        ) as connection:
             connection.execute("PRAGMA foreign_keys = OFF")
             connection.execute(statement)
 
@@ -48,11 +42,11 @@ async def lived_in(url: str) -> None:
         await live_in(store, clock)
 
 
-async def test_a_store_that_was_lived_in_is_well(url: str) -> None:
-    await lived_in(url)
-    found = await check(url)
+async def test_a_store_that_was_lived_in_is_well(store_url: str) -> None:
+    await lived_in(store_url)
+    found = await check(store_url)
     assert found.well
-    assert found.version == found.known == max(each.version for each in migrations_of(schema(url)))
+    assert found.version == found.known == max(each.version for each in migrations_of(schema(store_url)))
     assert found.counts["runs"] == 7
     assert found.counts["request_aliases"] == 1
     assert all(
@@ -61,12 +55,12 @@ async def test_a_store_that_was_lived_in_is_well(url: str) -> None:
     )
 
 
-async def test_messages_are_counted_and_not_the_rows_that_hold_them(url: str) -> None:
-    async with open_store(url, clock=Clock()) as store:
+async def test_messages_are_counted_and_not_the_rows_that_hold_them(store_url: str) -> None:
+    async with open_store(store_url, clock=Clock()) as store:
         await store.admit([job_request() for _ in range(100)])
         group = await store.outbox(10)
         await store.published([each.number for each in group])
-    assert (await check(url)).counts["outbox"] == 90
+    assert (await check(store_url)).counts["outbox"] == 90
 
 
 def schema(url: str) -> str:
@@ -107,30 +101,30 @@ async def test_a_new_database_waits_for_its_migrations(
     ids=["request", "nothing", "alias", "holder", "unfinished-job", "unfinished-run"],
 )
 async def test_what_does_not_fit_together_is_counted(
-    url: str, change: Change, damage: str, problem: str | None
+    store_url: str, change: Change, damage: str, problem: str | None
 ) -> None:
-    await lived_in(url)
+    await lived_in(store_url)
     change(damage)
-    found = await check(url)
+    found = await check(store_url)
     assert [said for said in found.problems if not said.startswith("rows of")] == (
         [problem] if problem else []
     )
     assert found.well == (problem is None)
 
 
-async def test_rows_that_lost_what_they_belong_to_are_found(url: str, change: Change) -> None:
-    await lived_in(url)
+async def test_rows_that_lost_what_they_belong_to_are_found(store_url: str, change: Change) -> None:
+    await lived_in(store_url)
     change("DELETE FROM jobs WHERE name = 'build'")
-    problems = " ".join((await check(url)).problems)
+    problems = " ".join((await check(store_url)).problems)
     assert "attempts without a job" in problems
     assert "logs without a job" in problems
 
 
-async def test_a_newer_schema_is_refused(url: str, change: Change) -> None:
-    await lived_in(url)
+async def test_a_newer_schema_is_refused(store_url: str, change: Change) -> None:
+    await lived_in(store_url)
     change("UPDATE schema_migrations SET version = 9999 WHERE version = 2")
     with pytest.raises(SchemaTooNew):
-        await check(url)
+        await check(store_url)
 
 
 async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:

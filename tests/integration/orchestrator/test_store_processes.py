@@ -5,36 +5,24 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store import open_store
 from tests.builders import job
-from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import planned, told
 
 PEER = Path(__file__).with_name("claiming_peer.py")
 JOBS = 120
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a store that only this test uses."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
-    return database.url
-
-
-async def test_every_job_goes_to_exactly_one_of_three_processes(url: str) -> None:
-    async with open_store(url) as store:
+async def test_every_job_goes_to_exactly_one_of_three_processes(store_url: str) -> None:
+    async with open_store(store_url) as store:
         for _ in range(4):
             await planned(store, *[job("true", name=str(number)) for number in range(JOBS // 4)])
         with ExitStack() as stack:
             peers = [
                 stack.enter_context(
                     subprocess.Popen(  # noqa: ASYNC220  a peer starts in no time
-                        [sys.executable, str(PEER), url, f"worker-{number}"],
+                        [sys.executable, str(PEER), store_url, f"worker-{number}"],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         text=True,

@@ -1,7 +1,7 @@
-"""What happens, told as it happens: the log of a job, one run, the list of runs."""
+"""What happens, told as it happens: the log of a job, one run, and that a list has changed."""
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.timetable import Timetable
 from solstice_orchestrator.store.views import JobView, LogChunk
 from solstice_orchestrator.web.queries import LARGEST
-from solstice_orchestrator.web.sse import Event, Events, Streams
+from solstice_orchestrator.web.sse import Changing, Event, Events, Streams
 from solstice_orchestrator.web.views import run_document
 
 BATCH: Final = 16
@@ -120,34 +120,40 @@ async def follow_run(store: JobStore, streams: Streams, run_id: str) -> Events:
                 return
 
 
-async def follow_runs(store: JobStore, streams: Streams) -> Events:
+def follow_runs(store: JobStore, streams: Streams) -> Events:
     """`changed` whenever the newest runs are no longer what they were."""
-    known = None
-    async with streams.changes(store) as changes:
-        while await changes.look(LIST_SETTLE_SECONDS):
-            page = await store.runs(limit=50)
-            now = list(page.runs)
-            yield Event(name="changed", data={}) if known is not None and now != known else None
-            known = now
+
+    async def look() -> object:
+        return (await store.runs(limit=50)).runs
+
+    return _changed(store, streams, look)
 
 
-async def follow_workers(store: JobStore, streams: Streams) -> Events:
+def follow_workers(store: JobStore, streams: Streams) -> Events:
     """`changed` whenever a worker came, went, was ordered something, or has other jobs."""
-    known = None
-    async with streams.changes(store) as changes:
-        while await changes.look(LIST_SETTLE_SECONDS):
-            # All but the heartbeats, which are another time each time.
-            now = [replace(worker, seen_at=0.0) for worker in await store.workers()]
-            yield Event(name="changed", data={}) if known is not None and now != known else None
-            known = now
+
+    async def look() -> object:
+        # All but the heartbeats, which are another time each time.
+        return [replace(worker, seen_at=0.0) for worker in await store.workers()]
+
+    return _changed(store, streams, look)
 
 
-async def follow_schedules(timetable: Timetable, streams: Streams) -> Events:
+def follow_schedules(timetable: Timetable, streams: Streams) -> Events:
     """`changed` whenever one of the first schedules, or its last tick, is no longer what it was."""
+
+    async def look() -> object:
+        return await timetable.schedules(limit=200)
+
+    return _changed(timetable, streams, look)
+
+
+async def _changed(source: Changing, streams: Streams, look: Callable[[], Awaitable[object]]) -> Events:
+    """`changed` whenever somebody who looks sees something else than before."""
     known = None
-    async with streams.changes(timetable) as changes:
+    async with streams.changes(source) as changes:
         while await changes.look(LIST_SETTLE_SECONDS):
-            now = list(await timetable.schedules(limit=200))
+            now = await look()
             yield Event(name="changed", data={}) if known is not None and now != known else None
             known = now
 

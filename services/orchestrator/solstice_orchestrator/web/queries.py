@@ -9,6 +9,7 @@ from starlette.requests import Request
 from solstice_common.message_fields import Label
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import JobState, RunState
+from solstice_orchestrator.store.schedule_rows import full_ref
 from solstice_orchestrator.web.refusals import Refusal
 
 QueryT = TypeVar("QueryT", bound="Query")
@@ -17,8 +18,6 @@ MAX_LIMIT: Final = 200
 MAX_CHUNKS: Final = 1000
 LARGEST: Final = 2**31 - 1
 """Of attempts and sequences, which the stores keep in four bytes."""
-HEADS: Final = "refs/heads/"
-
 
 Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")]
 After = Annotated[
@@ -48,9 +47,7 @@ class Listed(Query):
     @property
     def ref(self) -> str | None:
         """The full ref that `branch` names."""
-        if self.branch is None or self.branch.startswith("refs/"):
-            return self.branch
-        return HEADS + self.branch
+        return None if self.branch is None else full_ref(self.branch)
 
 
 class SchedulesQuery(Listed):

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from solstice_orchestrator.identifiers import lowest_id
-from solstice_orchestrator.store.postgresql import timetable
+from solstice_orchestrator.store.postgresql import schedules
 from solstice_orchestrator.store.postgresql.transaction import Transaction
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
 from solstice_orchestrator.store.succession import REMEMBERED_SECONDS
@@ -25,7 +25,7 @@ async def purge(transaction: Transaction, older_than_seconds: float, limit: int)
     connection = transaction.connection
     now = await transaction.now()
     before = now - older_than_seconds
-    await timetable.forget(connection, before)
+    await schedules.forget(connection, before)
     await connection.execute("DELETE FROM cancels WHERE kept_at < $1", before)
     await connection.execute(
         "DELETE FROM lineages WHERE run_id < $1"

@@ -6,7 +6,7 @@ from typing import Final
 
 from solstice_orchestrator.identifiers import lowest_id
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
-from solstice_orchestrator.store.sqlite import timetable
+from solstice_orchestrator.store.sqlite import schedules
 from solstice_orchestrator.store.sqlite.transaction import Transaction
 from solstice_orchestrator.store.succession import REMEMBERED_SECONDS
 
@@ -24,7 +24,7 @@ def purgeable(connection: sqlite3.Connection, before: float) -> int:
 def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     execute, before = transaction.connection.execute, transaction.now - older_than_seconds
-    timetable.forget(transaction.connection, before)
+    schedules.forget(transaction.connection, before)
     execute("DELETE FROM cancels WHERE kept_at < ?", (before,))
     execute(
         "DELETE FROM lineages WHERE run_id < ?"

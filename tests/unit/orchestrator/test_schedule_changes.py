@@ -1,4 +1,4 @@
-"""What is decided about the rows of schedules, beside what every store shows of it."""
+"""What is decided about schedules and their ticks, beside what every store shows of it."""
 
 import random
 
@@ -7,18 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, Priority
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.store.moment import Moment, Rules
-from solstice_orchestrator.store.schedule_rows import (
+from solstice_orchestrator.store.schedule_changes import (
     UNREADABLE_SECONDS,
-    Schedule,
+    Changed,
     added,
     by_hand,
-    full_ref,
+    paused,
     progressed,
-    request_of,
 )
+from solstice_orchestrator.store.schedule_rows import Schedule, full_ref
+from solstice_orchestrator.store.tick_changes import request_of
 from solstice_orchestrator.ticks import TickReason, TickState
 from tests.schedules import COMMIT, spec
 
@@ -31,7 +32,7 @@ def moment(now: float = NOON) -> Moment:
 
 
 def schedule(**fields: object) -> Schedule:
-    return added(moment(), spec(**fields), "mira")
+    return added(moment(), spec(**fields), "mira").schedule
 
 
 def test_a_zone_that_this_machine_lacks_is_said_and_holds_up_no_other() -> None:
@@ -54,20 +55,41 @@ def test_a_tick_has_the_same_name_whoever_finds_it_and_when() -> None:
     assert (first.tick_at, first.tick_id) == (later.tick_at, later.tick_id)
     other = progressed(moment(NOON + 3600), schedule()._replace(schedule_id="another"), None).new[-1]
     assert other.tick_id != first.tick_id
-    asked = by_hand(moment(first.tick_at), hourly)
+    (asked,) = by_hand(moment(first.tick_at), hourly, None).new
     assert asked.tick_id != first.tick_id
+
+
+def test_a_tick_that_comes_again_does_not_overtake_itself() -> None:
+    """The store's clock was set back while its forge was away, and somebody changed the time there and back."""
+    hourly = schedule()
+    (pending,) = progressed(moment(NOON + 3600), hourly, None).new
+    again = progressed(moment(NOON + 3610), hourly, pending)
+    assert ([tick.tick_id for tick in again.new], again.ended) == ([pending.tick_id], [])
+
+
+def test_a_pause_ends_what_could_not_fire_and_what_has_just_come() -> None:
+    hourly = schedule()
+    first = progressed(moment(NOON + 3600), hourly, None)
+    (pending,) = first.new
+    soon = paused(moment(NOON + 3660), first.schedule, pending)
+    assert [(tick.tick_id, tick.reason) for tick in soon.ended] == [(pending.tick_id, TickReason.PAUSED)]
+    assert (soon.new, soon.schedule.paused, soon.schedule.next_at) == ([], True, None)
+    late = paused(moment(NOON + 7200), first.schedule, pending)
+    assert [(tick.tick_id, tick.reason) for tick in late.ended] == [(pending.tick_id, TickReason.OVERTAKEN)]
+    assert [(tick.state, tick.reason) for tick in late.new] == [(TickState.SKIPPED, TickReason.PAUSED)]
+    assert paused(moment(NOON + 9000), late.schedule, None) == Changed(late.schedule, [], ())
 
 
 @given(
     name=st.text(min_size=1, max_size=300),
-    priority=st.sampled_from([None, "critical", "low"]),
+    priority=st.none() | st.sampled_from(Priority),
     path=st.none() | st.text(max_size=20),
 )
 def test_whatever_stands_in_a_row_is_a_request_or_refused(
-    name: str, priority: str | None, path: str | None
+    name: str, priority: Priority | None, path: str | None
 ) -> None:
     row = schedule(repo_full_name=name, workflow_path=path)._replace(priority=priority)
-    tick = by_hand(moment(), row)
+    (tick,) = by_hand(moment(), row, None).new
     try:
         request = request_of(moment(), row, tick, COMMIT)
     except InvalidMessage:

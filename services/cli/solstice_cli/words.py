@@ -1,0 +1,18 @@
+"""Commands of several words (`solstice workers pause`) that mean something without a second one as well."""
+
+import typer
+
+from solstice_common.errors import ConfigurationError
+
+
+def stands_alone(context: typer.Context) -> bool:
+    """Whether no second word was given. ConfigurationError when options stand before one: they would be lost in silence."""
+    word = context.invoked_subcommand
+    if word is not None and any(_is_given(context, name) for name in context.params):
+        raise ConfigurationError(f"write options behind the word: solstice {context.info_name} {word} ...")
+    return word is None
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

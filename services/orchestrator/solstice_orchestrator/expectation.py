@@ -1,0 +1,95 @@
+"""When everything lets a waiting job start: a slot, the caps of its repository and owner, quota and rates. Pure."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from solstice_orchestrator import quotas
+from solstice_orchestrator.forecast import Busy, Forecast, Line, forecast
+from solstice_orchestrator.rates import Scope, seconds_until
+from solstice_orchestrator.waits import COUNTED, OWNER, Holder, WaitFacts
+from solstice_orchestrator.workers import active, free_slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A rate or quota that its start has to keep to."""
+
+    resource: str
+    who: str
+    limit: str
+    seconds: float
+    """Until it and those before it may have started; infinite when that will never be."""
+
+
+def expected(facts: WaitFacts) -> Forecast | None:
+    """When everything lets it start: a slot, the caps of its repository and owner, and the rates."""
+    start = _slot_and_room(facts)
+    rated = facts.now + max((each.seconds for each in bounds(facts)), default=0.0)
+    if start is None or math.isinf(rated):
+        return None
+    return later(start, Forecast(earliest=rated, latest=rated))
+
+
+def bounds(facts: WaitFacts) -> list[Bound]:
+    """The rates, and the quota of its owner; each a wait of its own."""
+    found = []
+    for throttle in facts.throttles:
+        key, of_label = throttle.key, throttle.key.scope is Scope.LABEL
+        ahead = facts.ahead if of_label else facts.ahead_of_repository
+        found.append(
+            Bound(
+                resource=key.scope.value,
+                who=f"the label {key.name}" if of_label else key.name,
+                limit=throttle.rate.text,
+                seconds=seconds_until(throttle.tokens, throttle.rate, ahead + 1),
+            )
+        )
+    if facts.owner_hour is not None:
+        hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
+        found.append(
+            Bound(
+                resource=OWNER,
+                who=facts.owner,
+                limit=f"{hour.quota} in any hour",
+                seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, wanted),
+            )
+        )
+    return found
+
+
+def later(one: Forecast, other: Forecast) -> Forecast:
+    """When both let it start."""
+    return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
+
+
+def _slot_and_room(facts: WaitFacts) -> Forecast | None:
+    """When a slot comes free for it, and when its repository and owner have room: the latest of these."""
+    if facts.ahead >= COUNTED:
+        return None
+    serving = active(facts.workers)
+    ids = {worker.worker_id for worker in serving}
+    running = [each for each in facts.running if each.worker_id in ids]
+    slots = len(running) + sum(free_slots(worker, facts.runs_on) for worker in serving)
+    own = facts.ahead_of_repository
+    waits = [(slots, running, facts.ahead)]
+    if facts.cap is not None:
+        waits.append((facts.cap, list(facts.running_of_repository), own))
+    if facts.owner_cap is not None:
+        waits.append((facts.owner_cap, list(facts.running_of_owner), facts.ahead_of_owner))
+    start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
+    for places, holders, ahead in waits:
+        line = Line(repository=facts.repository, own=own, others=ahead - own)
+        room = forecast(facts.now, places, _busy(holders, facts.now), line, facts.recent)
+        start = start and room and later(start, room)
+    return start
+
+
+def _busy(holders: Iterable[Holder], now: float) -> list[Busy]:
+    return [
+        Busy(
+            repository=each.repository,
+            for_seconds=0.0 if each.started_at is None else max(0.0, now - each.started_at),
+        )
+        for each in holders
+    ]

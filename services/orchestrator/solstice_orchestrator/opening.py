@@ -1,0 +1,183 @@
+"""What is open while the orchestrator lives: made from its settings, and closed again in order."""
+
+import asyncio
+import functools
+import os
+import random
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+import structlog
+
+from solstice_common import __version__
+from solstice_common.access import access_rules, check_listening, tell_access
+from solstice_common.backoff import backoff_seconds
+from solstice_common.broker import open_broker
+from solstice_common.broker.protocol import Broker
+from solstice_common.errors import StoreUnavailable
+from solstice_common.pausing import pause
+from solstice_orchestrator import sensors
+from solstice_orchestrator.capacity import capacity, parse_slots
+from solstice_orchestrator.caps import parse_caps
+from solstice_orchestrator.executors import make_executor
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.governing import Governing, Starting
+from solstice_orchestrator.governor import parse_limits
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metering import MeteredExecutor
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.secret_rules import SecretRules, read_secret_rules
+from solstice_orchestrator.settings import OrchestratorSettings, split
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.server import serving
+from solstice_orchestrator.web.sse import Streams
+from solstice_orchestrator.workers import WorkerCard
+from solstice_orchestrator.workspaces import Workspaces, open_workspaces
+
+log = structlog.get_logger("solstice_orchestrator.opening")
+
+MIB: Final = 1024 * 1024
+STORE_RETRY_SECONDS: Final = 2.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What is open while the orchestrator lives."""
+
+    settings: OrchestratorSettings
+    card: WorkerCard
+    store: JobStore
+    broker: Broker
+    workspaces: Workspaces
+    git: GitPolicy
+    executor: MeteredExecutor
+    governing: Governing
+    starting: Starting
+    secret_rules: SecretRules
+    metrics: Metrics
+    rng: random.Random
+    url: str
+
+
+class StoppedBeforehand(Exception):
+    """We were asked to end while we waited for the database."""
+
+
+@asynccontextmanager
+async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIterator[Parts]:
+    """Everything that has to be closed again; the web server is opened last, when there is something to show, and closed first."""
+    # Ids and jitter need no secrecy, only not to be those of another process.
+    rng = random.Random(secrets.randbits(128))  # noqa: S311
+    metrics, streams = Metrics(), Streams()
+    access = access_rules(settings)
+    secret_rules = read_secret_rules(settings.secrets_config, os.environ)
+    check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
+    tell_access(access, service="orchestrator")
+    git = GitPolicy(
+        protocols=split(settings.git_protocols),
+        timeout_seconds=settings.git_timeout_seconds,
+        max_bytes=settings.git_max_mib * MIB,
+        environment=os.environ,
+    )
+    async with AsyncExitStack() as stack:
+        open_it = functools.partial(
+            open_store,
+            settings.database_url,
+            rng=rng,
+            public_url=settings.pages_url,
+            lease_seconds=settings.lease_seconds,
+            retry_base_seconds=settings.retry_base_seconds,
+            max_wait_seconds=settings.max_wait_seconds,
+            caps=parse_caps(settings.repository_caps),
+            quotas=settings.quotas,
+            rates=settings.start_rates,
+            supersede=settings.supersede,
+        )
+        store = await when_there(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
+        broker = await stack.enter_async_context(open_broker(settings.amqp_url, name="orchestrator"))
+        workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
+        executor = make_executor(
+            settings.executor,
+            workspaces=workspaces,
+            git=git,
+            grace_seconds=settings.stop_grace_seconds,
+            max_log_bytes=settings.max_log_mib * MIB,
+            path=settings.job_path,
+            no_output_seconds=settings.no_output_seconds,
+            disk_reserve_bytes=settings.disk_reserve_mib * MIB,
+            starting=(starting := Starting()),
+        )
+        whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
+        limits = parse_limits(settings.governor)
+        governing = Governing(
+            limit=whole.limit,
+            # What is played is not checked out, and may start in any number.
+            limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
+            adaptive=settings.adaptive_concurrency,
+            read=functools.partial(sensors.read, workspaces.directory),
+            starting=starting,
+            metrics=metrics,
+        )
+        app = create_app(
+            store=store,
+            broker_health=lambda: broker.health,
+            metrics=metrics,
+            version=__version__,
+            access=access,
+            public_url=settings.public_url or None,
+            streams=streams,
+        )
+        url = await stack.enter_async_context(
+            serving(app, streams, host=settings.orchestrator_host, port=settings.orchestrator_port)
+        )
+        yield Parts(
+            settings=settings,
+            card=WorkerCard(
+                worker_id=f"{settings.name_of_worker}:{os.getpid()}:{secrets.token_hex(4)}",
+                name=settings.name_of_worker,
+                host=socket.gethostname(),
+                version=__version__,
+                capacity=whole,
+            ),
+            store=store,
+            secret_rules=secret_rules,
+            broker=broker,
+            workspaces=workspaces,
+            git=git,
+            executor=MeteredExecutor(
+                executor=executor, metrics=metrics, isolates=executor.isolates, ended=governing.ended
+            ),
+            governing=governing,
+            starting=starting,
+            metrics=metrics,
+            rng=rng,
+            url=url,
+        )
+
+
+async def when_there(
+    ask: Callable[[], Awaitable[T]], settings: OrchestratorSettings, stop: asyncio.Event, rng: random.Random
+) -> T:
+    """What the store answers, however long a PostgreSQL is away; after a power failure nobody knows who is up first."""
+    failures = 0
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable as error:
+            if not settings.database_url.startswith("postgresql:"):
+                raise
+            if not failures:
+                log.warning(LogEvent.STORE_AWAITED, detail=str(error))
+        await pause(
+            backoff_seconds(failures, rng=rng, base_seconds=0.2, cap_seconds=STORE_RETRY_SECONDS), unless=stop
+        )
+        if stop.is_set():
+            raise StoppedBeforehand
+        failures += 1
