@@ -156,6 +156,19 @@ class Database:
         except TROUBLE as error:
             raise named(self.where, error) from error
 
+    async def at_once(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record] | None":
+        """The rows of a single statement that changes something; None when PostgreSQL undid it for the sake of another.
+
+        Not tried again; StoreUnavailable as with `transaction`.
+        """
+        try:
+            async with self._borrowed() as connection:
+                return await connection.fetch(statement, *arguments)
+        except _AGAIN:
+            return None
+        except TROUBLE as error:
+            raise named(self.where, error) from error
+
     def listen(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event that is set whenever somebody rings `channel`, in whatever process; see `Bell.listen`."""
         return self._bell.listen(channel)

@@ -88,9 +88,13 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     traceparent: str | None = None
 
 
-def status_about(request: Subject | JobRequestV1) -> Status:
-    """What all statuses about a request have in common."""
+def status_about(
+    request: Subject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
+) -> Status:
+    """What all statuses about a request have in common, at one moment."""
     return Status(
+        run_id=run_id,
+        occurred_at=occurred_at,
         schema_version=JobStatusV1.VERSION,
         request_id=request.request_id,
         source=request.source,

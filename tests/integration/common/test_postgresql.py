@@ -195,6 +195,20 @@ class TestTransactions:
                 await late
         assert [row["size"] for row in await database.fetch("SELECT size FROM things")] == [7]
 
+    async def test_a_single_statement_that_was_undone_for_another_says_so_and_left_nothing(
+        self, database: Database
+    ) -> None:
+        undone = "CREATE FUNCTION undone() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '40001'; END $$"
+        await database.transaction(lambda connection: connection.execute(undone))
+        add = "INSERT INTO things VALUES ($1) RETURNING name"
+        assert (
+            await database.at_once(f"WITH added AS ({add}) SELECT undone() FROM added", "lost") is None  # noqa: S608  our own words
+        )
+        kept = await database.at_once(add, "kept")
+        assert kept is not None
+        assert [row["name"] for row in kept] == ["kept"]
+        assert await names(database) == ["first", "kept"]
+
 
 class TestTrouble:
     async def test_nobody_there_is_unavailable_and_says_where_without_the_password(self) -> None:
@@ -244,6 +258,8 @@ class TestTrouble:
                 await running
             with pytest.raises(StoreUnavailable):
                 await database.fetch("SELECT 1")
+            with pytest.raises(StoreUnavailable):
+                await database.at_once("SELECT 1")
             await asyncio.to_thread(server.start)
             await until_it_answers(database)
             assert await names(database) == ["first", "kept"]

@@ -92,7 +92,7 @@ def claim(spec: JobSpec) -> Claim:
         key=KEY,
         run_id="7d1b0a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e",
         spec=spec,
-        request=job_request(),
+        body=job_request().encode(),
         lease_until=0.0,
         waiting_since=0.0,
     )

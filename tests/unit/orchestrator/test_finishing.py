@@ -102,8 +102,7 @@ async def test_a_store_that_is_away_is_told_to_all_and_asked_once() -> None:
 async def test_who_gives_up_waiting_leaves_the_others_their_answers() -> None:
     book = Book([3])
     finishing = Finishing(book.write)
-    first, second = (asyncio.create_task(finishing(end_of(number))) for number in (0, 2))
-    await asyncio.sleep(0)
+    first, second = (finishing(end_of(number)) for number in (0, 2))
     first.cancel()
     assert await second
     with pytest.raises(asyncio.CancelledError):

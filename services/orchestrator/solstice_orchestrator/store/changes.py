@@ -202,3 +202,8 @@ class Changes:
     """Runs that were planned."""
     groups: Sequence[bytes] = ()
     """Concurrency groups that somebody asked for or left: to be settled (succession.py) once this is written."""
+
+    @property
+    def rows_alone(self) -> bool:
+        """Whether nothing is left to do once the rows are written: no turns, no groups."""
+        return not (self.arrivals or self.given_up or self.groups)

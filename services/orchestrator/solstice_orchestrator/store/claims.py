@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from solstice_common.messages import decode_request
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
@@ -43,8 +42,6 @@ def end_backoffs(ledger: Ledger) -> None:
 
 def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
     job, now = ledger.jobs[job_id], ledger.now
-    request = decode_request(ledger.runs[job.run_id].request)
-    ledger.know(job.run_id, request)
     number, until = job.attempt + 1, now + ledger.moment.rules.lease_seconds
     ledger.move(
         job_id,
@@ -62,7 +59,7 @@ def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
         key=AttemptKey(job_id=job_id, number=number),
         run_id=job.run_id,
         spec=decode_spec(spec),
-        request=request,
+        body=ledger.runs[job.run_id].request,
         lease_until=until,
         waiting_since=job.created_at if job.waiting_since is None else job.waiting_since,
     )

@@ -15,7 +15,7 @@ _Waiting = tuple[End, "asyncio.Future[bool]"]
 
 
 class Finishing:
-    """Call it with the end of an attempt; `write` records the ends of many in one transaction."""
+    """Call it with the end of an attempt, and await the answer; `write` records the ends of many in one transaction."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Finishing:
         self._serving = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, end: End) -> bool:
+    def __call__(self, end: End) -> "asyncio.Future[bool]":
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((end, answer))
         if self._serving < self._at_once:
@@ -37,7 +37,7 @@ class Finishing:
             task = asyncio.create_task(self._serve(), name="ends of attempts")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await answer
+        return answer
 
     async def _serve(self) -> None:
         try:

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.jobs import (
     FINAL,
     Condition,
@@ -21,7 +20,6 @@ from solstice_orchestrator.needs import Node, unblock
 from solstice_orchestrator.statuses import (
     RUN_CONTEXT,
     Status,
-    Subject,
     context_of,
     describe_job,
     describe_run,
@@ -329,20 +327,14 @@ class Ledger:
     def _tell(self, status: Status) -> None:
         self._messages.append(Message(OutboxKind.STATUS, status.request_id, encode_status(status)))
 
-    def know(self, run_id: str, request: JobRequestV1) -> None:
-        """The run's request, by somebody who has read it anyway."""
-        if run_id not in self._subjects:
-            self._subjects[run_id] = self._about(run_id, request)
-
     def _subject(self, run: Run) -> Status:
         """What all statuses about the run that are told now have in common."""
         found = self._subjects.get(run.run_id)
         if found is None:
-            found = self._subjects[run.run_id] = self._about(run.run_id, read_subject(run.request))
+            found = self._subjects[run.run_id] = status_about(
+                read_subject(run.request), run_id=run.run_id, occurred_at=self._stamp
+            )
         return found
-
-    def _about(self, run_id: str, request: Subject | JobRequestV1) -> Status:
-        return replace(status_about(request), run_id=run_id, occurred_at=self._stamp)
 
     def _bury(self, run: Run, reason: Reason | None, detail: str) -> None:
         """The request goes to the dead letters with its whole history, when it was the world that failed it (DESIGN 7)."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol, Unpack
 
-from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
+from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, decode_request
 from solstice_common.values import Value
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.demand import DemandFacts
@@ -80,10 +80,16 @@ class Claim(Value, frozen=True, kw_only=True):
     key: AttemptKey
     run_id: str
     spec: JobSpec
-    request: JobRequestV1
+    body: bytes
+    """`jobrequest.v1` as it came."""
     lease_until: float
     waiting_since: float
     """When the job was created."""
+
+    @property
+    def request(self) -> JobRequestV1:
+        """What was asked for. Read when somebody looks: the claim itself, which holds locks, does not."""
+        return decode_request(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

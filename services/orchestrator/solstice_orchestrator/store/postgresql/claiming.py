@@ -7,7 +7,7 @@ moment, as long as it has not begun: its change ends with a ring of the bell, an
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import (
@@ -26,6 +26,7 @@ from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.postgresql import roster, starting
 from solstice_orchestrator.store.postgresql.columns import JOB, NOW, RUN
+from solstice_orchestrator.store.postgresql.ending import Alone
 from solstice_orchestrator.store.postgresql.transaction import (
     Transaction,
     job_of,
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
     import asyncpg
 
 
+class Given(NamedTuple):
+    """What a claim gave away."""
+
+    claims: Sequence[Claim] = ()
+    alone: Sequence[Alone] = ()
+    """Those of their runs that have one job, as the claim leaves them."""
+
+
 @dataclass(slots=True)
 class _Found:
     """What was locked for a claim."""
@@ -49,19 +58,19 @@ class _Found:
     specs: dict[str, bytes] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
+    alone: dict[str, None] = field(default_factory=dict)
+    """Runs that have not begun, and have one job."""
     busy: set[str] = field(default_factory=set)
     """Jobs whose run is being changed by somebody else."""
 
 
-async def claim(
-    transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int
-) -> Sequence[Claim]:
+async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Given:
     """Jobs that are the worker's from now on, under a lease, in dispatch order."""
     starts = await starting.ours(transaction.connection, transaction.rules, transaction.test_now, free)
     free = starts.fit(free)
     wanted = {label: min(slots, limit) for label, slots in free.items() if slots > 0}
     if not wanted or limit <= 0:
-        return ()
+        return Given()
     limited, rooms = starts.limits.by_sender, Room()
     passed_over = full(starts.rooms()) if limited else PassedOver()
     moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
@@ -77,7 +86,7 @@ async def claim(
         if moment is None:
             moment = transaction.moment(rows[0])
             if not await _takes_jobs(transaction, worker_id, moment, rows[0]):
-                return ()
+                return Given()
         await _add(transaction, found, rows)
         candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
         if limited:
@@ -93,7 +102,11 @@ async def claim(
             break
         wanted = {label: min(left[label], limit - len(chosen)) for label in wanted}
         wanted = {label: slots for label, slots in wanted.items() if slots > 0}
-    return () if moment is None else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
+    return (
+        Given()
+        if moment is None
+        else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
+    )
 
 
 async def _give(
@@ -104,7 +117,7 @@ async def _give(
     chosen: Sequence[Candidate],
     *,
     starts: Starts,
-) -> Sequence[Claim]:
+) -> Given:
     if found.busy:
         # Several rounds may have taken a while, and a lease begins when it is given.
         moment = Moment(await transaction.now(), transaction.rules)
@@ -115,7 +128,12 @@ async def _give(
     claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
     await write(transaction, ledger.changes())
     await starting.keep(transaction.connection, starts, chosen, moment.now)
-    return claims
+    alone = [
+        Alone(ledger.runs[claim.run_id], ledger.jobs[claim.key.job_id])
+        for claim in claims
+        if claim.run_id in found.alone
+    ]
+    return Given(claims, alone)
 
 
 async def _takes_jobs(
@@ -141,7 +159,10 @@ async def _candidates(
     passed_over: PassedOver,
     taken: Collection[str],
 ) -> Sequence["asyncpg.Record"]:
-    """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked."""
+    """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
+
+    With the run of a job that is its only one, and has not begun.
+    """
     owners = [list(passed_over.owners)] if passed_over.owners else []
     return await transaction.connection.fetch(
         _CANDIDATES_OF_OTHERS if owners else _CANDIDATES,
@@ -156,6 +177,8 @@ async def _candidates(
     )
 
 
+_RUN_AT: Final = len(Job.__struct_fields__) + len(("spec", "now", "worker"))
+"""Where the run begins in a row of `_CANDIDATES`."""
 _LOCKED: Final = "FOR NO KEY UPDATE SKIP LOCKED"
 _OTHERS: Final = "repository <> ALL($5::text[]) AND job_id <> ALL($6::text[])"
 
@@ -177,9 +200,14 @@ over AS MATERIALIZED (
     SELECT rested.* FROM moment, LATERAL (
         SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
         ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)
-SELECT {JOB}, jobs.spec, moment.now, workers.worker_id AS worker, {roster.WORKER}
+SELECT {JOB}, jobs.spec, moment.now, workers.worker_id AS worker, alone.*, {roster.WORKER}
 FROM moment CROSS JOIN (
     SELECT * FROM overdue UNION ALL SELECT * FROM in_order UNION ALL SELECT * FROM over) AS jobs
+LEFT JOIN LATERAL (
+    SELECT {RUN} FROM runs JOIN requests USING (run_id)
+    WHERE runs.run_id = jobs.run_id AND runs.state = 'waiting'
+        AND NOT EXISTS (SELECT FROM jobs AS second WHERE second.run_id = runs.run_id AND second.position = 1)
+    FOR NO KEY UPDATE OF runs SKIP LOCKED) AS alone ON jobs.position = 0
 LEFT JOIN workers ON workers.worker_id = $7::text
 """  # noqa: S608  made of constants
 
@@ -205,15 +233,21 @@ SELECT * FROM (
 async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.Record"]) -> None:
     """Take these rows of `_CANDIDATES`, and the runs of their jobs.
 
-    A statement of its own, for it has to see what was committed before the jobs were locked. From then on nobody else
-    ends or restarts these runs, since that needs the locks of all their jobs.
+    Runs that came with their only job are locked, and so are given as they are now. Others need a statement of its own,
+    for it has to see what was committed before the jobs were locked. From then on nobody else ends or restarts these
+    runs, since that needs the locks of all their jobs.
     """
     fresh = {}
     for row in rows:
         job = job_of(row)
         found.specs[job.job_id] = row["spec"]
         fresh[job.job_id] = job
-    for row in await transaction.connection.fetch(_RUNS, list({job.run_id for job in fresh.values()})):
+        if row[_RUN_AT] is not None:
+            found.runs[job.run_id] = run_of(row[_RUN_AT:])
+            found.siblings[job.run_id] = {job.job_id: job.state}
+            found.alone[job.run_id] = None
+    others = {job.run_id for job in fresh.values()} - found.alone.keys()
+    for row in await transaction.connection.fetch(_RUNS, list(others)) if others else ():
         run = run_of(row)
         found.runs[run.run_id] = run
         if row["siblings"]:

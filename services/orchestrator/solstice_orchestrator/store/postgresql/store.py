@@ -34,6 +34,8 @@ from solstice_orchestrator.store.postgresql import (
     starting,
     waiting,
 )
+from solstice_orchestrator.store.postgresql.clock import HeardClock
+from solstice_orchestrator.store.postgresql.ending import Alone, InHand, end_at_once
 from solstice_orchestrator.store.postgresql.succession import again, kin_of, settle_group
 from solstice_orchestrator.store.postgresql.timetable import PostgreSQLTimetable
 from solstice_orchestrator.store.postgresql.transaction import (
@@ -84,6 +86,8 @@ class PostgreSQLStore:
         self._database = database
         self._rules = rules
         self._clock = clock
+        self._heard = HeardClock()
+        self._in_hand = InHand()
         self._finishing = Finishing(self._finish)
         self.timetable = PostgreSQLTimetable(database, self._write, self._look)
 
@@ -147,7 +151,9 @@ class PostgreSQLStore:
         )
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+        given = await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+        self._in_hand.keep(given.alone)
+        return given.claims
 
     async def rate_pause(self) -> float | None:
         if not self._rules.limits.of_time:
@@ -162,7 +168,9 @@ class PostgreSQLStore:
             return await holding.renew(self._transaction(connection), worker_id, held)
 
         # A lease must not run out while its renewal stands in line.
-        return await self._database.transaction(at_once, urgent=True)
+        renewal = await self._database.transaction(at_once, urgent=True)
+        self._in_hand.forget(renewal.lost | renewal.cancelled)
+        return renewal
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
         return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
@@ -400,7 +408,26 @@ class PostgreSQLStore:
 
     def _transaction(self, connection: "Connection") -> Transaction:
         test_now = None if self._clock is None else self._clock()
-        return Transaction(connection=connection, rules=self._rules, test_now=test_now)
+        return Transaction(connection=connection, rules=self._rules, clock=self._heard, test_now=test_now)
 
     async def _finish(self, group: Sequence[End]) -> Sequence[bool]:
-        return await self._write(lambda transaction: holding.finish(transaction, group))
+        found = [(end, self._in_hand.take(*end)) for end in group]
+        known = [(end, alone) for end, alone in found if alone is not None]
+        if not known or not await self._end_at_once(known):
+            return await self._write(lambda transaction: holding.finish(transaction, group))
+        others = [end for end, alone in found if alone is None]
+        answers = iter(
+            await self._write(lambda transaction: holding.finish(transaction, others)) if others else ()
+        )
+        return [True if alone is not None else next(answers) for _, alone in found]
+
+    async def _end_at_once(self, known: Sequence[tuple[End, Alone]]) -> bool:
+        now = self._heard.now() if self._clock is None else self._clock()
+        if now is None:
+            return False
+        done = await end_at_once(self._database, self._rules, now, known, look=self._clock is None)
+        if done is None:
+            return False
+        self._heard.hear(done)
+        self._database.ring(CHANNEL)
+        return True

@@ -15,6 +15,7 @@ from solstice_orchestrator.store.changes import Attempt, Changes, Job, Run
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
 from solstice_orchestrator.store.postgresql import roster, starting
+from solstice_orchestrator.store.postgresql.clock import HeardClock
 from solstice_orchestrator.store.postgresql.columns import ATTEMPT, JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.writing import statement_of
 
@@ -36,6 +37,7 @@ class Transaction:
 
     connection: "Connection"
     rules: Rules
+    clock: HeardClock
     test_now: float | None = None
     """The moment, where a test sets the clock; else the database's clock decides."""
     groups: set[bytes] = field(default_factory=set)
@@ -47,13 +49,19 @@ class Transaction:
         """The database's clock."""
         if self.test_now is not None:
             return self.test_now
-        return float(await self.connection.fetchval(f"SELECT {NOW}"))
+        now = float(await self.connection.fetchval(f"SELECT {NOW}"))
+        self.clock.hear(now)
+        return now
 
     def moment(self, row: "asyncpg.Record | None") -> Moment:
         """The moment at which a row with a column `now` was read; of nothing nothing is decided, at whatever moment."""
         if self.test_now is not None:
             return Moment(self.test_now, self.rules)
-        return Moment(0.0 if row is None else row["now"], self.rules)
+        if row is None:
+            return Moment(0.0, self.rules)
+        now: float = row["now"]
+        self.clock.hear(now)
+        return Moment(now, self.rules)
 
 
 async def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Ledger:

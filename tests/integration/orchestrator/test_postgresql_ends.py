@@ -1,0 +1,234 @@
+"""What a process has claimed itself it ends in one statement on PostgreSQL, and only while everything is as it knows it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from unittest.mock import AsyncMock
+
+import pytest
+
+from solstice_common.messages import JobStatusV1, Priority
+from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.postgresql import ending, holding
+from solstice_orchestrator.store.postgresql import store as postgresql_store
+from solstice_orchestrator.store.postgresql.clock import HeardClock
+from solstice_orchestrator.store.protocol import Claim
+from tests.builders import job
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import (
+    CANCELLED,
+    FAILED,
+    RELEASED,
+    SUCCEEDED,
+    WORKER,
+    WORLD_WRONG,
+    claimed,
+    planned,
+    running,
+)
+
+LEASE = 60.0
+Elsewhere = Callable[[JobStore, Claim], Awaitable[object]]
+
+
+@pytest.fixture
+async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other(postgresql_database: PostgreSQLDatabase, store: JobStore) -> AsyncIterator[JobStore]:
+    """Another orchestrator's."""
+    async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
+        yield opened
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
+    """The usual way to end attempts, which reads their rows; it counts who goes it."""
+    usual = AsyncMock(side_effect=holding.finish)
+    monkeypatch.setattr(holding, "finish", usual)
+    return usual
+
+
+async def told(store: JobStore) -> Sequence[tuple[str | None, str | None, int | None]]:
+    """What is told of jobs, in its order: state, reason, and the number among what is told of the job."""
+    statuses = [JobStatusV1.decode(tiding.body) for tiding in await store.outbox(256)]
+    return [(each.state, each.reason, each.sequence) for each in statuses if each.job_id is not None]
+
+
+@pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
+async def test_what_was_claimed_here_is_ended_without_reading_it_again(
+    store: JobStore, looked_at: AsyncMock, outcome: Outcome
+) -> None:
+    claim = await running(store)
+    assert await store.finish(claim.key, outcome)
+    assert looked_at.await_count == 0
+    view, run = await store.job(claim.key.job_id), await store.run(claim.run_id)
+    assert view is not None
+    assert run is not None
+    assert (view.state, view.reason, view.exit_code) == (outcome.state, outcome.reason, outcome.exit_code)
+    assert (run.state.value, run.finished_at) == (outcome.state.value, view.finished_at)
+    assert view.started_at is not None
+    assert view.finished_at is not None
+    assert view.started_at <= view.finished_at
+    (attempt,) = await store.attempts(claim.key.job_id)
+    assert (attempt.worker_id, attempt.started_at, attempt.finished_at) == (
+        WORKER,
+        view.started_at,
+        view.finished_at,
+    )
+    assert (await told(store))[-1] == (outcome.state, outcome.reason, view.sequence)
+
+
+async def test_many_are_ended_together_whatever_is_known_of_each(
+    store: JobStore, other: JobStore, looked_at: AsyncMock
+) -> None:
+    for count in (1, 2, 1, 1):
+        await planned(store, *[job("true", name=str(number)) for number in range(count)])
+    theirs = await other.claim("other", {"linux": 1}, 1)
+    claims = [*theirs, *await claimed(store)]
+    answers = await asyncio.gather(*[store.finish(claim.key, SUCCEEDED) for claim in [*claims, claims[-1]]])
+    assert answers == [True] * 6
+    # Of the five, that of the other one and two of one run had to be read, and the one that came twice.
+    ((_, group),) = [call.args for call in looked_at.await_args_list]
+    assert [key for key, _ in group] == [claim.key for claim in [*claims[:3], claims[-1]]]
+    states = [view.state for view in await store.jobs(limit=9)]
+    assert states == [JobState.SUCCEEDED] * 5
+    assert [run.state for run in (await store.runs(limit=9)).runs] == [RunState.SUCCEEDED] * 4
+
+
+async def cancelled(store: JobStore, claim: Claim) -> object:
+    return await store.cancel_job(claim.key.job_id)
+
+
+async def ended(store: JobStore, claim: Claim) -> object:
+    return await store.finish(claim.key, FAILED)
+
+
+async def handed_back(store: JobStore, claim: Claim) -> object:
+    return await store.finish(claim.key, RELEASED)
+
+
+async def taken_again(store: JobStore, claim: Claim) -> object:
+    await handed_back(store, claim)
+    return await store.claim("other", {"linux": 1}, 1)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "outcome", "recorded", "state", "reason"),
+    [
+        (cancelled, CANCELLED, True, JobState.CANCELLED, Reason.CANCEL_REQUESTED),
+        (cancelled, SUCCEEDED, True, JobState.SUCCEEDED, Reason.COMPLETED),
+        (ended, SUCCEEDED, False, JobState.FAILED, Reason.STEP_FAILED),
+        (ended, FAILED, True, JobState.FAILED, Reason.STEP_FAILED),
+        (handed_back, SUCCEEDED, False, JobState.WAITING, Reason.RELEASED),
+        (taken_again, SUCCEEDED, False, JobState.RUNNING, Reason.CLAIMED),
+    ],
+    ids=[
+        "it was to end",
+        "it was to end and succeeded before",
+        "ended otherwise",
+        "ended so",
+        "handed back",
+        "taken by another",
+    ],
+)
+async def test_what_others_did_meanwhile_counts(
+    store: JobStore,
+    other: JobStore,
+    looked_at: AsyncMock,
+    elsewhere: Elsewhere,
+    outcome: Outcome,
+    recorded: bool,
+    state: JobState,
+    reason: Reason,
+) -> None:
+    claim = await running(store)
+    await elsewhere(other, claim)
+    looked_at.reset_mock()
+    assert await store.finish(claim.key, outcome) is recorded
+    assert looked_at.await_count == 1
+    view = await store.job(claim.key.job_id)
+    assert view is not None
+    assert (view.state, view.reason) == (state, reason)
+    # Of what was tried in vain nothing is told.
+    messages = await told(store)
+    assert [sequence for _, _, sequence in messages] == list(range(1, view.sequence + 1))
+    assert messages[-1][:2] == (state, reason)
+
+
+async def test_what_was_learned_at_a_renewal_is_not_tried_in_vain(
+    store: JobStore, other: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = AsyncMock(side_effect=ending.end_at_once)
+    monkeypatch.setattr(postgresql_store, "end_at_once", tried)
+    claim = await running(store)
+    await other.cancel_job(claim.key.job_id)
+    assert (await store.renew(WORKER, [claim.key])).cancelled == {claim.key}
+    assert await store.finish(claim.key, CANCELLED)
+    assert tried.await_count == 0
+
+
+async def test_a_longer_lease_and_another_priority_are_no_reason_to_look(
+    store: JobStore, other: JobStore, looked_at: AsyncMock
+) -> None:
+    claim = await running(store)
+    await other.renew(WORKER, [claim.key])
+    await other.prioritise(claim.key.job_id, Priority.HIGH)
+    assert await store.finish(claim.key, SUCCEEDED)
+    assert looked_at.await_count == 0
+    view = await store.job(claim.key.job_id)
+    assert view is not None
+    assert (view.state, view.priority) == (JobState.SUCCEEDED, Priority.HIGH)
+
+
+@pytest.mark.parametrize("outcome", [RELEASED, WORLD_WRONG], ids=["handed back", "the world was wrong"])
+async def test_ends_that_ask_for_more_than_the_rows_are_looked_at(
+    store: JobStore, looked_at: AsyncMock, outcome: Outcome
+) -> None:
+    claim = await running(store)
+    assert await store.finish(claim.key, outcome)
+    assert looked_at.await_count == 1
+
+
+@pytest.mark.parametrize("wrong_by", [-3600.0, -6.0, 60.0, 3600.0])
+async def test_a_clock_that_the_database_does_not_show_decides_nothing(
+    store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch, wrong_by: float
+) -> None:
+    claim = await running(store)
+    right = HeardClock.now
+
+    def wrong(clock: HeardClock) -> float | None:
+        now = right(clock)
+        return now and now + wrong_by
+
+    monkeypatch.setattr(HeardClock, "now", wrong)
+    assert await store.finish(claim.key, SUCCEEDED)
+    assert looked_at.await_count == 1
+    view = await store.job(claim.key.job_id)
+    assert view is not None
+    assert view.started_at is not None
+    assert view.finished_at is not None
+    assert 0 <= view.finished_at - view.started_at < 120
+
+
+async def test_who_has_not_heard_the_clock_for_long_looks(
+    store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = await running(store)
+    monkeypatch.setattr(HeardClock, "now", lambda _: None)
+    assert await store.finish(claim.key, SUCCEEDED)
+    assert looked_at.await_count == 1
+
+
+async def test_who_has_forgotten_an_attempt_looks(
+    store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "REMEMBERED", 2)
+    for _ in range(3):
+        await planned(store, job("true"))
+    for claim in await claimed(store):
+        assert await store.finish(claim.key, SUCCEEDED)
+    assert looked_at.await_count == 1
