@@ -88,6 +88,10 @@ class _Front:
         )
         await (self.webhooks if is_webhook else self.app)(scope, receive, send)
 
+    @property
+    def whole_bytes(self) -> int:
+        return self.webhooks.whole_bytes
+
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
     ) -> bool:
@@ -103,6 +107,7 @@ class Webhooks:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.whole_bytes = min(THREAD_BYTES, parts.max_body_bytes)
         self._patience = SharedTimeout(BODY_SECONDS)
         self._taken: Gathering[Call, Kept | Refused | Exception] = Gathering(
             lambda calls: asyncio.create_task(self._take(calls), name="webhooks-of-a-turn")
@@ -129,9 +134,9 @@ class Webhooks:
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
     ) -> bool:
-        """As TakesWhole says; for webhooks of which nothing is special."""
+        """As TakesWhole says; what is for a source that there is not goes the long way."""
         source = self._parts.sources.get(name)
-        if source is None or len(body) > min(THREAD_BYTES, self._parts.max_body_bytes):
+        if source is None:
             return False
         began = time.perf_counter()
 

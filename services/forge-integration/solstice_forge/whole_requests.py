@@ -1,10 +1,11 @@
 """A webhook that is here whole is answered without ASGI: no task, no messages, no timer of its own.
 
-That was a tenth of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's: what does not come in
-one piece, what is pipelined, whatever is no webhook goes its way. Its parts that this rests on are held by
+That was a seventh of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's, and goes its long way:
+what is large or slow, what is pipelined, whatever is no webhook. What this rests on of uvicorn's insides is held by
 `tests/unit/forge/test_whole_requests.py`.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,12 +16,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from solstice_forge.answers import Answer, Field
 from solstice_forge.one_write import OneWriteProtocol
 
+REST_SECONDS: Final = 0.25
+"""How long the rest of a body is waited for here; the long way knows how to wait longer."""
 _WEBHOOK: Final = re.compile(rb"/webhooks/([A-Za-z0-9._-]+)/?")
 
 
 @runtime_checkable
 class TakesWhole(Protocol):
     """An ASGI application that takes webhooks this way as well."""
+
+    @property
+    def whole_bytes(self) -> int:
+        """The largest body that it takes so."""
+        ...
 
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
@@ -39,15 +47,27 @@ class WholeRequestProtocol(OneWriteProtocol):
         self._taker = self.app if isinstance(self.app, TakesWhole) else None
         self._name = ""
         self._pieces: list[bytes] | None = None
-        """What came of the body, while it is not known whether all of it is here."""
+        """What came of the body of a webhook, until all of it is here."""
+        self._rest: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._pieces is not None:
-            # There is more to come: that is waited for the long way.
-            pieces, self._pieces = self._pieces, None
-            if not self.transport.is_closing():
-                self._begin(pieces)
+        if self._pieces is None:
+            return
+        if self.transport.is_closing():
+            self._held()  # it was no HTTP, and was told so
+        elif self.expect_100_continue or self._is_large(self._pieces):
+            self._go_the_long_way()
+        elif self._rest is None:
+            self._rest = self.loop.call_later(REST_SECONDS, self._go_the_long_way)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._go_the_long_way()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        self._go_the_long_way()
+        super().shutdown()
 
     def on_message_begin(self) -> None:
         # What else uvicorn makes here is made when the long way begins.
@@ -66,13 +86,15 @@ class WholeRequestProtocol(OneWriteProtocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        pieces, self._pieces = self._pieces, None
+        pieces = self._held()
         if pieces is None:
             super().on_message_complete()
             return
-        waiting = _Waiting()
-        if self._taker is not None and self._taker.take_whole(
-            self._name, self.headers, b"".join(pieces), partial(self._answer, waiting)
+        body, waiting = b"".join(pieces), _Waiting()
+        if (
+            self._taker is not None
+            and len(body) <= self._taker.whole_bytes
+            and self._taker.take_whole(self._name, self.headers, body, partial(self._answer, waiting))
         ):
             self.cycle = waiting
         else:
@@ -95,6 +117,26 @@ class WholeRequestProtocol(OneWriteProtocol):
         named = _WEBHOOK.fullmatch(self.url)
         self._name = named[1].decode() if named else ""
         return named is not None
+
+    def _is_large(self, pieces: Sequence[bytes]) -> bool:
+        """Whether it is, or will be, larger than what is taken whole."""
+        most = 0 if self._taker is None else self._taker.whole_bytes
+        announced = int(dict(self.headers).get(b"content-length", b"0"))
+        return max(announced, sum(map(len, pieces))) > most
+
+    def _held(self) -> list[bytes] | None:
+        """What was held of a body, which is held no more."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        pieces, self._pieces = self._pieces, None
+        return pieces
+
+    def _go_the_long_way(self) -> None:
+        """With what is held, if anything is."""
+        pieces = self._held()
+        if pieces is not None:
+            self._begin(pieces)
 
     def _begin(self, pieces: Sequence[bytes]) -> None:
         """The long way, for a request whose headers and these pieces are here."""

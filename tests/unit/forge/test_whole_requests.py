@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import Source as Origin
+from solstice_forge import whole_requests
 from solstice_forge.answers import Answer, Field
 from solstice_forge.app import Parts, create_app
 from solstice_forge.forges.samples import push_body
@@ -25,6 +27,7 @@ from solstice_forge.metrics import Metrics
 from solstice_forge.one_write import OneWriteProtocol
 from solstice_forge.sources import FORGES, Source
 from solstice_forge.whole_requests import WholeRequestProtocol
+from tests.patience import becomes
 from tests.unit.forge.transports import Socket, connected, feed, turns
 
 SECRET = "maple-lantern-42"
@@ -75,6 +78,10 @@ class Counted:
         self.by_asgi.append(scope["path"])
         await self.app(scope, receive, send)
 
+    @property
+    def whole_bytes(self) -> int:
+        return LIMIT
+
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
     ) -> bool:
@@ -105,7 +112,7 @@ def push(
     headers = sign(Origin.FORGEJO, secret, event="push", body=body, delivery_id=delivery_id, now=0)
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if name != "content-length")
     length = "transfer-encoding: chunked" if chunked else f"content-length: {len(body)}"
-    wire = b"%x\r\n%b\r\n7\r\n       \r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    wire = b"%x\r\n%b\r\n7\r\n%b\r\n0\r\n\r\n" % (len(body) - 7, body[:-7], body[-7:]) if chunked else body
     return f"{method} {path} HTTP/{version}\r\nHost: h\r\n{length}\r\n{lines}{more}\r\n".encode() + wire
 
 
@@ -172,9 +179,52 @@ async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does
     counted = Counted()
     protocol, socket = connected(WholeRequestProtocol, counted)
     await feed(protocol, socket, [PLAIN, PLAIN[:-1], PLAIN[-1:], REQUESTS["chunked"], REQUESTS["put"]])
-    assert counted.by_asgi == ["/webhooks/acme"] * 2
-    assert b"".join(socket.written).count(b"HTTP/1.1 202 Accepted\r\n") == 2
+    assert counted.by_asgi == ["/webhooks/acme"]
+    assert b"".join(socket.written).count(b"HTTP/1.1 202 Accepted\r\n") == 3
     assert len(socket.written) == 4
+
+
+async def test_the_rest_of_a_body_is_waited_for_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_requests, "REST_SECONDS", 0.001)
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol.data_received(PLAIN[:-1])
+    assert counted.by_asgi == []
+    await becomes(lambda: counted.by_asgi)
+    protocol.data_received(PLAIN[-1:] + REQUESTS["probe"])
+    await turns()
+    assert b"".join(socket.written).count(b"HTTP/1.1 2") == 2
+
+
+@pytest.mark.parametrize("head", ["Expect: 100-continue\r\n", ""])
+async def test_who_asks_before_sending_the_body_is_answered_at_once(head: str) -> None:
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    request = push(more=head, padding=0 if head else LIMIT)
+    await feed(protocol, socket, [request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"])
+    assert counted.by_asgi == ["/webhooks/acme"]
+    (answer,) = socket.written
+    assert answer.startswith(b"HTTP/1.1 100 Continue" if head else b"HTTP/1.1 413 ")
+
+
+async def test_a_server_that_ends_waits_for_the_rest_of_a_body() -> None:
+    protocol, socket = connected(WholeRequestProtocol, Counted())
+    protocol.data_received(PLAIN[:-1])
+    protocol.shutdown()
+    await turns()
+    assert not socket.closed
+    await feed(protocol, socket, [PLAIN[-1:]])
+    assert b"".join(socket.written).startswith(b"HTTP/1.1 202 Accepted\r\n")
+    assert socket.closed
+
+
+async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    with structlog.testing.capture_logs() as logged:
+        await feed(protocol, socket, [PLAIN[:-1]])
+    assert [each["event"] for each in logged][:1] == ["webhook.aborted"]
+    assert counted.drawer.kept == []
 
 
 async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> None:
