@@ -1,6 +1,6 @@
 """A webhook that is here whole is answered without ASGI: no task, no messages, no timer of its own.
 
-That was a seventh of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's, and goes its long way:
+That was a tenth of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's, and goes its long way:
 what is large or slow, what is pipelined, whatever is no webhook. What this rests on of uvicorn's insides is held by
 `tests/unit/forge/test_whole_requests.py`.
 """
