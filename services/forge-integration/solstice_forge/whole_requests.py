@@ -54,9 +54,7 @@ class WholeRequestProtocol(OneWriteProtocol):
         super().data_received(data)
         if self._pieces is None:
             return
-        if self.transport.is_closing():
-            self._held()  # it was no HTTP, and was told so
-        elif self.expect_100_continue or self._is_large(self._pieces):
+        if self.expect_100_continue or self._is_large(self._pieces):
             self._go_the_long_way()
         elif self._rest is None:
             self._rest = self.loop.call_later(REST_SECONDS, self._go_the_long_way)
@@ -111,7 +109,6 @@ class WholeRequestProtocol(OneWriteProtocol):
             or parser.get_method() != b"POST"
             or parser.get_http_version() != "1.1"
             or not parser.should_keep_alive()
-            or parser.should_upgrade()
         ):
             return False
         named = _WEBHOOK.fullmatch(self.url)

@@ -130,6 +130,7 @@ REQUESTS = {
     "largest": push(padding=LIMIT - len(PLAIN.partition(b"\r\n\r\n")[2])),
     "too-large": push(padding=LIMIT),
     "http-1.0": push(version="1.0"),
+    "http-1.0-open": push(version="1.0", more="Connection: keep-alive\r\n"),
     "last": push(more="Connection: close\r\n"),
     "upgrade": push(more="Connection: Upgrade\r\nUpgrade: h2c\r\n"),
     "two-names": push(more="X-Forgejo-Event: ping\r\n"),
@@ -201,7 +202,8 @@ async def test_who_asks_before_sending_the_body_is_answered_at_once(head: str) -
     counted = Counted()
     protocol, socket = connected(WholeRequestProtocol, counted)
     request = push(more=head, padding=0 if head else LIMIT)
-    await feed(protocol, socket, [request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"])
+    protocol.data_received(request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+    await turns()
     assert counted.by_asgi == ["/webhooks/acme"]
     (answer,) = socket.written
     assert answer.startswith(b"HTTP/1.1 100 Continue" if head else b"HTTP/1.1 413 ")

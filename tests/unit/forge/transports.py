@@ -17,8 +17,8 @@ class Socket(asyncio.Transport):
         self.closed = False
 
     def write(self, data: Any) -> None:
-        assert not self.closed
         self.written.append(bytes(data))
+        assert not self.closed
 
     def close(self) -> None:
         self.closed = True
