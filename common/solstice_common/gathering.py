@@ -21,6 +21,10 @@ class Gathering(Generic[A, R]):
         self._turn: _Turn[A, R] | None = None
 
     async def __call__(self, item: A) -> R:
+        return await self.ask(item)
+
+    def ask(self, item: A) -> "asyncio.Future[R]":
+        """The same, for who does not wait for it."""
         loop = asyncio.get_running_loop()
         if self._turn is None:
             self._turn = _Turn()
@@ -28,7 +32,7 @@ class Gathering(Generic[A, R]):
         answer: asyncio.Future[R] = loop.create_future()
         self._turn.items.append(item)
         self._turn.callers.append(answer)
-        return await answer
+        return answer
 
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, None

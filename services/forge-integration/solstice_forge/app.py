@@ -3,11 +3,10 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import orjson
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +19,8 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.gathering import Gathering
 from solstice_common.metrics import CONTENT_TYPE
-from solstice_common.values import Value
+from solstice_forge.answers import JSON, Answer, Field, encoded
+from solstice_forge.forges.protocol import Headers
 from solstice_forge.inbox.protocol import Decision, Inbox, Kept, NewDelivery
 from solstice_forge.keeping import new_delivery
 from solstice_forge.lockstep import Steps, lockstep, walk
@@ -39,32 +39,8 @@ BODY_SECONDS: Final = 30.0
 THREAD_BYTES: Final = 256 * 1024
 """A larger body is checked and read in a thread, so that others need not wait for it."""
 _WEBHOOK: Final = re.compile(r"/webhooks/[^/]+/?")
-JSON: Final = "application/json"
 NOBODY: Final = "unknown"
 """The source in metrics when the URL names none of ours."""
-
-
-class Answer(Value, frozen=True):
-    """An HTTP answer in JSON, sent as ASGI wants it."""
-
-    status: int
-    content: object
-    headers: Sequence[tuple[bytes, bytes]] = ()
-
-    async def __call__(self, send: Send) -> None:
-        body = encoded(self.content)
-        headers = [
-            (b"content-type", JSON.encode()),
-            (b"content-length", b"%d" % len(body)),
-            *self.headers,
-        ]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-
-def encoded(content: object) -> bytes:
-    """JSON, and the end of the line for whoever asks from a terminal."""
-    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +72,30 @@ def create_app(parts: Parts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
     # A redirect would lose the delivery: forges do not follow one with the body.
     app.router.redirect_slashes = False
 
-    async def front(scope: Scope, receive: Receive, send: Send) -> None:
-        # Webhooks go past the router and what it wraps around an endpoint: that was a quarter of their cost.
+    return _Front(webhooks, app)
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """Webhooks go past the router and what it wraps around an endpoint: that was a quarter of their cost."""
+
+    webhooks: "Webhooks"
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_webhook = (
             scope["type"] == "http" and scope["method"] == "POST" and _WEBHOOK.fullmatch(scope["path"])
         )
-        await (webhooks if is_webhook else app)(scope, receive, send)
+        await (self.webhooks if is_webhook else self.app)(scope, receive, send)
 
-    return front
+    @property
+    def whole_bytes(self) -> int:
+        return self.webhooks.whole_bytes
+
+    def take_whole(
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+    ) -> bool:
+        return self.webhooks.take_whole(name, headers, body, answer)
 
 
 class Webhooks:
@@ -115,6 +107,7 @@ class Webhooks:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.whole_bytes = min(THREAD_BYTES, parts.max_body_bytes)
         self._patience = SharedTimeout(BODY_SECONDS)
         self._taken: Gathering[Call, Kept | Refused | Exception] = Gathering(
             lambda calls: asyncio.create_task(self._take(calls), name="webhooks-of-a-turn")
@@ -136,8 +129,31 @@ class Webhooks:
             )
         else:
             outcome = await self._outcome(source, scope, receive)
+        return self._concluded(NOBODY if source is None else name, outcome, began)
+
+    def take_whole(
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+    ) -> bool:
+        """As TakesWhole says; what is for a source that there is not goes the long way."""
+        source = self._parts.sources.get(name)
+        if source is None:
+            return False
+        began = time.perf_counter()
+
+        def end(taken: "asyncio.Future[Kept | Refused | Exception]") -> None:
+            try:
+                ended = self._concluded(name, _outcome_in(taken.result()), began)
+            except Exception as error:  # noqa: BLE001  as above
+                ended = _broken(f"/webhooks/{name}", error)
+            answer(ended)
+
+        call = Call(source, _text(headers), body, self._parts.clock())
+        self._taken.ask(call).add_done_callback(end)
+        return True
+
+    def _concluded(self, label: str, outcome: Kept | Refused, began: float) -> Answer:
+        """The answer, counted and, when it is a refusal, logged."""
         decision = "refused" if isinstance(outcome, Refused) else outcome.decision.value
-        label = NOBODY if source is None else name
         self._parts.metrics.delivery(label, decision, outcome.reason, time.perf_counter() - began)
         if isinstance(outcome, Kept):
             return _kept(outcome)
@@ -151,7 +167,7 @@ class Webhooks:
         return _refused(outcome)
 
     async def _outcome(self, source: Source, scope: Scope, receive: Receive) -> Kept | Refused:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _text(scope["headers"])
         body = await self._body(source, headers, receive)
         if isinstance(body, Refused):
             return body
@@ -162,9 +178,7 @@ class Webhooks:
             outcome = looked if isinstance(looked, Refused) else (await self._keep([looked]))[0]
         else:
             outcome = await self._taken(call)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        return _outcome_in(outcome)
 
     async def _body(self, source: Source, headers: Mapping[str, str], receive: Receive) -> bytes | Refused:
         """The whole body, unless it is too large: then no byte more of it is read."""
@@ -207,6 +221,17 @@ class Webhooks:
     async def _keep(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Refused | Exception]:
         kept = await self._parts.inbox.keep_all(deliveries) if deliveries else ()
         return [_told(delivery, each) for delivery, each in zip(deliveries, kept, strict=True)]
+
+
+def _text(headers: Iterable[Field]) -> Headers:
+    """By name; of several with one name the last."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+
+
+def _outcome_in(taken: Kept | Refused | Exception) -> Kept | Refused:
+    if isinstance(taken, Exception):
+        raise taken
+    return taken
 
 
 def _examining(call: Call) -> Steps[NewDelivery | Refused]:

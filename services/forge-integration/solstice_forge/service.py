@@ -28,7 +28,6 @@ from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.inquiring import Inquirer
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.one_write import OneWriteProtocol
 from solstice_forge.pages.deliveries import Pages, no_statuses
 from solstice_forge.queue_depth import Queued, run_queue_depth
 from solstice_forge.reconcile.rounds import Reconciler
@@ -37,6 +36,7 @@ from solstice_forge.remote.http import open_remotes
 from solstice_forge.retention import run_retention
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.reporting import reporting
+from solstice_forge.whole_requests import WholeRequestProtocol
 
 log = structlog.get_logger("solstice_forge.service")
 
@@ -187,7 +187,7 @@ def _server(app: ASGIApp, grace_seconds: float) -> _Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=OneWriteProtocol,
+            http=WholeRequestProtocol,
             lifespan="off",
             ws="none",
             log_config=None,

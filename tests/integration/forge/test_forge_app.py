@@ -101,6 +101,33 @@ async def test_fifty_concurrent_copies_are_one_run(
     assert rows(settings) == 1
 
 
+async def test_a_webhook_in_one_piece_and_in_several_is_one_event(client: httpx2.AsyncClient) -> None:
+    body, headers = push(3)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = (
+        f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode()
+    )
+    url = urlsplit(str(client.base_url))
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    decisions = []
+    async with asyncio.timeout(30):
+        for pieces in ([head + body], [head, body[:9], body[9:]], [head + body]):
+            for number, piece in enumerate(pieces):
+                if number:
+                    # The service has read what came before once it answers somebody else.
+                    await client.get("/healthz")
+                writer.write(piece)
+                await writer.drain()
+            status = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", status)
+            assert length is not None
+            assert b"\r\ndate: " in status
+            decisions.append((status[9:12], json.loads(await reader.readexactly(int(length[1])))["decision"]))
+        writer.close()
+        await writer.wait_closed()
+    assert decisions == [(b"202", "accepted"), (b"200", "duplicate"), (b"200", "duplicate")]
+
+
 async def test_same_push_seen_by_another_hook_is_one_run(client: httpx2.AsyncClient) -> None:
     first = await send(client, 1, delivery_id="of the repository")
     second = await send(client, 1, delivery_id="of the organisation")

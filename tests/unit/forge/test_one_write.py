@@ -1,38 +1,11 @@
 """An answer is one write, whatever uvicorn makes of it."""
 
-import asyncio
 from typing import Any
 
-import uvicorn
-
 from solstice_forge.one_write import OneWriteProtocol
+from tests.unit.forge.transports import Socket, connected, feed
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n%b\r\nab"
-
-
-class Socket(asyncio.Transport):
-    """A transport that only remembers."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self.written: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        assert not self.closed
-        self.written.append(bytes(data))
-
-    def close(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def pause_reading(self) -> None:
-        """Nothing is read here."""
-
-    def resume_reading(self) -> None:
-        """Nothing is read here."""
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
@@ -44,15 +17,8 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 async def answered(*requests: bytes) -> Socket:
     """What was written in answer to requests that arrived together."""
-    config = uvicorn.Config(_app, http=OneWriteProtocol, lifespan="off", log_config=None)
-    config.load()
-    protocol = OneWriteProtocol(config, uvicorn.server.ServerState(), {}, asyncio.get_running_loop())
-    socket = Socket()
-    protocol.connection_made(socket)
-    protocol.data_received(b"".join(requests))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    protocol.connection_lost(ConnectionResetError())  # with None, it would close the transport itself
+    protocol, socket = connected(OneWriteProtocol, _app)
+    await feed(protocol, socket, [b"".join(requests)])
     return socket
 
 

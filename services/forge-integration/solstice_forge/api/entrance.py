@@ -10,7 +10,8 @@ from starlette.responses import Response
 from solstice_common.access import Access, Caller, Denied, is_loopback
 from solstice_common.errors import StoreUnavailable
 from solstice_common.tokens import Scope
-from solstice_forge.app import JSON, RETRY_AFTER_SECONDS, encoded
+from solstice_forge.answers import JSON, encoded
+from solstice_forge.app import RETRY_AFTER_SECONDS
 from solstice_forge.triage import Refused
 
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]

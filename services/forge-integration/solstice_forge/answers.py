@@ -1,0 +1,46 @@
+"""HTTP answers in JSON, for whoever writes them: as ASGI wants it, or as the bytes of HTTP."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import orjson
+from starlette.types import Send
+
+from solstice_common.values import Value
+
+JSON: Final = "application/json"
+
+Field = tuple[bytes, bytes]
+"""Name and value of a header."""
+
+
+class Answer(Value, frozen=True):
+    """An HTTP answer in JSON; `headers` beside those that tell what the content is."""
+
+    status: int
+    content: object
+    headers: Sequence[Field] = ()
+
+    async def __call__(self, send: Send) -> None:
+        """Send it as ASGI wants it."""
+        body = encoded(self.content)
+        await send({"type": "http.response.start", "status": self.status, "headers": [*self._fields(body)]})
+        await send({"type": "http.response.body", "body": body})
+
+    def after(self, head: bytes, further: Iterable[Field]) -> bytes:
+        """The whole answer behind its status line, with further headers first (RFC 9112, section 2.1)."""
+        body = encoded(self.content)
+        fields = b"".join([b"%b: %b\r\n" % field for field in (*further, *self._fields(body))])
+        return b"%b%b\r\n%b" % (head, fields, body)
+
+    def _fields(self, body: bytes) -> Sequence[Field]:
+        return (
+            (b"content-type", JSON.encode()),
+            (b"content-length", b"%d" % len(body)),
+            *self.headers,
+        )
+
+
+def encoded(content: object) -> bytes:
+    """JSON, and the end of the line for whoever asks from a terminal."""
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)

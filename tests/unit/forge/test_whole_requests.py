@@ -1,0 +1,321 @@
+"""A webhook that is here whole is answered as any other, only sooner."""
+
+import asyncio
+import gzip
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.errors import StoreUnavailable
+from solstice_common.messages import Source as Origin
+from solstice_forge import whole_requests
+from solstice_forge.answers import Answer, Field
+from solstice_forge.app import Parts, create_app
+from solstice_forge.forges.samples import push_body
+from solstice_forge.forges.signing import sign
+from solstice_forge.inbox.answers import new
+from solstice_forge.inbox.protocol import Kept, NewDelivery
+from solstice_forge.metrics import Metrics
+from solstice_forge.one_write import OneWriteProtocol
+from solstice_forge.sources import FORGES, Source
+from solstice_forge.whole_requests import WholeRequestProtocol
+from tests.patience import becomes
+from tests.unit.forge.transports import Socket, connected, feed, turns
+
+SECRET = "maple-lantern-42"
+LIMIT = 5000
+
+
+@dataclass
+class Drawer:
+    """Keeps deliveries when it is told to, at once unless it is `shut`."""
+
+    kept: list[NewDelivery] = field(default_factory=list)
+    shut: asyncio.Event | None = None
+
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+        if self.shut is not None:
+            await self.shut.wait()
+        self.kept += deliveries
+        return [
+            StoreUnavailable("the inbox", "the disk is full")
+            if one.delivery_id == "unlucky"
+            else ValueError("a mistake")
+            if one.delivery_id == "mistaken"
+            else new(one)
+            for one in deliveries
+        ]
+
+
+@dataclass
+class Counted:
+    """The application, and what came to it by ASGI."""
+
+    drawer: Drawer = field(default_factory=Drawer)
+    by_asgi: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.app: Any = create_app(
+            Parts(
+                inbox=self.drawer,  # type: ignore[arg-type]  # nothing else of it is used here
+                sources={"acme": Source(name="acme", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))},
+                metrics=Metrics(),
+                broker_health=lambda: BrokerHealth(connected=True),
+                clock=lambda: 1_800_000_000.0,
+                max_body_bytes=LIMIT,
+            )
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.by_asgi.append(scope["path"])
+        await self.app(scope, receive, send)
+
+    @property
+    def whole_bytes(self) -> int:
+        return LIMIT
+
+    def take_whole(
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+    ) -> bool:
+        taken: bool = self.app.take_whole(name, headers, body, answer)
+        return taken
+
+
+def push(
+    delivery_id: str = "d-1",
+    *,
+    path: str = "/webhooks/acme",
+    method: str = "POST",
+    version: str = "1.1",
+    more: str = "",
+    secret: str = SECRET,
+    padding: int = 0,
+    chunked: bool = False,
+) -> bytes:
+    """A whole request as it is on the wire."""
+    body = push_body(
+        Origin.FORGEJO,
+        repo_url="https://forge.example/tide-club/almanac.git",
+        repo_full_name="tide-club/almanac",
+        ref="refs/heads/main",
+        sha="1" * 40,
+    )
+    body += b" " * padding
+    headers = sign(Origin.FORGEJO, secret, event="push", body=body, delivery_id=delivery_id, now=0)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if name != "content-length")
+    length = "transfer-encoding: chunked" if chunked else f"content-length: {len(body)}"
+    wire = b"%x\r\n%b\r\n7\r\n%b\r\n0\r\n\r\n" % (len(body) - 7, body[:-7], body[-7:]) if chunked else body
+    return f"{method} {path} HTTP/{version}\r\nHost: h\r\n{length}\r\n{lines}{more}\r\n".encode() + wire
+
+
+PLAIN = push()
+REQUESTS = {
+    "plain": PLAIN,
+    "slash": push(path="/webhooks/acme/"),
+    "query": push(path="/webhooks/acme?x=1"),
+    "encoded": push(path="/webhooks/%61cme"),
+    "unknown-source": push(path="/webhooks/nobody"),
+    "elsewhere": push(path="/elsewhere"),
+    "put": push(method="PUT"),
+    "forged": push(secret="wrong"),
+    "chunked": push(chunked=True),
+    "largest": push(padding=LIMIT - len(PLAIN.partition(b"\r\n\r\n")[2])),
+    "too-large": push(padding=LIMIT),
+    "http-1.0": push(version="1.0"),
+    "http-1.0-open": push(version="1.0", more="Connection: keep-alive\r\n"),
+    "last": push(more="Connection: close\r\n"),
+    "upgrade": push(more="Connection: Upgrade\r\nUpgrade: h2c\r\n"),
+    "two-names": push(more="X-Forgejo-Event: ping\r\n"),
+    "not-kept": push("unlucky"),
+    "our-mistake": push("mistaken"),
+    "garbled": b"POST /webhooks/acme HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "no-http": gzip.compress(b"hello", mtime=0),
+    "probe": b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n",
+}
+
+
+async def spoken(
+    kind: type[HttpToolsProtocol], pieces: Sequence[bytes]
+) -> tuple[bytes, bool, list[NewDelivery]]:
+    """What a connection wrote, whether it was closed, and what was kept."""
+    counted = Counted()
+    protocol, socket = connected(kind, counted)
+    await feed(protocol, socket, pieces)
+    return b"".join(socket.written), socket.closed, counted.drawer.kept
+
+
+def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
+    edges = [0, *sorted({place % len(stream) for place in places} - {0}), len(stream)]
+    return [stream[begin:end] for begin, end in itertools.pairwise(edges)]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_the_same_is_answered_and_kept_either_way(name: str) -> None:
+    pieces = [REQUESTS[name], PLAIN]
+    answered = await spoken(WholeRequestProtocol, pieces)
+    assert answered == await spoken(OneWriteProtocol, pieces)
+    assert answered[0].startswith(b"HTTP/1.1 ")
+
+
+@given(
+    st.lists(st.sampled_from(sorted(REQUESTS)), min_size=1, max_size=4),
+    st.lists(st.integers(min_value=0, max_value=20_000), max_size=6),
+)
+def test_however_requests_are_cut_and_joined_the_same_is_answered_and_kept(
+    names: list[str], places: list[int]
+) -> None:
+    pieces = cut(b"".join(REQUESTS[name] for name in names), places)
+    assert asyncio.run(spoken(WholeRequestProtocol, pieces)) == asyncio.run(spoken(OneWriteProtocol, pieces))
+
+
+async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does() -> None:
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    await feed(protocol, socket, [PLAIN, PLAIN[:-1], PLAIN[-1:], REQUESTS["chunked"], REQUESTS["put"]])
+    assert counted.by_asgi == ["/webhooks/acme"]
+    assert b"".join(socket.written).count(b"HTTP/1.1 202 Accepted\r\n") == 3
+    assert len(socket.written) == 4
+
+
+async def test_the_rest_of_a_body_is_waited_for_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_requests, "REST_SECONDS", 0.001)
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol.data_received(PLAIN[:-1])
+    assert counted.by_asgi == []
+    await becomes(lambda: counted.by_asgi)
+    protocol.data_received(PLAIN[-1:] + REQUESTS["probe"])
+    await turns()
+    assert b"".join(socket.written).count(b"HTTP/1.1 2") == 2
+
+
+@pytest.mark.parametrize("head", ["Expect: 100-continue\r\n", ""])
+async def test_who_asks_before_sending_the_body_is_answered_at_once(head: str) -> None:
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    request = push(more=head, padding=0 if head else LIMIT)
+    protocol.data_received(request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+    await turns()
+    assert counted.by_asgi == ["/webhooks/acme"]
+    (answer,) = socket.written
+    assert answer.startswith(b"HTTP/1.1 100 Continue" if head else b"HTTP/1.1 413 ")
+
+
+async def test_a_server_that_ends_waits_for_the_rest_of_a_body() -> None:
+    protocol, socket = connected(WholeRequestProtocol, Counted())
+    protocol.data_received(PLAIN[:-1])
+    protocol.shutdown()
+    await turns()
+    assert not socket.closed
+    await feed(protocol, socket, [PLAIN[-1:]])
+    assert b"".join(socket.written).startswith(b"HTTP/1.1 202 Accepted\r\n")
+    assert socket.closed
+
+
+async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    with structlog.testing.capture_logs() as logged:
+        await feed(protocol, socket, [PLAIN[:-1]])
+    assert [each["event"] for each in logged][:1] == ["webhook.aborted"]
+    assert counted.drawer.kept == []
+
+
+async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> None:
+    counted = Counted()
+
+    async def plain(scope: Any, receive: Any, send: Any) -> None:
+        await counted(scope, receive, send)
+
+    protocol, socket = connected(WholeRequestProtocol, plain)
+    await feed(protocol, socket, [PLAIN])
+    assert counted.by_asgi == ["/webhooks/acme"]
+    assert len(socket.written) == 1
+
+
+async def waiting() -> tuple[Drawer, WholeRequestProtocol, Socket]:
+    """A webhook came whole and is not kept yet."""
+    drawer = Drawer(shut=asyncio.Event())
+    protocol, socket = connected(WholeRequestProtocol, Counted(drawer))
+    assert isinstance(protocol, WholeRequestProtocol)
+    protocol.data_received(PLAIN)
+    await turns()
+    assert socket.written == []
+    return drawer, protocol, socket
+
+
+async def open_again(drawer: Drawer) -> None:
+    assert drawer.shut is not None
+    drawer.shut.set()
+    await turns()
+
+
+async def test_nothing_is_answered_before_it_is_kept() -> None:
+    drawer, _, socket = await waiting()
+    await open_again(drawer)
+    assert len(drawer.kept) == 1
+    assert len(socket.written) == 1
+
+
+async def test_whoever_went_away_is_not_written_to_and_the_webhook_is_kept() -> None:
+    drawer, protocol, socket = await waiting()
+    socket.close()
+    protocol.connection_lost(ConnectionResetError())
+    await open_again(drawer)
+    assert len(drawer.kept) == 1
+    assert socket.written == socket.late == []
+
+
+async def test_a_server_that_ends_answers_first_and_closes_then() -> None:
+    drawer, protocol, socket = await waiting()
+    protocol.shutdown()
+    await turns()
+    assert not socket.closed
+    await open_again(drawer)
+    (answer,) = socket.written
+    assert answer.startswith(b"HTTP/1.1 202 Accepted\r\n")
+    assert b"\r\nconnection: close\r\n" in answer
+    assert socket.closed
+
+
+async def test_what_comes_behind_waits_for_its_turn() -> None:
+    drawer, protocol, socket = await waiting()
+    protocol.data_received(REQUESTS["probe"] + REQUESTS["forged"])
+    await turns()
+    assert socket.written == []
+    await open_again(drawer)
+    assert [answer[:12] for answer in b"".join(socket.written).split(b"HTTP/1.1 ")[1:]] == [
+        b"202 Accepted",
+        b"200 OK\r\ncont",
+        b"401 Unauthor",
+    ]
+
+
+async def test_an_idle_connection_is_closed_in_the_end_and_a_waiting_one_is_not() -> None:
+    drawer, protocol, _ = await waiting()
+    assert protocol.timeout_keep_alive_task is None
+    await open_again(drawer)
+    assert protocol.timeout_keep_alive_task is not None
+    protocol.data_received(PLAIN[:10])
+    assert protocol.timeout_keep_alive_task is None
+
+
+async def test_whoever_reads_no_answers_is_waited_for() -> None:
+    counted = Counted()
+    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol.pause_writing()
+    protocol.data_received(PLAIN)
+    await turns()
+    assert counted.by_asgi == ["/webhooks/acme"]
+    assert socket.written == []
+    protocol.resume_writing()
+    await turns()
+    assert len(socket.written) == 1

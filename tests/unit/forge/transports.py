@@ -1,0 +1,60 @@
+"""A connection without a network under uvicorn's protocols."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class Socket(asyncio.Transport):
+    """A transport that only remembers."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.written: list[bytes] = []
+        self.late: list[bytes] = []
+        """What was written when it was closed, and goes nowhere."""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        (self.late if self.closed else self.written).append(bytes(data))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    def resume_reading(self) -> None:
+        """Nothing is read here."""
+
+
+def connected(kind: type[HttpToolsProtocol], app: Any) -> tuple[HttpToolsProtocol, Socket]:
+    """The server's end of a new connection to `app`, and what it writes to."""
+    config = uvicorn.Config(app, http=kind, lifespan="off", log_config=None, proxy_headers=False)
+    config.load()
+    protocol = kind(config, uvicorn.server.ServerState(), {}, asyncio.get_running_loop())
+    socket = Socket()
+    protocol.connection_made(socket)
+    return protocol, socket
+
+
+async def turns(count: int = 20) -> None:
+    """Let whoever can go on do so."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def feed(protocol: HttpToolsProtocol, socket: Socket, pieces: Sequence[bytes]) -> None:
+    """Let these arrive one after the other, until the connection is closed."""
+    for piece in pieces:
+        if not socket.closed:
+            protocol.data_received(piece)
+            await turns()
+    protocol.connection_lost(ConnectionResetError())  # with None, it would close the transport itself
+    await turns()
