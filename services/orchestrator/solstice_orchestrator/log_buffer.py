@@ -34,15 +34,17 @@ PATIENT: Final = Patience()
 
 async def patiently(call: Callable[[], Awaitable[T]], rng: random.Random, patience: Patience = PATIENT) -> T:
     """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
-    begun, pause = patience.monotonic(), 0.05
+    begun = asked = patience.monotonic()
+    pause = 0.05
     while True:
         try:
             return await call()
         except StoreUnavailable:
-            if patience.monotonic() - begun > patience.seconds:
+            # Whoever was frozen in the middle of a call has one behind it that says nothing of now.
+            if asked - begun > patience.seconds:
                 raise
         await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
-        pause = min(pause * 2, 5.0)
+        pause, asked = min(pause * 2, 5.0), patience.monotonic()
 
 
 class LogBuffer:

@@ -167,13 +167,14 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
     async with taking(broker, store, jobs, broker_settings):
         letters = await received(broker, jobs.dlq, 2)
         await until(store, lambda: True, runs=3)
+        # What is kept and not yet acknowledged when the intake ends comes back, for somebody else.
+        await emptied(broker, jobs.queue)
     assert sorted(str(letter.headers["x-solstice-reason"]) for letter in letters) == [
         "not_utf8",
         "unknown_version",
     ]
     for request in good:
         assert await store.run_of_request(request.request_id) is not None
-    await emptied(broker, jobs.queue)
 
 
 async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
@@ -197,7 +198,7 @@ async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
         await store.claim_planning("somebody", 1)
         await backlog.look()
         assert backlog.held
-    await emptied(broker, jobs.queue)
+        await emptied(broker, jobs.queue)
 
 
 async def test_a_store_that_is_away_pauses_intake_and_nothing_is_lost(

@@ -267,7 +267,7 @@ async def test_a_store_that_stays_away_for_a_lease_ends_the_execution() -> None:
     await running(ledger, executor=executor, patience=Patience(seconds=600.0, monotonic=slow_clock()))
     assert executor.ended == ["killed"]
     assert not ledger.outcomes
-    assert ledger.asked == 3
+    assert ledger.asked == 4  # the last time when the lease was over
 
 
 async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -> None:
@@ -276,6 +276,18 @@ async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -
     assert ledger.text == b"$ step 1\nhello\n"
     ledger = Ledger(failures=2)
     await running(ledger, executor=Calls(lambda _log, _stop: asyncio.sleep(0, SUCCESS)), patience=patience)
+    assert ledger.outcomes == [SUCCESS]
+
+
+async def test_who_was_frozen_while_it_told_its_end_asks_once_more() -> None:
+    """The call that broke began before the freeze, and says nothing about a store of afterwards."""
+    leapt = iter([0.0, *[3600.0] * 9])
+    ledger = Ledger(failures=1)
+    await running(
+        ledger,
+        executor=Calls(lambda _log, _stop: asyncio.sleep(0, SUCCESS)),
+        patience=Patience(seconds=60.0, monotonic=lambda: next(leapt)),
+    )
     assert ledger.outcomes == [SUCCESS]
 
 
