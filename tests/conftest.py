@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.servers.postgresql import (
@@ -41,6 +42,14 @@ if sys.version_info < (3, 11, 8):
         return _parse(*arguments, **options)
 
     setattr(ast, "parse", _parse_again)  # noqa: B010  an assignment would have to have all its overloads
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """Commands configure the logs of their process, which here is that of all the tests after them."""
+    before = {**structlog.get_config()}
+    yield
+    structlog.configure(**before)
 
 
 def pytest_report_header() -> list[str]:
