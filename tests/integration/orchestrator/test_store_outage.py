@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
+from solstice_orchestrator import dispatch, execution
 from solstice_orchestrator.dispatch import Dispatch
 from solstice_orchestrator.execution import execute
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
@@ -38,6 +40,13 @@ GIVEN_UP: Final = (LogEvent.LEASE_LOST, LogEvent.ATTEMPT_LOST, LogEvent.ATTEMPT_
 Events = Sequence[MutableMapping[str, Any]]
 
 pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first, and stops and starts it
+
+
+@pytest.fixture(autouse=True)
+def fresh_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They keep no settings of a test that ran before: what is said is what these tests go by."""
+    monkeypatch.setattr(dispatch, "log", structlog.get_logger())
+    monkeypatch.setattr(execution, "LOG", structlog.get_logger())
 
 
 @dataclass
