@@ -93,6 +93,14 @@ def test_stop_that_failed_is_named(
     assert stop in done.stdout
 
 
+def test_late_jobs_are_told_with_what_they_wait_for(environment: dict[str, str], project: Repository) -> None:
+    project.commit({WORKFLOW: 'job "hello" runs-on="nowhere" { step "say" run="echo hello"; }'})
+    done = demo(environment, "--checkout", project.folder, "--patience", "2")
+    assert done.returncode == 1
+    assert "stop 5 failed: its jobs succeeded: not within 2 s: hello waits: " in done.stdout
+    assert "nowhere" in done.stdout
+
+
 def test_commit_without_a_workflow_is_told(environment: dict[str, str], project: Repository) -> None:
     project.git("rm", "--quiet", WORKFLOW)
     project.commit({})

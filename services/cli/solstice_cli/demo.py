@@ -24,6 +24,7 @@ from solstice_cli.demo_steps import (
     push,
     see_page,
     solstice_up,
+    what_waits,
 )
 from solstice_cli.stops import StopFailed, Stops, Unexpected
 from solstice_common import commandline
@@ -37,6 +38,7 @@ LOG_LINE_CHARACTERS: Final = 500
 
 def demo(
     checkout: Annotated[Path, typer.Option(help="The repository whose newest commit is built.")] = CHECKOUT,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds that its jobs may take.")] = 60.0,
 ) -> None:
     """Build a real commit through the whole line; exits 1 and names the stop when one failed."""
     console = Console(highlight=False)
@@ -44,7 +46,7 @@ def demo(
     began = time.monotonic()
     console.print("[bold]Solstice CI[/bold]: one commit through the whole line\n")
     try:
-        run = asyncio.run(_line(Stops(console), folder, checkout))
+        run = asyncio.run(_line(Stops(console), folder, checkout, patience))
     except StopFailed as failed:
         console.print(f"\n[bold red]{escape(str(failed))}[/bold red]", soft_wrap=True)
         _print_tail(console, folder / "up.log")
@@ -61,7 +63,7 @@ def demo(
     )
 
 
-async def _line(stops: Stops, folder: Path, checkout: Path) -> Document:
+async def _line(stops: Stops, folder: Path, checkout: Path, patience_seconds: float) -> Document:
     async with contextlib.AsyncExitStack() as opened:
         async with stops.stop("solstice up answers", limit_seconds=30):
             up = await opened.enter_async_context(solstice_up(folder))
@@ -74,9 +76,12 @@ async def _line(stops: Stops, folder: Path, checkout: Path) -> Document:
             while (run := await api.run_of_request(request_id)) is None:  # noqa: ASYNC110  it is another process
                 await asyncio.sleep(0.05)
         stops.console.print()
-        async with stops.stop("its jobs succeeded", limit_seconds=60):
+        run_id = run["run_id"]
+        async with stops.stop(
+            "its jobs succeeded", limit_seconds=patience_seconds, why_late=lambda: what_waits(api, run_id)
+        ):
             run = await follow_run(
-                api, run["run_id"], _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()
+                api, run_id, _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()
             )
             stops.console.print()
             if run["state"] != "succeeded":

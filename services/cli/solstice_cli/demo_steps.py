@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import orjson
 from solstice_cli.deliveries import Change, signed_delivery
 from solstice_cli.stops import Unexpected
 from solstice_cli.up import UpSettings
-from solstice_common.api_client import Document
+from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.broker import open_broker
 from solstice_common.delivery import Ack
 from solstice_common.messages import JobStatusV1, Source
@@ -40,13 +40,18 @@ class Up:
     secret: str
 
 
+def environment_of_up(environ: Mapping[str, str], state: Path) -> dict[str, str]:
+    """Without what this person has set for real services: that is not for the demo."""
+    settings = {name.upper() for name in UpSettings.model_fields}
+    own = {name: value for name, value in environ.items() if name.upper() not in settings}
+    # Somebody watches: the jobs start however busy this machine is with other things.
+    return {**own, "SOLSTICE_HOME": str(state), "GOVERNOR": "off"}
+
+
 @asynccontextmanager
 async def solstice_up(folder: Path) -> AsyncIterator[Up]:
     """`solstice up` in a process of its own, on free ports; leaving ends it by its id."""
-    # What this person has set for real services is not for the demo.
-    settings = {name.upper() for name in UpSettings.model_fields}
-    environment = {name: value for name, value in os.environ.items() if name.upper() not in settings}
-    environment["SOLSTICE_HOME"] = str(folder / "state")
+    environment = environment_of_up(os.environ, folder / "state")
     with (folder / "up.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(
@@ -147,6 +152,15 @@ async def push(up: Up, change: Change) -> str:
         raise Unexpected(f"{answer['decision']}: {answer['reason']}")
     (request_id,) = answer["request_ids"]
     return str(request_id)
+
+
+async def what_waits(api: OrchestratorClient, run_id: str) -> str:
+    """Which jobs of a run have not ended, and what those wait for that do."""
+    jobs = [job for job in (await api.run(run_id))["jobs"] if job["finished_at"] is None]
+    found = [(job["name"], (await api.why_job(job["job_id"]))["why"]) for job in jobs]
+    return "; ".join(
+        f"{name} runs" if why is None else f"{name} waits: {why['detail']}" for name, why in found
+    )
 
 
 async def final_status(broker_url: str, run: Document) -> None:

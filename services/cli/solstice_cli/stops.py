@@ -2,14 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from rich.console import Console
 
 from solstice_common.errors import SolsticeError
 
-WIDTH = 56
+WIDTH: Final = 56
+ASKING_SECONDS: Final = 5.0
+"""For so long it is asked why something takes so long."""
+
+Explanation = Callable[[], Awaitable[str]]
 
 
 class StopFailed(SolsticeError):
@@ -33,8 +38,13 @@ class Stops:
         self._number = 0
 
     @asynccontextmanager
-    async def stop(self, name: str, *, limit_seconds: float) -> AsyncIterator[None]:
-        """One stop; StopFailed when its block raises one of our errors, an OSError, or takes too long."""
+    async def stop(
+        self, name: str, *, limit_seconds: float, why_late: Explanation | None = None
+    ) -> AsyncIterator[None]:
+        """One stop; StopFailed when its block raises one of our errors, an OSError, or takes too long.
+
+        `why_late`: asked for a sentence about that when it takes too long.
+        """
         self._number += 1
         began = time.monotonic()
         try:
@@ -42,10 +52,22 @@ class Stops:
                 yield
         except (SolsticeError, OSError) as error:
             # TimeoutError is an OSError.
-            detail = str(error) or f"not within {limit_seconds:g} s"
+            detail = str(error) or f"not within {limit_seconds:g} s{await _explained(why_late)}"
             self._print("[bold red]✗[/bold red]", name, began)
             raise StopFailed(self._number, name, detail) from error
         self._print("[bold green]✓[/bold green]", name, began)
 
     def _print(self, mark: str, name: str, began: float) -> None:
         self.console.print(f"{self._number:2} {mark} {name:<{WIDTH}} {time.monotonic() - began:5.1f} s")
+
+
+async def _explained(why_late: Explanation | None) -> str:
+    """`: SENTENCE`, or nothing when nobody knows."""
+    if why_late is None:
+        return ""
+    try:
+        async with asyncio.timeout(ASKING_SECONDS):
+            why = await why_late()
+    except (SolsticeError, OSError):
+        return ""
+    return f": {why}" if why else ""
