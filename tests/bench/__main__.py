@@ -85,7 +85,7 @@ def bench(
     chosen = what or list(MEASURES)
     if unknown := set(chosen) - set(MEASURES):
         raise typer.BadParameter(f"no such measure: {', '.join(sorted(unknown))}")
-    with shared_rabbitmq(rabbitmq) as server:
+    with shared_rabbitmq(rabbitmq, synced=True) as server:
         figures = uvloop.run(measure_all(server, chosen, quick=quick))
         version = server.version
     if as_json:

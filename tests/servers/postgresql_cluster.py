@@ -8,7 +8,6 @@ import pwd
 import secrets
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,13 +16,14 @@ from typing import Final
 from tests.servers.kept_process import KeptProcess
 from tests.servers.ports import free_ports
 from tests.servers.postgresql_server import PostgreSQLServer
+from tests.servers.scratch import scratch_folder
 
 SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "200",
     "log_min_messages": "warning",
-    # In the directory that goes away, rather than in /dev/shm, where a killed server would leave it.
+    # In the directory that goes away, rather than beside it, where a killed server would leave it.
     "dynamic_shared_memory_type": "mmap",
     "autovacuum_naptime": "10s",
 }
@@ -42,7 +42,7 @@ class PostgreSQLCluster(PostgreSQLServer):
         self, programs: Path, *, synced: bool = False, settings: Mapping[str, str] | None = None
     ) -> None:
         self._programs = programs
-        self.directory = Path(tempfile.mkdtemp(prefix="solstice-postgresql-"))
+        self.directory = scratch_folder("postgresql", synced=synced)
         self._data = self.directory / "data"
         self._settings = {**SETTINGS, **({} if synced else UNSYNCED), **(settings or {})}
         (self._port,) = free_ports(1)

@@ -72,22 +72,22 @@ def flavours() -> tuple[Sequence[str], str | None]:
     return ((DEFAULT, FOUR), None) if reason is None else ((DEFAULT,), reason)
 
 
-def shared_rabbitmq(flavour: str) -> RabbitMQServer:
-    """The server for tests that leave it running, not yet started: enter it with `with`."""
+def shared_rabbitmq(flavour: str, *, synced: bool = False) -> RabbitMQServer:
+    """The server for whoever leaves it running, not yet started: enter it with `with`."""
     url = os.environ.get(URL_VARIABLE)
     if flavour == DEFAULT and url:
         return ForeignRabbitMQ(url)
-    return own_rabbitmq(flavour)
+    return own_rabbitmq(flavour, synced=synced)
 
 
-def own_rabbitmq(flavour: str) -> RabbitMQServer:
+def own_rabbitmq(flavour: str, *, synced: bool = False) -> RabbitMQServer:
     """A server for a test that stops, kills or alarms it, not yet started: enter it with `with`.
 
     Docker, else the machine's own RabbitMQ, else the distribution's package, installed by us when we are root.
-    Raises RuntimeError that says what to install when there is no way.
+    `synced` has it write to a disk, as in production. Raises RuntimeError that says what to install when there is no way.
     """
     if flavour == FOUR:
-        return RabbitMQNode(rabbitmq_4.installation())
+        return RabbitMQNode(rabbitmq_4.installation(), synced=synced)
     if docker_answers():
         return RabbitMQContainer()
     found = _installed()
@@ -96,7 +96,7 @@ def own_rabbitmq(flavour: str) -> RabbitMQServer:
         found = _installed()
     if found is None:
         raise RuntimeError(NOTHING_FOUND)
-    return RabbitMQNode(found)
+    return RabbitMQNode(found, synced=synced)
 
 
 def _installed() -> Installation | None:

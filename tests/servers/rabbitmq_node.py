@@ -6,7 +6,6 @@ Source: rabbitmq.com/docs/configure#supported-environment-variables.
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import httpx2
 from tests.servers.kept_process import KeptProcess
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq_server import RabbitMQServer
+from tests.servers.scratch import scratch_folder
 
 _CONFIGURATION = """\
 listeners.tcp.local = 127.0.0.1:{amqp}
@@ -71,9 +71,11 @@ class Installation:
 class RabbitMQNode(RabbitMQServer):
     """A node of `installation` that only we use; open it with `with`."""
 
-    def __init__(self, installation: Installation, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, installation: Installation, *, synced: bool = False, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._installation = installation
-        self.directory = Path(tempfile.mkdtemp(prefix="solstice-rabbitmq-"))
+        self.directory = scratch_folder("rabbitmq", synced=synced)
         self._amqp, self._management, self._distribution, self._epmd = free_ports(4)
         self._process = KeptProcess(f"RabbitMQ {installation.version}", self.directory)
         super().__init__(
