@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import asyncpg
 
@@ -27,8 +27,8 @@ from tests.bench.publishing import requests
 from tests.servers.postgresql import own_postgresql
 
 BATCH: Final = 32
-WORKERS: Final = 4
-"""Claimers at work at once, in two processes."""
+WORKERS: Final = 8
+"""Claimers at work at once, in two processes: while some wait for the disk, others keep both processors busy."""
 RATE_GOAL: Final = 8000.0
 COST_GOAL: Final = 1.5
 
@@ -57,6 +57,8 @@ class Claiming:
     store: str
     per_second: list[float]
     """Jobs claimed in batches and finished, round by round."""
+    bare: list[float]
+    """The same rows written by two bare statements for each batch, in turn with ours; none for SQLite."""
     cpu_microseconds: float
     """Of the claiming processes, per job; the server's own time is not in it."""
     empty_ms: list[float]
@@ -64,6 +66,13 @@ class Claiming:
     full_ms: list[float]
     finished: int
     waiting: int
+
+    @property
+    def of_bare(self) -> float | None:
+        """Our rate as a part of what the database does when nobody decides anything; the median pair by pair."""
+        if not self.bare:
+            return None
+        return statistics.median(ours / bare for ours, bare in zip(self.per_second, self.bare, strict=True))
 
     @property
     def ratio(self) -> float:
@@ -82,13 +91,13 @@ async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> li
             ("SQLite", opened.enter_context(sqlite_places())),
         ]
         for name, place in places:
-            rates, costs = [], []
+            ours, bare = list[Rate](), list[Rate]()
             for _ in range(rounds):
-                url = place()
-                await fill(url, finished=0, waiting=count + WORKERS * BATCH)
-                rate, cpu = await claimed_and_finished(url, count)
-                rates.append(rate)
-                costs.append(cpu)
+                for claimer, kept in (("claimer", ours), ("bare_claimer", bare)):
+                    if claimer == "claimer" or name == "PostgreSQL":
+                        url = place()
+                        await fill(url, finished=0, waiting=count + WORKERS * BATCH)
+                        kept.append(await claimed_and_finished(claimer, url, count))
             full, empty = place(), place()
             await fill(full, finished=finished, waiting=waiting)
             await fill(empty, finished=0, waiting=2 * rounds * BATCH * 100)
@@ -96,8 +105,9 @@ async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> li
             figures.append(
                 Claiming(
                     store=name,
-                    per_second=rates,
-                    cpu_microseconds=statistics.median(costs),
+                    per_second=[each.per_second for each in ours],
+                    bare=[each.per_second for each in bare],
+                    cpu_microseconds=statistics.median(each.cpu_microseconds for each in ours),
                     empty_ms=[pair[0] for pair in pairs],
                     full_ms=[pair[1] for pair in pairs],
                     finished=finished,
@@ -107,11 +117,19 @@ async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> li
     return figures
 
 
-async def claimed_and_finished(url: str, count: int) -> tuple[float, float]:
-    """Jobs per second over all claimers, and microseconds of their processors per job."""
+class Rate(NamedTuple):
+    """Of all claimers together."""
+
+    per_second: float
+    cpu_microseconds: float
+    """Of their processors, per job."""
+
+
+async def claimed_and_finished(claimer: str, url: str, count: int) -> Rate:
+    """How fast the claimers of that role (roles.py) take and end `count` jobs."""
     async with (
-        role("claimer", url=url, name="a", workers=WORKERS // 2) as one,
-        role("claimer", url=url, name="b", workers=WORKERS // 2) as other,
+        role(claimer, url=url, name="a", workers=WORKERS // 2) as one,
+        role(claimer, url=url, name="b", workers=WORKERS // 2) as other,
     ):
         for each in (one, other):
             await each.heard()
@@ -121,7 +139,7 @@ async def claimed_and_finished(url: str, count: int) -> tuple[float, float]:
     if sum(each["jobs"] for each in facts) != count:
         raise RuntimeError(f"{count} jobs were there, and {facts} were claimed")
     seconds = max(each["done_at"] for each in facts) - min(each["began_at"] for each in facts)
-    return count / seconds, sum(each["cpu_seconds"] for each in facts) / count * 1e6
+    return Rate(count / seconds, sum(each["cpu_seconds"] for each in facts) / count * 1e6)
 
 
 async def claim_ms(url: str, claims: int = 100) -> float:
@@ -135,14 +153,6 @@ async def claim_ms(url: str, claims: int = 100) -> float:
             if len(claimed) != BATCH:
                 raise RuntimeError(f"only {len(claimed)} were there to claim")
     return statistics.median(took) * 1000
-
-
-async def claim_and_finish(store: JobStore, worker: str) -> int:
-    """Take and end jobs until there are none; how many those were."""
-    jobs = 0
-    while done := await claim_and_finish_batch(store, worker):
-        jobs += done
-    return jobs
 
 
 async def claim_and_finish_batch(store: JobStore, worker: str) -> int:

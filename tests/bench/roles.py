@@ -5,21 +5,24 @@ system-wide monotonic clock, so that the lines of several processes can be compa
 """
 
 import asyncio
+import functools
 import json
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import uvicorn
 import uvloop
 from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
 from solstice_common.logs import configure_logs
+from solstice_common.postgresql import BY_INDEX, SESSION
 from solstice_common.process import spare_the_collector
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve
@@ -159,20 +162,61 @@ async def flood(port: int, count: int, connections: int) -> None:
 
 async def claimer(url: str, name: str, workers: int) -> None:
     """Several workers on one store, until there is nothing to claim."""
-    names = [f"{name}{number}" for number in range(workers)]
     async with open_store(url) as store:
-        await asyncio.gather(*[claiming.claim_and_finish_batch(store, each) for each in names])
-        spare_the_collector()
-        say(ready=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        began, cpu = time.monotonic(), time.process_time()
-        jobs = await asyncio.gather(*[claiming.claim_and_finish(store, each) for each in names])
-        say(began_at=began, done_at=time.monotonic(), cpu_seconds=time.process_time() - cpu, jobs=sum(jobs))
+        await _claim_all(
+            [
+                functools.partial(claiming.claim_and_finish_batch, store, f"{name}{number}")
+                for number in range(workers)
+            ]
+        )
+
+
+async def bare_claimer(url: str, name: str, workers: int) -> None:
+    """The yardstick's workers, a connection each."""
+    async with AsyncExitStack() as opened:
+        batches = []
+        for number in range(workers):
+            connection = await asyncpg.connect(url, server_settings={**SESSION, **BY_INDEX})
+            opened.push_async_callback(connection.close)
+            batches.append(
+                functools.partial(
+                    yardsticks.claim_and_end, connection, f"{name}{number}", claiming.LABEL, claiming.BATCH
+                )
+            )
+        await _claim_all(batches)
+
+
+async def _claim_all(batches: Sequence[Callable[[], Awaitable[int]]]) -> None:
+    """Have each worker do one batch, and, once it is told to go, all that are left."""
+    await asyncio.gather(*[batch() for batch in batches])
+    spare_the_collector()
+    say(ready=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    began, cpu = time.monotonic(), time.process_time()
+    jobs = await asyncio.gather(*[_until_none_is_left(batch) for batch in batches])
+    say(began_at=began, done_at=time.monotonic(), cpu_seconds=time.process_time() - cpu, jobs=sum(jobs))
+
+
+async def _until_none_is_left(batch: Callable[[], Awaitable[int]]) -> int:
+    jobs = 0
+    while done := await batch():
+        jobs += done
+    return jobs
 
 
 ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     role.__name__: role
-    for role in (naive_app, naive_consumer, plain_consumer, receiver, consumer, line_end, flood, claimer)
+    for role in (
+        naive_app,
+        naive_consumer,
+        plain_consumer,
+        receiver,
+        consumer,
+        line_end,
+        flood,
+        claimer,
+        bare_claimer,
+    )
 }
 
 if __name__ == "__main__":
