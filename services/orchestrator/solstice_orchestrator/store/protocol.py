@@ -6,28 +6,21 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol, Unpack
+from typing import Final, Protocol
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, decode_request
 from solstice_common.values import Value
 from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.demand import DemandFacts
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.reruns import NotRerun
+from solstice_orchestrator.store.queries import JobQueries
 from solstice_orchestrator.store.roster import WorkerRoster
 from solstice_orchestrator.store.timetable import Timetable
 from solstice_orchestrator.store.views import (
-    AttemptView,
-    JobFilters,
     JobView,
     LogChunk,
-    LogPage,
-    LogPlace,
-    Page,
-    RunFilters,
     RunView,
 )
-from solstice_orchestrator.waits import WaitFacts
 from solstice_orchestrator.workers import WorkerState
 
 
@@ -142,7 +135,7 @@ class Purged:
     """Whether the next step may find more."""
 
 
-class JobStore(WorkerRoster, Protocol):
+class JobStore(JobQueries, WorkerRoster, Protocol):
     """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
 
     * Safe to call from any task; calls made together are carried out together.
@@ -172,10 +165,6 @@ class JobStore(WorkerRoster, Protocol):
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         """Take runs whose workflow has to be read, oldest first, under a lease. None for a worker that is not active."""
-        ...
-
-    async def planning_pause(self) -> float | None:
-        """In how many seconds the next delayed run is to be planned, 0 when it is due; None when none is delayed."""
         ...
 
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
@@ -215,13 +204,6 @@ class JobStore(WorkerRoster, Protocol):
         """Take at most `limit` waiting jobs that fit the `free` slots per label, in dispatch order.
 
         None for a worker that is not active.
-        """
-        ...
-
-    async def rate_pause(self) -> float | None:
-        """In how many seconds the first label, repository or owner that has reached its rate or quota may start one more job.
-
-        None when none has: then it is not for one of these that nothing was claimed.
         """
         ...
 
@@ -311,68 +293,6 @@ class JobStore(WorkerRoster, Protocol):
         Short, so that nobody waits long: call it again while there is more. What still waits in the outbox is told
         all the same. A request whose run is gone is forgotten: should it ever come again, it is a new run.
         """
-        ...
-
-    # -- readers ------------------------------------------------------------------------------------------------
-
-    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
-        """Runs, newest first, behind the one with the id `after`."""
-        ...
-
-    async def run(self, run_id: str) -> RunView | None: ...
-
-    async def run_of_request(self, request_id: str) -> RunView | None: ...
-
-    async def jobs(
-        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
-    ) -> Sequence[JobView]:
-        """Jobs behind the one with the id `after`: of one run in workflow order, else newest first."""
-        ...
-
-    async def job(self, job_id: str) -> JobView | None: ...
-
-    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
-        """Every try at the job, oldest first."""
-        ...
-
-    async def log(
-        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
-    ) -> LogPage | None:
-        """Log chunks with a sequence above `after`, of the newest attempt unless told. None when there is no job."""
-        ...
-
-    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
-        """Where that byte of an attempt's log is; counted from its end when negative, and then at least the first."""
-        ...
-
-    async def planning(self, run_id: str) -> WaitFacts | None:
-        """Why a run has no jobs yet, for `waiting.explain`; None when it has, or there is no such run."""
-        ...
-
-    async def waiting(self, job_id: str) -> WaitFacts | None:
-        """Why the job waits, for `waiting.explain`, all of one moment. None when there is no such job."""
-        ...
-
-    async def backlog(self, most: int) -> int:
-        """How many runs are to be planned, and jobs wait for a slot, together; `most` means at least as many.
-
-        Not those that are delayed: their time has not come.
-        """
-        ...
-
-    async def delayed(self) -> int:
-        """How many runs are DELAYED."""
-        ...
-
-    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
-        """What there is to do, for `demand.demands`, all of one moment; of one label alone if given.
-
-        Delayed runs are those that start within so many seconds.
-        """
-        ...
-
-    async def counts(self) -> Mapping[tuple[JobState, str], int]:
-        """How many unfinished jobs there are per state and label."""
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:

@@ -5,15 +5,14 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.migrations import migrations_of
 from solstice_common.postgresql import Database
 from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.demand import DemandFacts
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -24,18 +23,15 @@ from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.postgresql import (
     cancelling,
     claiming,
-    demand,
     holding,
     intake,
     outbox,
     purging,
     reading,
     roster,
-    starting,
-    waiting,
 )
-from solstice_orchestrator.store.postgresql.clock import HeardClock
 from solstice_orchestrator.store.postgresql.ending import Alone, InHand, end_at_once
+from solstice_orchestrator.store.postgresql.queries import Clock, PostgreSQLQueries
 from solstice_orchestrator.store.postgresql.succession import again, kin_of, settle_group
 from solstice_orchestrator.store.postgresql.timetable import PostgreSQLTimetable
 from solstice_orchestrator.store.postgresql.transaction import (
@@ -54,39 +50,27 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
     Tiding,
 )
+from solstice_orchestrator.store.succession import rivals
 from solstice_orchestrator.store.views import (
-    AttemptView,
-    JobFilters,
     JobView,
     LogChunk,
-    LogPage,
-    LogPlace,
-    Page,
-    RunFilters,
     RunView,
 )
-from solstice_orchestrator.waits import WaitFacts
 from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 
 if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
 
-from solstice_orchestrator.store.succession import rivals
-
 T = TypeVar("T")
-Clock = Callable[[], float]
 
 CHANNEL: Final = "solstice_store"
 
 
-class PostgreSQLStore:
+class PostgreSQLStore(PostgreSQLQueries):
     """Keeps the promises of `JobStore`; opened with `PostgreSQLStore.open`."""
 
     def __init__(self, database: Database, rules: Rules, clock: Clock | None) -> None:
-        self._database = database
-        self._rules = rules
-        self._clock = clock
-        self._heard = HeardClock()
+        super().__init__(database, rules, clock)
         self._in_hand = InHand()
         self._finishing = Finishing(self._finish)
         self.timetable = PostgreSQLTimetable(database, self._write, self._look)
@@ -114,13 +98,6 @@ class PostgreSQLStore:
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
-
-    async def planning_pause(self) -> float | None:
-        async def ask(transaction: Transaction) -> float | None:
-            due = await demand.next_due(transaction.connection)
-            return None if due is None else max(0.0, due - await transaction.now())
-
-        return await self._look(ask)
 
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
         await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
@@ -154,14 +131,6 @@ class PostgreSQLStore:
         given = await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
         self._in_hand.keep(given.alone)
         return given.claims
-
-    async def rate_pause(self) -> float | None:
-        if not self._rules.limits.of_time:
-            return None
-        found = await self._look(
-            lambda each: starting.starts(each.connection, each.rules, each.test_now),
-        )
-        return found.pause_seconds()
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         async def at_once(connection: "Connection") -> Renewal:
@@ -299,71 +268,10 @@ class PostgreSQLStore:
             lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
         )
 
-    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
-        return await self._read(
-            lambda connection: reading.runs(connection, limit=limit, after=after, **wanted)
-        )
-
-    async def run(self, run_id: str) -> RunView | None:
-        return await self._read(lambda connection: reading.run(connection, run_id))
-
-    async def run_of_request(self, request_id: str) -> RunView | None:
-        return await self._read(lambda connection: reading.run_of_request(connection, request_id))
-
-    async def jobs(
-        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
-    ) -> Sequence[JobView]:
-        return await self._read(
-            lambda connection: reading.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
-        )
-
-    async def job(self, job_id: str) -> JobView | None:
-        return await self._read(lambda connection: reading.job(connection, job_id))
-
-    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
-        return await self._read(lambda connection: reading.attempts(connection, job_id))
-
-    async def log(
-        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
-    ) -> LogPage | None:
-        return await self._read(
-            lambda connection: reading.log(connection, job_id, attempt=attempt, after=after, limit=limit)
-        )
-
-    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
-        return await self._read(
-            lambda connection: reading.log_place(connection, job_id, attempt=attempt, byte=byte)
-        )
-
-    async def planning(self, run_id: str) -> WaitFacts | None:
-        return await self._look(lambda transaction: waiting.planning(transaction, run_id))
-
-    async def waiting(self, job_id: str) -> WaitFacts | None:
-        return await self._look(lambda transaction: waiting.waiting(transaction, job_id))
-
-    async def backlog(self, most: int) -> int:
-        return await self._read(lambda connection: reading.backlog(connection, most))
-
-    async def delayed(self) -> int:
-        return await self._read(demand.count_delayed)
-
-    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
-        return await self._look(lambda transaction: demand.demand(transaction, within_seconds, label))
-
-    async def counts(self) -> Mapping[tuple[JobState, str], int]:
-        return await self._read(reading.counts)
-
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
         async with self._database.listen(CHANNEL) as event:
             yield event
-
-    async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
-        return await self._database.read(work)
-
-    async def _look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Carry out what only reads, and needs to know the rules and the moment."""
-        return await self._read(lambda connection: work(self._transaction(connection)))
 
     async def _decide_on_run(self, run_id: str, decide: Callable[[Ledger], T]) -> T:
         async def work(transaction: Transaction) -> T:
@@ -405,10 +313,6 @@ class PostgreSQLStore:
             return await work(transaction), transaction
 
         return await self._database.transaction(once)
-
-    def _transaction(self, connection: "Connection") -> Transaction:
-        test_now = None if self._clock is None else self._clock()
-        return Transaction(connection=connection, rules=self._rules, clock=self._heard, test_now=test_now)
 
     async def _finish(self, group: Sequence[End]) -> Sequence[bool]:
         found = [(end, self._in_hand.take(*end)) for end in group]

@@ -6,14 +6,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 from solstice_common.doorbell import Doorbell
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.sqlite import Database, migrations_of
 from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.demand import DemandFacts
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store import plans, steer
 from solstice_orchestrator.store.approval import approve_run
@@ -33,17 +32,15 @@ from solstice_orchestrator.store.protocol import (
 from solstice_orchestrator.store.sqlite import (
     cancelling,
     claiming,
-    demand,
     holding,
     intake,
     outbox,
     purging,
     reading,
     roster,
-    starting,
-    waiting,
 )
 from solstice_orchestrator.store.sqlite.bell import Bell
+from solstice_orchestrator.store.sqlite.queries import Clock, SqliteQueries
 from solstice_orchestrator.store.sqlite.succession import again, kin_of, settle_groups
 from solstice_orchestrator.store.sqlite.timetable import SqliteTimetable
 from solstice_orchestrator.store.sqlite.transaction import (
@@ -54,30 +51,20 @@ from solstice_orchestrator.store.sqlite.transaction import (
 )
 from solstice_orchestrator.store.succession import rivals
 from solstice_orchestrator.store.views import (
-    AttemptView,
-    JobFilters,
     JobView,
     LogChunk,
-    LogPage,
-    LogPlace,
-    Page,
-    RunFilters,
     RunView,
 )
-from solstice_orchestrator.waits import WaitFacts
 from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
 
 T = TypeVar("T")
-Clock = Callable[[], float]
 
 
-class SqliteStore:
+class SqliteStore(SqliteQueries):
     """Keeps the promises of `JobStore`; opened with `SqliteStore.open`."""
 
     def __init__(self, database: Database, doorbell: Doorbell, rules: Rules, clock: Clock) -> None:
-        self._database = database
-        self._rules = rules
-        self._clock = clock
+        super().__init__(database, rules, clock)
         self._bell = Bell(doorbell)
         self._finishing = Finishing(self._finish)
         self.timetable = SqliteTimetable(
@@ -114,10 +101,6 @@ class SqliteStore:
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
 
-    async def planning_pause(self) -> float | None:
-        due = await self._database.read(demand.next_due)
-        return None if due is None else max(0.0, due - self._clock())
-
     async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
         await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
 
@@ -152,14 +135,6 @@ class SqliteStore:
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
         return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
-
-    async def rate_pause(self) -> float | None:
-        if not self._rules.limits.of_time:
-            return None
-        starts = await self._database.read(
-            lambda connection: starting.starts(connection, Moment(self._clock(), self._rules))
-        )
-        return starts.pause_seconds()
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         return await self._write(lambda transaction: holding.renew(transaction, worker_id, held), quiet=True)
@@ -284,68 +259,6 @@ class SqliteStore:
         return await self._write(
             lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
         )
-
-    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
-        return await self._database.read(
-            lambda connection: reading.runs(connection, limit=limit, after=after, **wanted)
-        )
-
-    async def run(self, run_id: str) -> RunView | None:
-        return await self._database.read(lambda connection: reading.run(connection, run_id))
-
-    async def run_of_request(self, request_id: str) -> RunView | None:
-        return await self._database.read(lambda connection: reading.run_of_request(connection, request_id))
-
-    async def jobs(
-        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
-    ) -> Sequence[JobView]:
-        return await self._database.read(
-            lambda connection: reading.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
-        )
-
-    async def job(self, job_id: str) -> JobView | None:
-        return await self._database.read(lambda connection: reading.job(connection, job_id))
-
-    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
-        return await self._database.read(lambda connection: reading.attempts(connection, job_id))
-
-    async def log(
-        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
-    ) -> LogPage | None:
-        return await self._database.read(
-            lambda connection: reading.log(connection, job_id, attempt=attempt, after=after, limit=limit)
-        )
-
-    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
-        return await self._database.read(
-            lambda connection: reading.log_place(connection, job_id, attempt=attempt, byte=byte)
-        )
-
-    async def planning(self, run_id: str) -> WaitFacts | None:
-        return await self._database.read(
-            lambda connection: waiting.planning(connection, run_id, Moment(self._clock(), self._rules))
-        )
-
-    async def waiting(self, job_id: str) -> WaitFacts | None:
-        return await self._database.read(
-            lambda connection: waiting.waiting(connection, job_id, Moment(self._clock(), self._rules))
-        )
-
-    async def backlog(self, most: int) -> int:
-        return await self._database.read(lambda connection: reading.backlog(connection, most))
-
-    async def delayed(self) -> int:
-        return await self._database.read(demand.count_delayed)
-
-    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
-        return await self._database.read(
-            lambda connection: demand.demand(
-                connection, Moment(self._clock(), self._rules), within_seconds, label
-            )
-        )
-
-    async def counts(self) -> Mapping[tuple[JobState, str], int]:
-        return await self._database.read(reading.counts)
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
