@@ -24,7 +24,7 @@ from solstice_cli.demo_steps import (
     push,
     see_page,
     solstice_up,
-    what_waits,
+    unfinished,
 )
 from solstice_cli.stops import StopFailed, Stops, Unexpected
 from solstice_common import commandline
@@ -78,7 +78,7 @@ async def _line(stops: Stops, folder: Path, checkout: Path, patience_seconds: fl
         stops.console.print()
         run_id = run["run_id"]
         async with stops.stop(
-            "its jobs succeeded", limit_seconds=patience_seconds, why_late=lambda: what_waits(api, run_id)
+            "its jobs succeeded", limit_seconds=patience_seconds, why_late=lambda: unfinished(api, run_id)
         ):
             run = await follow_run(
                 api, run_id, _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()

@@ -154,7 +154,7 @@ async def push(up: Up, change: Change) -> str:
     return str(request_id)
 
 
-async def what_waits(api: OrchestratorClient, run_id: str) -> str:
+async def unfinished(api: OrchestratorClient, run_id: str) -> str:
     """Which jobs of a run have not ended, and what those wait for that do."""
     jobs = [job for job in (await api.run(run_id))["jobs"] if job["finished_at"] is None]
     found = [(job["name"], (await api.why_job(job["job_id"]))["why"]) for job in jobs]
