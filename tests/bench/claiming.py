@@ -158,8 +158,8 @@ async def claim_ms(url: str, claims: int = 100) -> float:
 async def claim_and_finish_batch(store: JobStore, worker: str) -> int:
     """Take and end a batch of jobs, or what there is of it; how many those were."""
     claims = await store.claim(worker, {LABEL: BATCH}, BATCH)
-    ends = await asyncio.gather(*[store.finish(claim.key, DONE) for claim in claims])
-    if not all(ends):
+    ends = [store.finish(claim.key, DONE) for claim in claims]
+    if not all([await end for end in ends]):
         raise RuntimeError("somebody else ended a job of ours")
     return len(claims)
 
@@ -203,7 +203,7 @@ async def _fill_postgresql(url: str, finished: int, waiting: int) -> None:
             REQUEST_ID,
         )
         await connection.execute(
-            "INSERT INTO runs (run_id, state, started_at, finished_at) SELECT run_id,"
+            "INSERT INTO runs (run_id, job_count, state, started_at, finished_at) SELECT run_id, 1,"
             " CASE WHEN waits THEN 'waiting' ELSE 'succeeded' END, CASE WHEN waits THEN NULL ELSE 1 END,"
             " CASE WHEN waits THEN NULL ELSE 2 END FROM numbers"
         )
@@ -236,8 +236,8 @@ def _fill_sqlite(path: str, finished: int, waiting: int) -> None:
             f" 'river/' || (number % {REPOSITORIES}) AS repository FROM numbers"
         )
         connection.execute(
-            "INSERT INTO runs (age, run_id, request_key, repository, state, created_at, started_at, finished_at)"
-            " SELECT number, run_id, randomblob(16), repository, iif(waits, 'waiting', 'succeeded'), 0,"
+            "INSERT INTO runs (age, run_id, job_count, request_key, repository, state, created_at, started_at, finished_at)"
+            " SELECT number, run_id, 1, randomblob(16), repository, iif(waits, 'waiting', 'succeeded'), 0,"
             " iif(waits, NULL, 1), iif(waits, NULL, 2) FROM numbers"
         )
         connection.execute(

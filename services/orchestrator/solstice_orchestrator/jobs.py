@@ -135,6 +135,7 @@ OWN_FAILURES: Final = frozenset(
 MAX_ATTEMPTS: Final = 3
 """How often the world may fail one job."""
 
+_NOWHERE: Final = frozenset[JobState]()
 _ENDED_FROM_OUTSIDE: Final = frozenset({JobState.CANCELLED, JobState.TIMED_OUT})
 """What may end a job in whatever state it is: a person or a newer run, and the time limit of its run."""
 
@@ -153,7 +154,7 @@ TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = MappingProxyType(
 
 def may_move(old: JobState, new: JobState) -> bool:
     """Whether the table allows it."""
-    return new in TRANSITIONS.get(old, frozenset())
+    return new in TRANSITIONS.get(old, _NOWHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,9 @@ def tidings(parcels: Sequence[Parcel], first_row: int = 1) -> list[Tiding]:
 def test_what_is_packed_comes_out_again_in_order(messages: list[Message], first_row: int) -> None:
     parcels = pack(messages)
     found = tidings(parcels, first_row)
-    assert [(each.kind, each.request_id, each.body) for each in found] == [each[:3] for each in messages]
+    assert [(each.kind, each.request_id, each.body) for each in found] == [
+        (each.kind, each.request_id, each.body) for each in messages
+    ]
     assert [bool(each.headers) for each in found] == [
         each.kind is OutboxKind.DEAD_LETTER for each in messages
     ]

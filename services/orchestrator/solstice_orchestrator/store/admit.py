@@ -15,12 +15,10 @@ from solstice_orchestrator.statuses import (
     RUN_CONTEXT,
     describe_delayed,
     describe_run,
-    encode_status,
     status_about,
 )
-from solstice_orchestrator.store.changes import Message
+from solstice_orchestrator.store.changes import Message, status_messages
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.protocol import OutboxKind
 from solstice_orchestrator.store.rows import key
 
 
@@ -66,30 +64,26 @@ def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
     return (RunState.DELAYED, due) if due > now else (RunState.PLANNING, 0.0)
 
 
-def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> list[Message]:
+def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Message]:
     """What is told of runs that turned out to be new."""
     at, base = moment.stamp, moment.rules.public_url
     planning = describe_run(RunState.PLANNING, "", ())
-    return [
-        Message(
-            OutboxKind.STATUS,
-            run.request.request_id,
-            encode_status(
-                replace(
-                    status_about(run.request),
-                    status_id=moment.new_id(),
-                    run_id=run.run_id,
-                    sequence=1,
-                    context=RUN_CONTEXT,
-                    state=run.state,
-                    description=describe_delayed(run.plan_at) if run.plan_at else planning,
-                    occurred_at=at,
-                    target_url=base and f"{base}/runs/{run.run_id}",
-                )
-            ),
-        )
-        for run in runs
-    ]
+    return status_messages(
+        [
+            replace(
+                status_about(run.request),
+                status_id=moment.new_id(),
+                run_id=run.run_id,
+                sequence=1,
+                context=RUN_CONTEXT,
+                state=run.state,
+                description=describe_delayed(run.plan_at) if run.plan_at else planning,
+                occurred_at=at,
+                target_url=base and f"{base}/runs/{run.run_id}",
+            )
+            for run in runs
+        ]
+    )
 
 
 def again(moment: Moment, body: bytes) -> JobRequestV1:

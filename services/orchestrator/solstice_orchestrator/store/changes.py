@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from solstice_orchestrator.jobs import Condition, JobState, Reason, RunState
+from solstice_orchestrator.statuses import Status, encode_status
 from solstice_orchestrator.store.protocol import OutboxKind
 
 
@@ -40,6 +41,8 @@ class Run(Struct, frozen=True, gc=False):
     """Whether the group is the run's, so that its jobs may go on."""
     concurrency: str | None
     """JSON: name and mode of that group."""
+    job_count: int
+    """How many jobs it has been given; 0 before it is planned."""
     request: bytes
     """`jobrequest.v1` as it came."""
 
@@ -125,7 +128,7 @@ class Kin(NamedTuple):
     """Of the newest it is the greatest; 0: it never was the newest."""
 
 
-class Message(NamedTuple):
+class Message(Struct, frozen=True, gc=False):
     """What is to be told, by way of the outbox."""
 
     kind: OutboxKind
@@ -133,6 +136,11 @@ class Message(NamedTuple):
     body: bytes
     headers: str = "{}"
     """JSON."""
+
+
+def status_messages(statuses: Sequence[Status]) -> Sequence[Message]:
+    """These, in their canonical bytes."""
+    return [Message(OutboxKind.STATUS, status.request_id, encode_status(status)) for status in statuses]
 
 
 RUN_CHANGES: Final = (
@@ -150,6 +158,7 @@ RUN_CHANGES: Final = (
     "group_key",
     "group_held",
     "concurrency",
+    "job_count",
 )
 """The columns of a run that decisions change."""
 

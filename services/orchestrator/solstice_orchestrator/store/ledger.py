@@ -1,7 +1,7 @@
 """The one place where jobs and runs change their state: a decision moves what was loaded, and yields what to write. Pure."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from solstice_orchestrator.statuses import (
     describe_job,
     describe_run,
     detail_of,
-    encode_status,
     read_subject,
     status_about,
 )
@@ -36,6 +35,7 @@ from solstice_orchestrator.store.changes import (
     Kin,
     Message,
     Run,
+    status_messages,
 )
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.protocol import OutboxKind
@@ -55,7 +55,7 @@ class Ledger:
     """Runs and jobs as they were loaded, and as they become; `changes` is what is to be written.
 
     A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
-    `position`. A claim alone loads single jobs, and settles no run.
+    `position`. A claim alone loads single jobs, and settles no run. `subjects`: those of them that are known, by run id.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Ledger:
         runs: Iterable[Run] = (),
         jobs: Iterable[Job] = (),
         attempts: Iterable[Attempt] = (),
+        subjects: Mapping[str, Status] | None = None,
     ) -> None:
         self.moment = moment
         self.now = moment.now
@@ -75,14 +76,15 @@ class Ledger:
         self._changed_jobs: dict[str, None] = {}
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
-        self._messages: list[Message] = []
+        self._statuses: list[Status] = []
+        self._letters: list[Message] = []
         self._arrivals: list[str] = []
         self._given_up: list[Job] = []
         self._kin: list[Kin] = []
         self._groups: dict[bytes, None] = {}
         self._stamp = moment.stamp
         self._new_id = moment.rules.new_id
-        self._subjects: dict[str, Status] = {}
+        self._subjects = dict(subjects or {})
 
     def changes(self) -> Changes:
         """What came of it."""
@@ -94,7 +96,7 @@ class Ledger:
             new_jobs=[self.jobs[job_id] for job_id in self._new],
             specs=self._new,
             attempts=self._ended,
-            messages=self._messages,
+            messages=[*status_messages(self._statuses), *self._letters],
             arrivals=self._arrivals,
             given_up=self._given_up,
             kin=self._kin,
@@ -134,14 +136,17 @@ class Ledger:
             self._given_up.append(job)
         if final and job.group_key is not None:
             self._groups[job.group_key] = None
-        columns |= {
-            "state": new,
-            "reason": reason,
-            "detail": detail,
-            "finished_at": self.now if final else None,
-            "sequence": job.sequence + 1,
-        }
-        self._tell_job(replace(job, **columns))
+        self._tell_job(
+            replace(
+                job,
+                state=new,
+                reason=reason,
+                detail=detail,
+                finished_at=self.now if final else None,
+                sequence=job.sequence + 1,
+                **columns,
+            )
+        )
 
     def change_class(self, job_id: str, priority: int) -> None:
         """Give a job another priority (a rank). Turns of two classes cannot be compared: where it has one it gets another.
@@ -259,24 +264,26 @@ class Ledger:
         run = self.runs[run_id]
         started_at = self.now if run.started_at is None and new is RunState.RUNNING else run.started_at
         final = new.final
-        columns |= {
-            "state": new,
-            "detail": detail,
-            "sequence": run.sequence + 1,
-            "started_at": started_at,
-            "finished_at": self.now if final else None,
-            "plan_worker": None,
-            "plan_since": None,
-        }
-        run = replace(run, **columns)
+        run = replace(
+            run,
+            state=new,
+            detail=detail,
+            sequence=run.sequence + 1,
+            started_at=started_at,
+            finished_at=self.now if final else None,
+            plan_worker=None,
+            plan_since=None,
+            **columns,
+        )
         self.runs[run_id] = run
         self._changed_runs[run_id] = None
         if final and run.group_key is not None:
             self._groups[run.group_key] = None
         base = self.moment.rules.public_url
-        self._tell(
+        self._statuses.append(
             replace(
-                self._subject(run),
+                self.subject(run),
+                occurred_at=self._stamp,
                 status_id=self._new_id(self.now),
                 sequence=run.sequence,
                 context=RUN_CONTEXT,
@@ -305,9 +312,10 @@ class Ledger:
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
         base = self.moment.rules.public_url
-        self._tell(
+        self._statuses.append(
             replace(
-                self._subject(self.runs[job.run_id]),
+                self.subject(self.runs[job.run_id]),
+                occurred_at=self._stamp,
                 status_id=self._new_id(self.now),
                 sequence=job.sequence,
                 context=context_of(job.name),
@@ -324,16 +332,11 @@ class Ledger:
             )
         )
 
-    def _tell(self, status: Status) -> None:
-        self._messages.append(Message(OutboxKind.STATUS, status.request_id, encode_status(status)))
-
-    def _subject(self, run: Run) -> Status:
-        """What all statuses about the run that are told now have in common."""
+    def subject(self, run: Run) -> Status:
+        """What all statuses about the run have in common."""
         found = self._subjects.get(run.run_id)
         if found is None:
-            found = self._subjects[run.run_id] = status_about(
-                read_subject(run.request), run_id=run.run_id, occurred_at=self._stamp
-            )
+            found = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
         return found
 
     def _bury(self, run: Run, reason: Reason | None, detail: str) -> None:
@@ -348,8 +351,8 @@ class Ledger:
         told = epitaph(tries, reason, detail)
         if told is not None:
             headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self._stamp}
-            self._messages.append(
+            self._letters.append(
                 Message(
-                    OutboxKind.DEAD_LETTER, self._subject(run).request_id, run.request, json.dumps(headers)
+                    OutboxKind.DEAD_LETTER, self.subject(run).request_id, run.request, json.dumps(headers)
                 )
             )

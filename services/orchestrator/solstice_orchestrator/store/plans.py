@@ -67,6 +67,7 @@ def planned(
         task.run_id,
         RunState.WAITING,
         jobs=states,
+        job_count=len(jobs),
         timeout_at=None if said.timeout_seconds is None else ledger.now + said.timeout_seconds,
         # What nobody has agreed to keeps nobody else from a group.
         group_key=None if awaiting else group_of(Scope.RUN, said.concurrency, task.request),

@@ -1,7 +1,7 @@
 """What the job store promises. Every method is one transaction; what it returns is durable."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -215,8 +215,10 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
         """Keep these chunks; safe to repeat. False when fenced."""
         ...
 
-    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+    def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         """Record how the attempt ended and what follows from it; safe to repeat. False when fenced.
+
+        It is under way once this is called: ends that are told before the first is awaited are recorded together.
 
         Final outcome: the job ends, jobs that need it become WAITING or SKIPPED, the run ends with its last job.
         One of OWN_FAILURES, and the job's own `retries` not spent: WAITING again at once, RETRYING.

@@ -85,7 +85,7 @@ async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int
             break
         if moment is None:
             moment = transaction.moment(rows[0])
-            if not await _takes_jobs(transaction, worker_id, moment, rows[0]):
+            if not await _takes_jobs(transaction, worker_id, moment, rows):
                 return Given()
         await _add(transaction, found, rows)
         candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
@@ -129,7 +129,7 @@ async def _give(
     await write(transaction, ledger.changes())
     await starting.keep(transaction.connection, starts, chosen, moment.now)
     alone = [
-        Alone(ledger.runs[claim.run_id], ledger.jobs[claim.key.job_id])
+        Alone(run := ledger.runs[claim.run_id], ledger.jobs[claim.key.job_id], ledger.subject(run))
         for claim in claims
         if claim.run_id in found.alone
     ]
@@ -137,10 +137,11 @@ async def _give(
 
 
 async def _takes_jobs(
-    transaction: Transaction, worker_id: str, moment: Moment, row: "asyncpg.Record"
+    transaction: Transaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
 ) -> bool:
     """Whether the worker gets jobs; one that was not known, or seemed dead, is from now on."""
-    worker = None if row["worker"] is None else roster.worker_of(row[-len(Worker._fields) :])
+    row = next((row for row in rows if row["worker"] is not None), None)
+    worker = None if row is None else roster.worker_of(row[-len(Worker._fields) :])
     if worker is not None and not may_claim(worker.standing, moment.now):
         return False
     lease_seconds = moment.rules.lease_seconds
@@ -161,7 +162,7 @@ async def _candidates(
 ) -> Sequence["asyncpg.Record"]:
     """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
 
-    With the run of a job that is its only one, and has not begun.
+    With the run of a job that is its only one, and has not begun; one of them with the worker, if it is known.
     """
     owners = [list(passed_over.owners)] if passed_over.owners else []
     return await transaction.connection.fetch(
@@ -186,29 +187,27 @@ _OTHERS: Final = "repository <> ALL($5::text[]) AND job_id <> ALL($6::text[])"
 def _first_of_all(others: str) -> str:
     return f"""
 WITH moment AS MATERIALIZED (SELECT coalesce($3::double precision, {NOW}) AS now),
-queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots)),
-overdue AS MATERIALIZED (
-    SELECT late.* FROM moment, queues, LATERAL (
-        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
-            AND waiting_since < moment.now - $4::double precision AND {others}
-        ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS late),
-in_order AS MATERIALIZED (
-    SELECT next.* FROM queues, LATERAL (
-        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
-        ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS next),
-over AS MATERIALIZED (
-    SELECT rested.* FROM moment, LATERAL (
-        SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
-        ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)
+queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots))
 SELECT {JOB}, jobs.spec, moment.now, workers.worker_id AS worker, alone.*, {roster.WORKER}
 FROM moment CROSS JOIN (
-    SELECT * FROM overdue UNION ALL SELECT * FROM in_order UNION ALL SELECT * FROM over) AS jobs
+    SELECT *, row_number() OVER () AS nth FROM (
+        (SELECT overdue.* FROM moment, queues, LATERAL (
+            SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
+                AND waiting_since < moment.now - $4::double precision AND {others}
+            ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS overdue)
+        UNION ALL
+        (SELECT in_order.* FROM queues, LATERAL (
+            SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
+            ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS in_order)
+        UNION ALL
+        (SELECT rested.* FROM moment, LATERAL (
+            SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
+            ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)) AS found) AS jobs
 LEFT JOIN LATERAL (
     SELECT {RUN} FROM runs JOIN requests USING (run_id)
-    WHERE runs.run_id = jobs.run_id AND runs.state = 'waiting'
-        AND NOT EXISTS (SELECT FROM jobs AS second WHERE second.run_id = runs.run_id AND second.position = 1)
+    WHERE runs.run_id = jobs.run_id AND runs.state = 'waiting' AND runs.job_count = 1
     FOR NO KEY UPDATE OF runs SKIP LOCKED) AS alone ON jobs.position = 0
-LEFT JOIN workers ON workers.worker_id = $7::text
+LEFT JOIN workers ON workers.worker_id = $7::text AND jobs.nth = 1
 """  # noqa: S608  made of constants
 
 

@@ -51,6 +51,7 @@ _TYPES: Final[Mapping[str, str]] = {
             "retries",
             "retried",
             "slot_limit",
+            "job_count",
             "lead",
             "messages",
         ),

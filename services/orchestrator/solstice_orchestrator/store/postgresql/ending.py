@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from solstice_common.messages import REMEMBERED_BYTES
 from solstice_orchestrator.jobs import INFRASTRUCTURE, Outcome, Reason
+from solstice_orchestrator.statuses import Status
 from solstice_orchestrator.store import finish as ends
 from solstice_orchestrator.store.changes import Job, Run
 from solstice_orchestrator.store.ledger import Ledger
@@ -32,6 +33,8 @@ class Alone(NamedTuple):
 
     run: Run
     job: Job
+    subject: Status
+    """What its statuses have in common."""
 
 
 class InHand:
@@ -61,7 +64,7 @@ class InHand:
 
 def _is_simple(alone: Alone) -> bool:
     """Whether its end changes nothing but its rows, has no past to tell of, and is small enough to be remembered."""
-    run, job = alone
+    run, job, _ = alone
     in_group = run.group_key is not None or job.group_key is not None
     return not (in_group or job.failures or len(run.request) > REMEMBERED_BYTES)
 
@@ -74,7 +77,12 @@ async def end_at_once(
     `look`: whether that clock has to show `now`, as far as a decision may be behind it.
     """
     alone = sorted((each for _, each in group), key=lambda each: each.run.run_id)
-    ledger = Ledger(Moment(now, rules), [each.run for each in alone], [each.job for each in alone])
+    ledger = Ledger(
+        Moment(now, rules),
+        [each.run for each in alone],
+        [each.job for each in alone],
+        subjects={each.run.run_id: each.subject for each in alone},
+    )
     answers = ends.finish(ledger, [end for end, _ in group], {})
     changes = ledger.changes()
     if not all(answers) or not changes.rows_alone:

@@ -144,8 +144,8 @@ class PostgreSQLStore(PostgreSQLQueries):
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
         return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
 
-    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
-        return await self._finishing((key, outcome))
+    def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
+        return self._finishing((key, outcome))
 
     async def rescue(self) -> Sequence[AttemptKey]:
         rescued: list[AttemptKey] = []

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -142,8 +142,8 @@ class SqliteStore(SqliteQueries):
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
         return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
 
-    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
-        return await self._finishing((key, outcome))
+    def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
+        return self._finishing((key, outcome))
 
     async def rescue(self) -> Sequence[AttemptKey]:
         return await self._write(holding.rescue)
