@@ -5,6 +5,8 @@ text per column: the client library would look at every element of an array for 
 """
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -47,7 +49,7 @@ def statement_of(changes: Changes) -> tuple[str, Sequence[Any]] | None:
     if not texts:
         return None
     *before, last = texts
-    return _with(before, last), arguments
+    return _with(tuple(before), last), arguments
 
 
 def statement_if_unchanged(changes: Changes, now: float | None) -> tuple[str, Sequence[Any]]:
@@ -69,13 +71,7 @@ def statement_if_unchanged(changes: Changes, now: float | None) -> tuple[str, Se
         arguments.append(count)
         expected.append(f"(SELECT count(*) FROM part{number}) = ${len(arguments)}::bigint")  # noqa: S608  numbers of our own
     # What is counted is carried out when it is asked for, the rest afterwards.
-    return _with([*updates, *rest], f"SELECT only_if({' AND '.join(expected)}), {NOW} AS now"), arguments
-
-
-def _with(parts: Sequence[str], last: str) -> str:
-    if not parts:
-        return last
-    return f"WITH {', '.join(f'part{number} AS ({text})' for number, text in enumerate(parts))} {last}"
+    return _with((*updates, *rest), f"SELECT only_if({' AND '.join(expected)}), {NOW} AS now"), arguments
 
 
 def _updates(
@@ -130,14 +126,21 @@ def _clear_failures(worker_ids: Sequence[str], arguments: list[Any]) -> str:
     return f"UPDATE workers SET failures = 0 WHERE failures > 0 AND worker_id = ANY({ids})"  # noqa: S608  a number of our own
 
 
-class _Column(NamedTuple):
-    """One column of the rows to write."""
+class _Form(StrEnum):
+    """How the values of one column are sent."""
 
-    name: str
-    rows: str
-    """What to unnest; empty for a value that is the same in every row."""
-    value: str
-    """What stands for it in the statement."""
+    SAME = "same"
+    """Once: it is the same in every row."""
+    LINES = "lines"
+    """As the lines of a text."""
+    TEXTS = "texts"
+    """As an array, since some have lines of their own."""
+    LITERAL = "literal"
+    """As the text of an array."""
+
+
+_Sent = tuple[str, _Form]
+"""The name of a column, and how its values are sent."""
 
 
 def _update(  # noqa: PLR0917  two of everything
@@ -156,60 +159,39 @@ def _update(  # noqa: PLR0917  two of everything
     changed = [number for number in range(1, len(names)) if columns[number] != old[number]]
     if not changed:
         return ""
-    key, *new = [
-        _column(names[number], columns[number], arguments, varies=number == 0 and len(rows) > 1)
-        for number in (0, *changed)
-    ]
-    known = [
-        _column(name, old[number], arguments, varies=False, prefix="old_")
-        for number, name in enumerate(names)
-        if name in as_before
-    ]
-    assignments = ", ".join(f"{column.name} = {column.value}" for column in new)
-    same = "".join(f" AND {table}.{column.name.removeprefix('old_')} = {column.value}" for column in known)
-    returning = " RETURNING 1" if known else ""
-    return f"UPDATE {table} SET {assignments}{_from((key, *new, *known))} WHERE {table}.{key.name} = {key.value}{same}{returning}"  # noqa: S608  our own names
+    first = len(arguments) + 1
+    key = _send(names[0], columns[0], arguments, varies=len(rows) > 1)
+    new = [_send(names[number], columns[number], arguments) for number in changed]
+    known = [_send(name, old[names.index(name)], arguments) for name in as_before]
+    return _update_text(table, (key, *new), tuple(known), first)
 
 
 def _insert(table: str, names: Sequence[str], rows: Rows, arguments: list[Any]) -> str:
     if not rows:
         return ""
-    columns = [
-        _column(name, values, arguments, varies=False)
-        for name, values in zip(names, zip(*rows, strict=True), strict=True)
+    first = len(arguments) + 1
+    sent = [
+        _send(name, values, arguments) for name, values in zip(names, zip(*rows, strict=True), strict=True)
     ]
-    if len(rows) > 1 and not any(column.rows for column in columns):
+    if len(rows) > 1 and all(form is _Form.SAME for _, form in sent):
         raise ValueError(f"rows of {table} that are all the same")
-    values = ", ".join(column.value for column in columns)
-    return f"INSERT INTO {table} ({', '.join(names)}) SELECT {values}{_from(columns)}"
+    return _insert_text(table, tuple(sent), first)
 
 
-def _from(columns: Sequence[_Column]) -> str:
-    varying = [column for column in columns if column.rows]
-    if not varying:
-        return ""
-    arrays, names = (", ".join(column.rows for column in varying), ", ".join(each.name for each in varying))
-    return f" FROM unnest({arrays}) AS new ({names})"
-
-
-def _column(
-    name: str, values: tuple[Any, ...], arguments: list[Any], *, varies: bool, prefix: str = ""
-) -> _Column:
-    kind, name = type_of(name), prefix + name
+def _send(name: str, values: tuple[Any, ...], arguments: list[Any], *, varies: bool = False) -> _Sent:
+    """Add what is sent of a column to the arguments."""
     if not varies and values.count(values[0]) == len(values):
         arguments.append(values[0])
-        return _Column(name, "", f"${len(arguments)}::{kind}")
-    place, value = f"${len(arguments) + 1}", f"new.{name}"
-    if kind in {"text", "bytea"}:
-        lines = _lines(values)
-        if lines is None:
-            arguments.append(list(values))
-            return _Column(name, f"{place}::{kind}[]", value)
-        arguments.append(lines)
-        value = value if kind == "text" else f"convert_to({value}, 'UTF8')"
-        return _Column(name, f"string_to_array({place}::text, E'\\n')", value)
-    arguments.append(f"{{{','.join(['NULL' if each is None else repr(each) for each in values])}}}")
-    return _Column(name, f"{place}::text::{kind}[]", value)
+        return name, _Form.SAME
+    if type_of(name) not in {"text", "bytea"}:
+        arguments.append(f"{{{','.join(['NULL' if each is None else repr(each) for each in values])}}}")
+        return name, _Form.LITERAL
+    lines = _lines(values)
+    if lines is None:
+        arguments.append(list(values))
+        return name, _Form.TEXTS
+    arguments.append(lines)
+    return name, _Form.LINES
 
 
 def _lines(values: tuple[Any, ...]) -> str | None:
@@ -219,3 +201,71 @@ def _lines(values: tuple[Any, ...]) -> str | None:
     except (TypeError, UnicodeDecodeError):
         return None
     return text if text.count("\n") == len(values) - 1 and "\0" not in text else None
+
+
+# -- texts: one for each shape of changes, and few are met again and again -------------------------------------------
+
+
+@lru_cache(maxsize=512)
+def _with(parts: tuple[str, ...], last: str) -> str:
+    if not parts:
+        return last
+    return f"WITH {', '.join(f'part{number} AS ({text})' for number, text in enumerate(parts))} {last}"
+
+
+@lru_cache(maxsize=512)
+def _update_text(table: str, sent: tuple[_Sent, ...], known: tuple[_Sent, ...], first: int) -> str:
+    """`sent` begins with the key, `known` is what has to be as before; their arguments are numbered from `first` on."""
+    key, *new = _columns(sent, first)
+    old = _columns(known, first + len(sent), prefix="old_")
+    assignments = ", ".join(f"{column.name} = {column.value}" for column in new)
+    same = "".join(f" AND {table}.{column.name.removeprefix('old_')} = {column.value}" for column in old)
+    returning = " RETURNING 1" if old else ""
+    return f"UPDATE {table} SET {assignments}{_from((key, *new, *old))} WHERE {table}.{key.name} = {key.value}{same}{returning}"  # noqa: S608  our own names
+
+
+@lru_cache(maxsize=512)
+def _insert_text(table: str, sent: tuple[_Sent, ...], first: int) -> str:
+    columns = _columns(sent, first)
+    names, values = (
+        ", ".join(column.name for column in columns),
+        ", ".join(column.value for column in columns),
+    )
+    return f"INSERT INTO {table} ({names}) SELECT {values}{_from(columns)}"  # noqa: S608  our own names
+
+
+class _Column(NamedTuple):
+    """One column of the rows to write."""
+
+    name: str
+    rows: str
+    """What to unnest; empty for a value that is the same in every row."""
+    value: str
+    """What stands for it in the statement."""
+
+
+def _columns(sent: Sequence[_Sent], first: int, prefix: str = "") -> Sequence[_Column]:
+    return [_column(name, form, f"${number}", prefix) for number, (name, form) in enumerate(sent, first)]
+
+
+def _column(name: str, form: _Form, place: str, prefix: str) -> _Column:
+    kind, name = type_of(name), prefix + name
+    value = f"new.{name}"
+    match form:
+        case _Form.SAME:
+            return _Column(name, "", f"{place}::{kind}")
+        case _Form.LINES:
+            text = value if kind == "text" else f"convert_to({value}, 'UTF8')"
+            return _Column(name, f"string_to_array({place}::text, E'\\n')", text)
+        case _Form.TEXTS:
+            return _Column(name, f"{place}::{kind}[]", value)
+        case _Form.LITERAL:
+            return _Column(name, f"{place}::text::{kind}[]", value)
+
+
+def _from(columns: Sequence[_Column]) -> str:
+    varying = [column for column in columns if column.rows]
+    if not varying:
+        return ""
+    arrays, names = (", ".join(column.rows for column in varying), ", ".join(each.name for each in varying))
+    return f" FROM unnest({arrays}) AS new ({names})"
