@@ -170,6 +170,9 @@ def assign(
     by_label: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         by_label[candidate.label].append(candidate)
+    if len(by_label) == 1 and not (of_repository or of_owner):
+        ((label, waiting),) = by_label.items()
+        return in_order(waiting, overdue_before)[: max(0, min(slots.get(label, 0), limit))]
     queues = {label: deque(in_order(waiting, overdue_before)) for label, waiting in by_label.items()}
 
     def urgency(each: Candidate) -> tuple[float, ...]:

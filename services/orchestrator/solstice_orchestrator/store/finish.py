@@ -72,8 +72,9 @@ def _late(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
 
     Else a job that keeps its holder from the store would begin again and again.
     """
-    expired = job.lease_until is not None and job.lease_until <= ledger.now
-    if outcome.reason is not Reason.RELEASED or not expired:
+    if outcome.reason is not Reason.RELEASED:
+        return outcome
+    if job.lease_until is None or job.lease_until > ledger.now:
         return outcome
     return replace(
         outcome,
