@@ -413,6 +413,15 @@ class TestFinish:
         assert view.started_at == run.started_at == clock.now - 9
         assert run.state is run_state
 
+    async def test_it_is_under_way_before_anybody_awaits_it(self, store: JobStore) -> None:
+        claim = await running(store)
+        async with asyncio.timeout(30), store.changes() as changed:
+            recorded = store.finish(claim.key, SUCCEEDED)
+            while (run := await store.run(claim.run_id)) is None or run.state is not RunState.SUCCEEDED:
+                await changed.wait()
+                changed.clear()
+        assert await recorded
+
     async def test_repeating_it_is_harmless(self, store: JobStore) -> None:
         claim = await running(store)
         assert await store.finish(claim.key, FAILED)

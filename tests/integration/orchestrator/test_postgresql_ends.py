@@ -99,6 +99,19 @@ async def test_many_are_ended_together_whatever_is_known_of_each(
     assert [run.state for run in (await store.runs(limit=9)).runs] == [RunState.SUCCEEDED] * 4
 
 
+async def test_a_run_of_which_an_older_version_has_not_counted_the_jobs_is_read(
+    store: JobStore, postgresql_database: PostgreSQLDatabase, looked_at: AsyncMock
+) -> None:
+    await planned(store, job("true"))
+    await asyncio.to_thread(postgresql_database.query, "UPDATE runs SET job_count = 0")
+    (claim,) = await claimed(store)
+    assert await store.finish(claim.key, SUCCEEDED)
+    assert looked_at.await_count == 1
+    run = await store.run(claim.run_id)
+    assert run is not None
+    assert run.state is RunState.SUCCEEDED
+
+
 async def cancelled(store: JobStore, claim: Claim) -> object:
     return await store.cancel_job(claim.key.job_id)
 

@@ -6,7 +6,6 @@ may overlap, and what one of them confirms must not be taken for something else.
 """
 
 import json
-import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -26,7 +25,6 @@ STATUSES: Final = "statuses"
 
 _PLACES: Final = 1 << 8
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
-_OF_THREAD: Final = threading.local()
 _LARGEST: Final = 1 << 28
 """Far above what statuses may have; bounds what a damaged row could make of itself."""
 
@@ -112,16 +110,8 @@ def _alone(message: Message) -> Parcel:
 
 
 def _packed(contents: _Contents) -> Parcel:
-    return Parcel(STATUSES, "", _compressor().compress(_encode(contents)), messages=len(contents))
-
-
-def _compressor() -> ZstdCompressor:
-    """This thread's own: making one takes as long as a parcel, and two threads must not share one."""
-    try:
-        return _OF_THREAD.compressor
-    except AttributeError:
-        _OF_THREAD.compressor = ZstdCompressor(compression_params=_COMPRESSION)
-        return _OF_THREAD.compressor
+    frame = ZstdCompressor(compression_params=_COMPRESSION).compress(_encode(contents))
+    return Parcel(STATUSES, "", frame, messages=len(contents))
 
 
 def _contents(parcel: Parcel) -> _Contents:

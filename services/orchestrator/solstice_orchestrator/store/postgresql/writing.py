@@ -227,11 +227,9 @@ def _update_text(table: str, sent: tuple[_Sent, ...], known: tuple[_Sent, ...], 
 @lru_cache(maxsize=512)
 def _insert_text(table: str, sent: tuple[_Sent, ...], first: int) -> str:
     columns = _columns(sent, first)
-    names, values = (
-        ", ".join(column.name for column in columns),
-        ", ".join(column.value for column in columns),
-    )
-    return f"INSERT INTO {table} ({names}) SELECT {values}{_from(columns)}"  # noqa: S608  our own names
+    names = ", ".join(column.name for column in columns)
+    values = ", ".join(column.value for column in columns)
+    return f"INSERT INTO {table} ({names}) SELECT {values}{_from(columns)}"
 
 
 class _Column(NamedTuple):
