@@ -5,10 +5,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.migrations import Migration, migrate, migrations_of
+from solstice_common.migrations import migrate
 from solstice_common.postgresql import connected
 from solstice_common.postgresql_schema import migrate as migrate_postgresql
 from tests.integration.orchestrator.test_owner_upgrade import job_row
+from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
 from tests.servers.postgresql import PostgreSQLDatabase
 
 COUNTED_SINCE: Final = 16
@@ -16,12 +17,6 @@ JOBS: Final = {"planning": 0, "waiting": 1, "running": 3, "succeeded": 2}
 """Runs by their state, which is their id as well."""
 EXPECTED: Final = {"planning": 0, "waiting": 1, "running": 3, "succeeded": 0}
 """Nobody claims the jobs of one that has ended."""
-
-
-def steps_of(dialect: str) -> tuple[tuple[Migration, ...], tuple[Migration, ...]]:
-    """Those before runs counted their jobs, and all."""
-    steps = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
-    return tuple(step for step in steps if step.version < COUNTED_SINCE), tuple(steps)
 
 
 def run_row(state: str) -> dict[str, Any]:
@@ -38,33 +33,25 @@ def job_rows() -> list[dict[str, Any]]:
 
 
 def test_in_sqlite(tmp_path: Path) -> None:
-    before, steps = steps_of("sqlite")
+    before, steps = steps_of("sqlite", COUNTED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, before)
         own = {"repository": "acme/app", "created_at": 1.0}
         rows = [("runs", run_row(state) | own | {"request_key": state.encode()}) for state in JOBS]
         for table, row in [*rows, *(("jobs", row) for row in job_rows())]:
-            marks = ", ".join("?" * len(row))
-            connection.execute(
-                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})",  # noqa: S608  our own names
-                tuple(row.values()),
-            )
+            insert_sqlite(connection, table, row)
         migrate(connection, path, steps)
         assert dict(connection.execute("SELECT run_id, job_count FROM runs")) == EXPECTED
 
 
 async def test_in_postgresql(postgresql_database: PostgreSQLDatabase) -> None:
-    before, steps = steps_of("postgresql")
+    before, steps = steps_of("postgresql", COUNTED_SINCE)
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, before)
         rows = [("runs", run_row(state)) for state in JOBS]
         for table, row in [*rows, *(("jobs", row) for row in job_rows())]:
-            marks = ", ".join(f"${number}" for number in range(1, len(row) + 1))
-            await connection.execute(
-                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})",  # noqa: S608  our own names
-                *row.values(),
-            )
+            await insert_postgresql(connection, table, row)
         await migrate_postgresql(connection, postgresql_database.url, steps)
         found = await connection.fetch("SELECT run_id, job_count FROM runs")
     assert {row["run_id"]: row["job_count"] for row in found} == EXPECTED

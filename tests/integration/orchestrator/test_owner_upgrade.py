@@ -5,10 +5,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.migrations import Migration, migrate, migrations_of
+from solstice_common.migrations import migrate
 from solstice_common.postgresql import connected
 from solstice_common.postgresql_schema import migrate as migrate_postgresql
 from solstice_orchestrator.quotas import owner_of
+from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
 from tests.servers.postgresql import PostgreSQLDatabase
 
 REPOSITORIES: Final = (
@@ -29,12 +30,6 @@ REPOSITORIES: Final = (
     "FILE:///srv/acme/app.git",
 )
 OWNED_SINCE: Final = 12
-
-
-def steps_of(dialect: str) -> tuple[tuple[Migration, ...], tuple[Migration, ...]]:
-    """Those before jobs had owners, and all."""
-    steps = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
-    return tuple(step for step in steps if step.version < OWNED_SINCE), tuple(steps)
 
 
 def job_row(number: int, repository: str, state: str) -> dict[str, Any]:
@@ -64,30 +59,22 @@ EXPECTED: Final = {row["job_id"]: owner_of(row["repository"]) for row in ROWS}
 
 
 def test_in_sqlite(tmp_path: Path) -> None:
-    before, steps = steps_of("sqlite")
+    before, steps = steps_of("sqlite", OWNED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, before)
         for row in ROWS:
-            marks = ", ".join("?" * len(row))
-            connection.execute(
-                f"INSERT INTO jobs ({', '.join(row)}) VALUES ({marks})",  # noqa: S608  our own names
-                tuple(row.values()),
-            )
+            insert_sqlite(connection, "jobs", row)
         migrate(connection, path, steps)
         assert dict(connection.execute("SELECT job_id, owner FROM jobs")) == EXPECTED
 
 
 async def test_in_postgresql(postgresql_database: PostgreSQLDatabase) -> None:
-    before, steps = steps_of("postgresql")
+    before, steps = steps_of("postgresql", OWNED_SINCE)
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, before)
         for row in ROWS:
-            marks = ", ".join(f"${number}" for number in range(1, len(row) + 1))
-            await connection.execute(
-                f"INSERT INTO jobs ({', '.join(row)}) VALUES ({marks})",  # noqa: S608  our own names
-                *row.values(),
-            )
+            await insert_postgresql(connection, "jobs", row)
         await migrate_postgresql(connection, postgresql_database.url, steps)
         rows = await connection.fetch("SELECT job_id, owner FROM jobs")
     assert {row["job_id"]: row["owner"] for row in rows} == EXPECTED
