@@ -171,6 +171,7 @@ def assign(
     for candidate in candidates:
         by_label[candidate.label].append(candidate)
     if len(by_label) == 1 and not (of_repository or of_owner):
+        # As most claims are: nobody is passed over, and there is no other label to be compared with.
         ((label, waiting),) = by_label.items()
         return in_order(waiting, overdue_before)[: max(0, min(slots.get(label, 0), limit))]
     queues = {label: deque(in_order(waiting, overdue_before)) for label, waiting in by_label.items()}

@@ -42,7 +42,7 @@ class Run(Struct, frozen=True, gc=False):
     concurrency: str | None
     """JSON: name and mode of that group."""
     job_count: int
-    """How many jobs it has been given; 0 before it is planned."""
+    """How many jobs it has been given; 0 before it is planned, and where an older version planned it."""
     request: bytes
     """`jobrequest.v1` as it came."""
 
