@@ -10,8 +10,8 @@ Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appen
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
 
 import asyncpg
 
@@ -20,13 +20,21 @@ from solstice_common.backoff import backoff_seconds
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.migrations import Migration
 from solstice_common.postgresql_bell import Bell
+from solstice_common.postgresql_connections import (
+    CONNECT_SECONDS,
+    OF_ASYNCPG,
+    SESSION,
+    TROUBLE,
+    Beginning,
+    Connection,
+    Connections,
+    transaction,
+)
 from solstice_common.settings import without_password
 
-if TYPE_CHECKING:
-    from asyncpg.pool import Pool, PoolConnectionProxy
+__all__ = ["TROUBLE", "Connection", "Database", "connected", "named"]
 
 T = TypeVar("T")
-Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 Work = Callable[[Connection], Awaitable[T]]
 """Runs inside a transaction that it neither begins nor ends.
 
@@ -35,37 +43,9 @@ connection.
 """
 
 CONNECTIONS: Final = 8
-CONNECT_SECONDS: Final = 10.0
-"""How long a connection may take to come about, and how long a call waits for its turn to have one."""
-CLOSE_SECONDS: Final = 2.0
-STATEMENT_SECONDS: Final = 30.0
-IDLE_SECONDS: Final = 5.0
 ATTEMPTS: Final = 20
 RETRY_BASE_SECONDS: Final = 0.005
 RETRY_CAP_SECONDS: Final = 0.5
-SESSION: Final = {
-    "application_name": "solstice-ci",
-    "idle_in_transaction_session_timeout": f"{IDLE_SECONDS:.0f}s",
-    "jit": "off",  # every statement is short; compiling it would take longer
-    "tcp_keepalives_idle": "30",
-    "tcp_keepalives_interval": "10",
-    "tcp_keepalives_count": "3",
-}
-BY_INDEX: Final = {
-    # Planning the statements of a claim anew each time takes a quarter as long as carrying them out.
-    "plan_cache_mode": "force_generic_plan",
-    # A plan is made when a table may still be empty, and kept until its statistics change: what suits a few rows must
-    # not be chosen for the hundred thousand that come in the next minute.
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-}
-"""For the pool's sessions alone: every statement there finds its rows by an index that was made for it."""
-
-_ASYNCPG: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-TROUBLE: Final = (OSError, *_ASYNCPG)
-"""Whatever asyncpg raises; TimeoutError is an OSError. `named` tells what is the world's fault."""
 
 _AGAIN: Final = (
     asyncpg.SerializationError,
@@ -95,12 +75,10 @@ _WRONG_SETTING: Final = (
 class Database:
     """Open with `Database.open`; every call may be made from any task of the loop that opened it."""
 
-    def __init__(
-        self, where: str, pool: "Pool[asyncpg.Record]", urgent: "Pool[asyncpg.Record]", bell: Bell
-    ) -> None:
+    def __init__(self, where: str, usual: Connections, urgent: Connections, bell: Bell) -> None:
         self.where = where
         """The URL without its password."""
-        self._pool = pool
+        self._usual = usual
         self._urgent = urgent
         self._bell = bell
         self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
@@ -125,10 +103,10 @@ class Database:
             await postgresql_schema.migrate(connection, where, migrations, applied=applied)
         async with (
             Bell.open(lambda: connected(url), CONNECT_SECONDS) as bell,
-            _pool(url, connections) as pool,
-            _pool(url, 1) as urgent,
+            Connections.open(url, connections) as usual,
+            Connections.open(url, 1) as urgent,
         ):
-            yield cls(where, pool, urgent, bell)
+            yield cls(where, usual, urgent, bell)
 
     async def transaction(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run `work` in a transaction (read committed); return what it returned, once that is durable.
@@ -139,11 +117,11 @@ class Database:
         StoreUnavailable: nothing was changed, except that a connection lost during the very commit leaves it
         unknown whether it was, as does the caller's own cancellation; so repeat only what is safe to repeat.
         """
-        return await self._carry_out(work, "read_committed", readonly=False, urgent=urgent)
+        return await self._carry_out(work, Beginning.WRITING, self._urgent if urgent else self._usual)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot, without writing; it waits for no lock."""
-        return await self._carry_out(work, "repeatable_read", readonly=True)
+        return await self._carry_out(work, Beginning.READING, self._usual)
 
     async def fetch(self, statement: str, *arguments: object) -> Sequence["asyncpg.Record"]:
         """The rows of a single statement, which is its own transaction: one round trip.
@@ -151,7 +129,7 @@ class Database:
         Not tried again after a deadlock; StoreUnavailable as with `transaction`.
         """
         try:
-            async with self._borrowed() as connection:
+            async with self._usual.borrowed() as connection:
                 return await connection.fetch(statement, *arguments)
         except TROUBLE as error:
             raise named(self.where, error) from error
@@ -162,7 +140,7 @@ class Database:
         Not tried again; StoreUnavailable as with `transaction`.
         """
         try:
-            async with self._borrowed() as connection:
+            async with self._usual.borrowed() as connection:
                 return await connection.fetch(statement, *arguments)
         except _AGAIN:
             return None
@@ -177,32 +155,11 @@ class Database:
         """Wake all who listen to `channel`, everywhere; see `Bell.ring`."""
         self._bell.ring(channel)
 
-    @asynccontextmanager
-    async def _borrowed(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
-        pool = self._urgent if urgent else self._pool
-        async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
-            try:
-                yield connection
-            except asyncpg.InternalClientError:
-                # Such as the server's farewell arriving together with our next statement: of no further use.
-                connection.terminate()
-                raise
-
-    async def _carry_out(
-        self,
-        work: Work[T],
-        isolation: Literal["read_committed", "repeatable_read"],
-        *,
-        readonly: bool,
-        urgent: bool = False,
-    ) -> T:
+    async def _carry_out(self, work: Work[T], beginning: Beginning, connections: Connections) -> T:
         failures = 0
         while True:
             try:
-                async with (
-                    self._borrowed(urgent=urgent) as connection,
-                    connection.transaction(isolation=isolation, readonly=readonly),
-                ):
+                async with connections.borrowed() as connection, transaction(connection, beginning):
                     return await work(connection)
             except TROUBLE as error:
                 failures += 1
@@ -230,7 +187,7 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
         raise named(where, error) from error
     try:
         yield connection
-    except _ASYNCPG as error:
+    except OF_ASYNCPG as error:
         raise named(where, error) from error
     finally:
         connection.terminate()
@@ -244,29 +201,3 @@ def named(where: str, error: Exception) -> Exception:
     if closed or isinstance(error, _UNAVAILABLE):
         return StoreUnavailable(where, str(error) or type(error).__name__)
     return error
-
-
-@asynccontextmanager
-async def _pool(url: str, connections: int) -> "AsyncIterator[Pool[asyncpg.Record]]":
-    """So many connections, none of which is made before it is needed."""
-    pool = asyncpg.create_pool(
-        url,
-        min_size=0,
-        max_size=connections,
-        timeout=CONNECT_SECONDS,
-        command_timeout=STATEMENT_SECONDS,
-        server_settings={**SESSION, **BY_INDEX},
-        # Nothing here leaves a trace on a session that a round trip would have to wipe away.
-        reset=_nothing_to_reset,
-    )
-    await pool
-    try:
-        yield pool
-    finally:
-        # A server that does not answer must not hold us; closing ends what it cannot close in good order.
-        with suppress(*TROUBLE):
-            await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
-
-
-async def _nothing_to_reset(_: "asyncpg.Connection[asyncpg.Record]") -> None:
-    pass

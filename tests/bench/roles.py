@@ -22,7 +22,7 @@ from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
 from solstice_common.logs import configure_logs
-from solstice_common.postgresql import BY_INDEX, SESSION
+from solstice_common.postgresql_connections import BY_INDEX, SESSION
 from solstice_common.process import spare_the_collector
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import asyncpg
 import pytest
 
-from solstice_common import postgresql
+from solstice_common import postgresql, postgresql_connections
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
 from solstice_common.migrations import Migration
 from solstice_common.postgresql import Connection, Database
@@ -176,7 +176,7 @@ class TestTransactions:
     async def test_who_was_frozen_in_a_transaction_loses_it_and_holds_nobody_back(
         self, postgresql_database: PostgreSQLDatabase, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "50ms")
+        monkeypatch.setitem(postgresql_connections.SESSION, "idle_in_transaction_session_timeout", "50ms")
         locked, go = asyncio.Event(), asyncio.Event()
         change = "UPDATE things SET size = $1"
 
@@ -275,8 +275,8 @@ class TestTrouble:
     async def test_a_black_hole_is_unavailable_after_a_while_and_forgotten_when_it_ends(
         self, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(postgresql, "STATEMENT_SECONDS", 0.2)
-        monkeypatch.setattr(postgresql, "CONNECT_SECONDS", 0.5)
+        monkeypatch.setattr(postgresql_connections, "STATEMENT_SECONDS", 0.2)
+        monkeypatch.setattr(postgresql_connections, "CONNECT_SECONDS", 0.5)
         async with (
             fault_proxy(postgresql_database.url) as proxy,
             Database.open(proxy.url(postgresql_database.url), SCHEMA) as database,

@@ -1,0 +1,183 @@
+"""Connections to one PostgreSQL database, kept in hand between calls, and transactions on them that begin with their first statement.
+
+Two round trips of a short transaction are not its own: one to fetch a connection and lay it back, one to begin. The pool
+lays connections back in a task of its own; and `BEGIN`, of which nobody needs the answer, can go with what follows.
+
+Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY: messages
+are carried out as they come, and answered up to the next Sync.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import asyncpg
+
+if TYPE_CHECKING:
+    from asyncpg.pool import Pool, PoolConnectionProxy
+
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+
+CONNECT_SECONDS: Final = 10.0
+"""How long a connection may take to come about, and how long a call waits for its turn to have one."""
+CLOSE_SECONDS: Final = 2.0
+STATEMENT_SECONDS: Final = 30.0
+IDLE_SECONDS: Final = 5.0
+IN_HAND: Final = 4
+"""Connections that are kept for the next call; the pool ends others that nobody has wanted for minutes."""
+SESSION: Final = {
+    "application_name": "solstice-ci",
+    "idle_in_transaction_session_timeout": f"{IDLE_SECONDS:.0f}s",
+    "jit": "off",  # every statement is short; compiling it would take longer
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+BY_INDEX: Final = {
+    # Planning the statements of a claim anew each time takes a quarter as long as carrying them out.
+    "plan_cache_mode": "force_generic_plan",
+    # A plan is made when a table may still be empty, and kept until its statistics change: what suits a few rows must
+    # not be chosen for the hundred thousand that come in the next minute.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+"""For the pool's sessions alone: every statement there finds its rows by an index that was made for it."""
+
+OF_ASYNCPG: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+TROUBLE: Final = (OSError, *OF_ASYNCPG)
+"""Whatever may come out of a call; TimeoutError is an OSError."""
+
+
+class Beginning(Enum):
+    """How a transaction begins."""
+
+    WRITING = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+    READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Connections:
+    """Open with `Connections.open`; every call may be made from any task of the loop that opened them."""
+
+    def __init__(self, pool: "Pool[asyncpg.Record]") -> None:
+        self._pool = pool
+        self._in_hand: list[Connection] = []
+        self._wanted = 0
+        """How many calls wait for one of the pool's."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, most: int) -> "AsyncIterator[Connections]":
+        """So many connections, none of which is made before it is needed."""
+        pool = asyncpg.create_pool(
+            url,
+            min_size=0,
+            max_size=most,
+            timeout=CONNECT_SECONDS,
+            command_timeout=STATEMENT_SECONDS,
+            server_settings={**SESSION, **BY_INDEX},
+            # Nothing here leaves a trace on a session that a round trip would have to wipe away.
+            reset=_nothing_to_reset,
+        )
+        await pool
+        connections = cls(pool)
+        try:
+            yield connections
+        finally:
+            # A server that does not answer must not hold us; closing ends what it cannot close in good order.
+            with suppress(*TROUBLE):
+                await asyncio.wait_for(connections.close(), CLOSE_SECONDS)
+
+    async def close(self) -> None:
+        """Lay back what is in hand, and end all of them in good order."""
+        while self._in_hand:
+            await self._pool.release(self._in_hand.pop())
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[Connection]:
+        """One of them, for whoever is inside alone; raises `TROUBLE`."""
+        connection = await self._take()
+        try:
+            yield connection
+        except BaseException as error:
+            if isinstance(error, asyncpg.InternalClientError):
+                # Such as the server's farewell arriving together with our next statement: of no further use.
+                _end(connection)
+            # The pool sees to what was cut short.
+            await self._pool.release(connection)
+            raise
+        if self._wanted or len(self._in_hand) >= IN_HAND:
+            await self._pool.release(connection)
+        else:
+            self._in_hand.append(connection)
+
+    async def _take(self) -> Connection:
+        while self._in_hand:
+            connection = self._in_hand.pop()
+            if not _is_closed(connection):
+                return connection
+            await self._pool.release(connection)
+        self._wanted += 1
+        try:
+            return await self._pool.acquire(timeout=CONNECT_SECONDS)
+        finally:
+            self._wanted -= 1
+
+
+@asynccontextmanager
+async def transaction(connection: Connection, beginning: Beginning) -> AsyncIterator[None]:
+    """What is done inside happens wholly or not at all; it is durable when this is left, and undone by any exception.
+
+    It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
+    Raises `TROUBLE`.
+    """
+    # The library itself has no way to send something without waiting for the answer.
+    connection._transport.write(_MESSAGES[beginning])  # type: ignore[attr-defined]  # noqa: SLF001  a proxy has what its connection has
+    try:
+        yield
+    except BaseException:
+        try:
+            if not _is_closed(connection):
+                await connection.execute("ROLLBACK")
+        except TROUBLE:
+            _end(connection)
+        raise
+    if await connection.execute("COMMIT") != "COMMIT":
+        raise RuntimeError("a transaction was to be committed of which a statement had failed")
+
+
+def _is_closed(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # and the pool has taken it back by itself
+
+
+def _end(connection: Connection) -> None:
+    if not _is_closed(connection):
+        connection.terminate()
+
+
+async def _nothing_to_reset(_: "asyncpg.Connection[asyncpg.Record]") -> None:
+    pass
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+def _unanswered(statement: bytes) -> bytes:
+    """Parse, Bind and Execute of a statement without arguments, and no Sync (protocol-message-formats.html)."""
+    no_name, none = b"\0", bytes(2)
+    return (
+        _message(b"P", no_name + statement + b"\0" + none)
+        + _message(b"B", no_name + no_name + none + none + none)
+        + _message(b"E", no_name + bytes(4))
+    )
+
+
+_MESSAGES: Final = {beginning: _unanswered(beginning.value) for beginning in Beginning}

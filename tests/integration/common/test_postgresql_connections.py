@@ -1,0 +1,197 @@
+"""Connections that are kept for the next call, and transactions that begin with their first statement; on a real server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import asyncpg
+import pytest
+
+from solstice_common.postgresql_connections import (
+    IN_HAND,
+    Beginning,
+    Connection,
+    Connections,
+    transaction,
+)
+from tests.servers.postgresql import PostgreSQLDatabase
+
+ADD = "INSERT INTO things VALUES ($1)"
+
+
+@pytest.fixture
+async def connections(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Connections]:
+    postgresql_database.query("CREATE TABLE things (name text PRIMARY KEY)")
+    async with Connections.open(postgresql_database.url, IN_HAND + 2) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def only_one(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Connections]:
+    async with Connections.open(postgresql_database.url, 1) as opened:
+        yield opened
+
+
+async def session(connections: Connections) -> int:
+    async with connections.borrowed() as connection:
+        return connection.get_server_pid()
+
+
+async def names(connections: Connections) -> list[str]:
+    async with connections.borrowed() as connection:
+        return [row["name"] for row in await connection.fetch("SELECT name FROM things ORDER BY name")]
+
+
+class TestTransactions:
+    @pytest.mark.parametrize(
+        "first",
+        [
+            lambda connection: connection.fetch("SELECT $1::text", "with an argument"),
+            lambda connection: connection.execute("SELECT 1; SELECT 2"),
+            lambda connection: connection.prepare("SELECT $1::text"),
+            lambda connection: connection.copy_from_query("SELECT 1", output=lambda _: asyncio.sleep(0)),
+            lambda _: asyncio.sleep(0.01),
+        ],
+        ids=["prepared", "simple", "only prepared", "copy", "none"],
+    )
+    @pytest.mark.parametrize("times", [1, 3], ids=["new", "known"])
+    async def test_it_begins_with_whatever_comes_first(
+        self, connections: Connections, first: Callable[[Connection], Awaitable[object]], times: int
+    ) -> None:
+        async def undone() -> None:
+            async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+                await first(connection)
+                assert await connection.fetchval("SELECT pg_current_xact_id_if_assigned()") is None
+                await connection.execute(ADD, "undone")
+                raise LookupError
+
+        for number in range(times):
+            with pytest.raises(LookupError):
+                await undone()
+            async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+                await first(connection)
+                await connection.execute(ADD, f"kept {number}")
+        assert await names(connections) == [f"kept {number}" for number in range(times)]
+
+    async def test_one_whose_first_statement_fails_is_over_and_the_session_goes_on(
+        self, connections: Connections
+    ) -> None:
+        for _ in range(2):
+            with pytest.raises(asyncpg.UndefinedTableError):
+                async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+                    await connection.fetch("SELECT * FROM nowhere WHERE name = $1", "x")
+        async with connections.borrowed() as connection:
+            await connection.execute(ADD, "by itself")
+            assert not connection.is_in_transaction()
+        assert await names(connections) == ["by itself"]
+
+    async def test_one_that_does_nothing_leaves_nothing_open(self, connections: Connections) -> None:
+        async with connections.borrowed() as connection:
+            async with transaction(connection, Beginning.WRITING):
+                pass
+            assert not connection.is_in_transaction()
+            await connection.execute(ADD, "by itself")
+        assert await names(connections) == ["by itself"]
+
+    async def test_a_failure_that_was_passed_over_is_not_committed(self, connections: Connections) -> None:
+        async def pass_over() -> None:
+            async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+                await connection.execute(ADD, "lost")
+                with contextlib.suppress(asyncpg.UniqueViolationError):
+                    await connection.execute(ADD, "lost")
+
+        with pytest.raises(RuntimeError, match="a statement had failed"):
+            await pass_over()
+        assert await names(connections) == []
+
+    async def test_readers_have_one_snapshot_and_may_not_write(self, connections: Connections) -> None:
+        async with connections.borrowed() as connection, transaction(connection, Beginning.READING):
+            assert await connection.fetch("SELECT * FROM things") == []
+            async with connections.borrowed() as other:
+                await other.execute(ADD, "meanwhile")
+            assert await connection.fetch("SELECT * FROM things") == []
+        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+            async with connections.borrowed() as connection, transaction(connection, Beginning.READING):
+                await connection.execute(ADD, "x")
+
+    async def test_one_that_is_cancelled_in_a_statement_is_undone_and_its_connection_serves_on(
+        self, postgresql_database: PostgreSQLDatabase, connections: Connections, only_one: Connections
+    ) -> None:
+        before = await session(only_one)
+        added = asyncio.Event()
+
+        async def cut_short() -> None:
+            async with only_one.borrowed() as connection, transaction(connection, Beginning.WRITING):
+                await connection.execute(ADD, "undone")
+                added.set()
+                await connection.execute("SELECT pg_sleep(60)")
+
+        running = asyncio.create_task(cut_short())
+        await added.wait()
+        await asyncio.sleep(0.05)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with asyncio.timeout(10):
+            assert await session(only_one) == before
+        assert await names(connections) == []
+        busy = (
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+        )
+        assert (await asyncio.to_thread(postgresql_database.query, busy))[0][0] == 0
+
+
+class TestInHand:
+    async def test_one_call_after_another_has_the_same_connection(self, connections: Connections) -> None:
+        assert len({await session(connections) for _ in range(5)}) == 1
+
+    async def test_no_more_than_a_few_are_kept(self, connections: Connections) -> None:
+        most = IN_HAND + 2
+        async with AsyncExitStack() as all_of_them:
+            at_once = {
+                (await all_of_them.enter_async_context(connections.borrowed())).get_server_pid()
+                for _ in range(most)
+            }
+        assert len(at_once) == most
+        assert len(connections._in_hand) == IN_HAND
+
+    async def test_who_waits_for_one_gets_the_next_that_is_laid_back(self, only_one: Connections) -> None:
+        first = await session(only_one)
+        served = []
+
+        async def call(number: int) -> None:
+            async with only_one.borrowed() as connection:
+                assert connection.get_server_pid() == first
+                await connection.execute("SELECT pg_sleep(0.01)")
+                served.append(number)
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as calls:
+            for number in range(5):
+                calls.create_task(call(number))
+        assert served == [0, 1, 2, 3, 4]
+
+    async def test_one_that_the_server_ended_meanwhile_is_replaced(
+        self, postgresql_database: PostgreSQLDatabase, only_one: Connections
+    ) -> None:
+        before = await session(only_one)
+        assert await asyncio.to_thread(postgresql_database.disconnect) >= 1
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    async with only_one.borrowed() as connection:
+                        await connection.execute("SELECT 1")
+                        assert connection.get_server_pid() != before
+                except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+                    await asyncio.sleep(0.01)  # the farewell had not come yet
+                else:
+                    return
+
+    async def test_all_are_gone_once_it_is_closed(self, postgresql_database: PostgreSQLDatabase) -> None:
+        mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'solstice-ci' AND datname = current_database()"
+        async with Connections.open(postgresql_database.url, 2) as opened:
+            await session(opened)
+            assert (await asyncio.to_thread(postgresql_database.query, mine))[0][0] == 1
+        async with asyncio.timeout(10):
+            while (await asyncio.to_thread(postgresql_database.query, mine))[0][0]:  # noqa: ASYNC110  a session that ends rings no bell
+                await asyncio.sleep(0.02)
