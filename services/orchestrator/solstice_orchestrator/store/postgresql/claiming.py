@@ -35,7 +35,6 @@ from solstice_orchestrator.store.postgresql.transaction import (
     write,
 )
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.store.standings import Worker
 from solstice_orchestrator.workers import may_claim
 
 if TYPE_CHECKING:
@@ -140,8 +139,8 @@ async def _takes_jobs(
     transaction: Transaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
 ) -> bool:
     """Whether the worker gets jobs; one that was not known, or seemed dead, is from now on."""
-    row = next((row for row in rows if row["worker"] is not None), None)
-    worker = None if row is None else roster.worker_of(row[-len(Worker._fields) :])
+    found = rows[0]["worker"]
+    worker = None if found is None else roster.decode_worker(found)
     if worker is not None and not may_claim(worker.standing, moment.now):
         return False
     lease_seconds = moment.rules.lease_seconds
@@ -162,7 +161,7 @@ async def _candidates(
 ) -> Sequence["asyncpg.Record"]:
     """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
 
-    With the run of a job that is its only one, and has not begun; one of them with the worker, if it is known.
+    Each with the worker, if it is known, and with its run where it is the only job of one that has not begun.
     """
     owners = [list(passed_over.owners)] if passed_over.owners else []
     return await transaction.connection.fetch(
@@ -188,26 +187,24 @@ def _first_of_all(others: str) -> str:
     return f"""
 WITH moment AS MATERIALIZED (SELECT coalesce($3::double precision, {NOW}) AS now),
 queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots))
-SELECT {JOB}, jobs.spec, moment.now, workers.worker_id AS worker, alone.*, {roster.WORKER}
+SELECT {JOB}, jobs.spec, moment.now, ({roster.ENCODED} WHERE worker_id = $7::text) AS worker, alone.*
 FROM moment CROSS JOIN (
-    SELECT *, row_number() OVER () AS nth FROM (
-        (SELECT overdue.* FROM moment, queues, LATERAL (
-            SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
-                AND waiting_since < moment.now - $4::double precision AND {others}
-            ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS overdue)
-        UNION ALL
-        (SELECT in_order.* FROM queues, LATERAL (
-            SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
-            ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS in_order)
-        UNION ALL
-        (SELECT rested.* FROM moment, LATERAL (
-            SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
-            ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)) AS found) AS jobs
+    (SELECT overdue.* FROM moment, queues, LATERAL (
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
+            AND waiting_since < moment.now - $4::double precision AND {others}
+        ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS overdue)
+    UNION ALL
+    (SELECT in_order.* FROM queues, LATERAL (
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
+        ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS in_order)
+    UNION ALL
+    (SELECT rested.* FROM moment, LATERAL (
+        SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
+        ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)) AS jobs
 LEFT JOIN LATERAL (
     SELECT {RUN} FROM runs JOIN requests USING (run_id)
     WHERE runs.run_id = jobs.run_id AND runs.state = 'waiting' AND runs.job_count = 1
     FOR NO KEY UPDATE OF runs SKIP LOCKED) AS alone ON jobs.position = 0
-LEFT JOIN workers ON workers.worker_id = $7::text AND jobs.nth = 1
 """  # noqa: S608  made of constants
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.json import Decoder
+
 from solstice_orchestrator.store.changes import Attempt
 from solstice_orchestrator.store.standings import (
     Worker,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
 
 WORKER: Final = ", ".join(f"workers.{name}" for name in Worker._fields)
+ENCODED: Final = f"SELECT json_build_array({WORKER})::text FROM workers"  # noqa: S608  made of constants
+"""One column for `decode_worker`: where the worker comes with each of many rows, only one of them is looked at."""
 _KEEP: Final = (
     f"INSERT INTO workers ({', '.join(Worker._fields)})"  # noqa: S608  made of constants
     f" VALUES ({', '.join(f'${number}' for number in range(1, len(Worker._fields) + 1))})"
@@ -182,7 +186,11 @@ async def known(connection: "Connection", worker_id: str, *, lock: bool = False)
     return None if row is None else worker_of(row)
 
 
-def worker_of(row: "asyncpg.Record | tuple[object, ...]") -> Worker:
+def worker_of(row: "asyncpg.Record") -> Worker:
     """From the columns `WORKER`."""
     worker = Worker(*row)
     return worker._replace(ordered=Ordered(worker.ordered))
+
+
+decode_worker: Final = Decoder(Worker).decode
+"""From the column `ENCODED`."""
