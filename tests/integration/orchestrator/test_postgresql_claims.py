@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import asyncpg
 import pytest
 
+from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job
@@ -94,12 +95,33 @@ async def test_jobs_of_a_run_that_runs_start_even_while_somebody_changes_it(
         assert ids_of(await claimed(store)) == ids[1:]
 
 
+async def test_the_only_job_of_a_run_starts_even_while_somebody_changes_that(
+    store: JobStore, url: str
+) -> None:
+    ids = await waiting_jobs(store, 1)
+    (view,) = await store.jobs(limit=9)
+    async with held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", view.run_id):
+        (claim,) = await claimed(store)
+        assert ids_of([claim]) == ids
+        cancelling = asyncio.create_task(store.cancel_run(view.run_id))
+        await asyncio.sleep(0.1)
+        assert not cancelling.done()
+    # It sees what was claimed before it had the run: there is somebody to be asked now.
+    run = await cancelling
+    assert run is not None
+    assert run.state is RunState.RUNNING
+    renewal = await store.renew(WORKER, [claim.key])
+    assert renewal.cancelled == {claim.key}
+
+
 async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_or_waiting(
     store: JobStore, url: str, postgresql_database: PostgreSQLDatabase
 ) -> None:
     runs = [1, 7, 1, 3, 12, 1, 1, 20, 2, 5] * 3
     ids = await waiting_jobs(store, *runs)
     views = {view.job_id: view for view in await store.jobs(limit=1000)}
+    # A run of seven jobs that somebody changes all the while, and the only job of another.
+    kept = ids[1:9]
     taken: list[Claim] = []
 
     async def work(worker: str, own: JobStore) -> None:
@@ -112,24 +134,26 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     async def work_while_there_is_any(worker: str, own: JobStore) -> None:
         # What another one is changing at the moment of a claim is not there for it, and a moment later it is.
         async with own.changes() as changed:
-            while len(taken) < len(ids) - 2:
+            while len(taken) < len(ids) - len(kept):
                 changed.clear()
                 await work(worker, own)
-                if len(taken) < len(ids) - 2:
+                if len(taken) < len(ids) - len(kept):
                     await changed.wait()
 
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
-            held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[ids[0]].run_id)
+            held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[kept[0]].run_id)
         )
-        await stack.enter_async_context(held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", ids[8]))
+        await stack.enter_async_context(
+            held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", kept[-1])
+        )
         stores = [await stack.enter_async_context(open_store(url)) for _ in range(5)]
         async with asyncio.timeout(120), asyncio.TaskGroup() as workers:
             for number, own in enumerate(stores):
                 workers.create_task(work_while_there_is_any(f"worker-{number}", own), name=f"worker-{number}")
     assert len(taken) == len(set(ids_of(taken)))
-    assert sorted(ids_of(taken)) == sorted({*ids} - {ids[0], ids[8]})
-    assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == [ids[0], ids[8]]
+    assert sorted(ids_of(taken)) == sorted({*ids} - {*kept})
+    assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == sorted(kept)
     (row,) = postgresql_database.query(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     )

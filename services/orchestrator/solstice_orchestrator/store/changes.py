@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from solstice_orchestrator.jobs import Condition, JobState, Reason, RunState
 from solstice_orchestrator.statuses import Status, encode_status
@@ -93,6 +94,17 @@ class Job(Struct, frozen=True, gc=False):
     group_key: bytes | None = None
     """Digest of the concurrency group of the job itself. It asks for it when it is BLOCKED for CONCURRENCY_GROUP and not
     for its run's sake, and has it from WAITING to its end."""
+
+
+def begun_with(run: Run, job: Job) -> Run:
+    """The run of a job that runs, as it is: the start of a run's only job need not be written into the run's row.
+
+    The row is one status behind then, until that job no longer runs, with which such a run changes its state again.
+    """
+    if run.job_count != 1 or run.state is not RunState.WAITING:
+        return run
+    started_at = job.started_at if run.started_at is None else run.started_at
+    return replace(run, state=RunState.RUNNING, sequence=run.sequence + 1, started_at=started_at)
 
 
 class Attempt(NamedTuple):

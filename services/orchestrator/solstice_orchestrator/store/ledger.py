@@ -35,6 +35,7 @@ from solstice_orchestrator.store.changes import (
     Kin,
     Message,
     Run,
+    begun_with,
     status_messages,
 )
 from solstice_orchestrator.store.moment import Moment
@@ -56,6 +57,7 @@ class Ledger:
 
     A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
     `position`. A claim alone loads single jobs, and settles no run. `subjects`: those of them that are known, by run id.
+    A run that has begun with its only job is as it is, whatever its row says (`begun_with`).
     """
 
     def __init__(
@@ -71,6 +73,9 @@ class Ledger:
         self.runs = {run.run_id: run for run in runs}
         self.jobs = {job.job_id: job for job in jobs}
         self._runs_before, self._jobs_before = dict(self.runs), dict(self.jobs)
+        for job in self.jobs.values():
+            if job.state is JobState.RUNNING:
+                self.runs[job.run_id] = begun_with(self.runs[job.run_id], job)
         self._past = list(attempts)
         self._changed_runs: dict[str, None] = {}
         self._changed_jobs: dict[str, None] = {}

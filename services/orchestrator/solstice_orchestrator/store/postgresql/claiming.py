@@ -6,7 +6,7 @@ moment, as long as it has not begun: its change ends with a ring of the bell, an
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from solstice_orchestrator.jobs import JobState
@@ -46,7 +46,7 @@ class Given(NamedTuple):
 
     claims: Sequence[Claim] = ()
     alone: Sequence[Alone] = ()
-    """Those of their runs that have one job, as the claim leaves them."""
+    """Those of their runs that have one job, which was never started before, as the claim leaves their rows."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class _Found:
     runs: dict[str, Run] = field(default_factory=dict)
     siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
     alone: dict[str, None] = field(default_factory=dict)
-    """Runs that have not begun, and have one job."""
+    """Runs of one job that has never been started."""
     busy: set[str] = field(default_factory=set)
     """Jobs whose run is being changed by somebody else."""
 
@@ -125,10 +125,14 @@ async def _give(
     ledger = Ledger(moment, found.runs.values(), concerned)
     end_backoffs(ledger)
     claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
-    await write(transaction, ledger.changes())
+    changes = ledger.changes()
+    # These begin with their only job, whose row tells it (`begun_with`): one row less to write, and none to lock.
+    await write(
+        transaction, replace(changes, runs=[run for run in changes.runs if run.run_id not in found.alone])
+    )
     await starting.keep(transaction.connection, starts, chosen, moment.now)
     alone = [
-        Alone(run := ledger.runs[claim.run_id], ledger.jobs[claim.key.job_id], ledger.subject(run))
+        Alone(run := found.runs[claim.run_id], ledger.jobs[claim.key.job_id], ledger.subject(run))
         for claim in claims
         if claim.run_id in found.alone
     ]
@@ -161,7 +165,7 @@ async def _candidates(
 ) -> Sequence["asyncpg.Record"]:
     """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
 
-    Each with the worker, if it is known, and with its run where it is the only job of one that has not begun.
+    Each with the worker, if it is known, and one that is the only job of its run and was never started with that run.
     """
     owners = [list(passed_over.owners)] if passed_over.owners else []
     return await transaction.connection.fetch(
@@ -204,7 +208,7 @@ FROM moment CROSS JOIN (
 LEFT JOIN LATERAL (
     SELECT {RUN} FROM runs JOIN requests USING (run_id)
     WHERE runs.run_id = jobs.run_id AND runs.state = 'waiting' AND runs.job_count = 1
-    FOR NO KEY UPDATE OF runs SKIP LOCKED) AS alone ON jobs.position = 0
+) AS alone ON jobs.position = 0 AND jobs.attempt = 0
 """  # noqa: S608  made of constants
 
 
@@ -229,9 +233,9 @@ SELECT * FROM (
 async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.Record"]) -> None:
     """Take these rows of `_CANDIDATES`, and the runs of their jobs.
 
-    Runs that came with their only job are locked, and so are given as they are now. Others need a statement of its own,
-    for it has to see what was committed before the jobs were locked. From then on nobody else ends or restarts these
-    runs, since that needs the locks of all their jobs.
+    Whoever changes a run locks all its jobs first. So a run that came with its only job is as it was when this job began
+    to wait for its first start, and stays so while we have the job. Others need a statement of its own, for it has to
+    see what was committed before the jobs were locked. From then on nobody else ends or restarts these runs either.
     """
     fresh = {}
     for row in rows:

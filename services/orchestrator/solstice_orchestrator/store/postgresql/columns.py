@@ -15,6 +15,11 @@ _IN_REQUESTS: Final[Mapping[str, str]] = {
 }
 RUN: Final = ", ".join(_IN_REQUESTS.get(name, f"runs.{name}") for name in Run.__struct_fields__)
 """Of `runs JOIN requests USING (run_id)`."""
+BEGUN_AT: Final = (
+    "(SELECT started_at FROM jobs WHERE runs.state = 'waiting' AND runs.job_count = 1"
+    " AND jobs.run_id = runs.run_id AND jobs.state = 'running')"
+)
+"""When the only job of a run was started, where the run's row does not say yet that it runs (changes.py, `begun_with`)."""
 JOB: Final = ", ".join(f"jobs.{name}" for name in Job.__struct_fields__)
 ATTEMPT: Final = ", ".join(Attempt._fields)
 

@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.scheduling import rank
+from solstice_orchestrator.store.postgresql.columns import BEGUN_AT
 from solstice_orchestrator.store.postgresql.transaction import job_state
 from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
 from solstice_orchestrator.store.views import (
@@ -22,10 +24,12 @@ from solstice_orchestrator.store.views import (
 )
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from solstice_common.postgresql import Connection
 
 _RUN: Final = (
-    "SELECT runs.*, requests.created_at, requests.rerun_of, requests.body AS request"
+    f"SELECT runs.*, {BEGUN_AT} AS begun_at, requests.created_at, requests.rerun_of, requests.body AS request"  # noqa: S608  made of constants
     " FROM runs JOIN requests USING (run_id)"
 )
 
@@ -35,6 +39,12 @@ _HAS_JOB: Final = (
     " AND runs_on = coalesce({}, runs_on) AND priority = coalesce({}, priority))"
 )
 _POSITION: Final = "(SELECT position FROM jobs WHERE job_id = {})"
+
+
+_IS: Final[Mapping[RunState | None, str]] = {
+    RunState.WAITING: f"runs.ended IS NULL AND runs.state = {{}} AND {BEGUN_AT} IS NULL",
+    RunState.RUNNING: f"runs.ended IS NULL AND (runs.state = {{}} OR {BEGUN_AT} IS NOT NULL)",
+}
 
 
 async def runs(
@@ -48,7 +58,12 @@ async def runs(
         ("requests.ref = {}", wanted.get("ref")),
         # The unfinished are few among all that ever were, and have an index of their own.
         (
-            "runs.ended = {}" if state is None or state.final else "runs.ended IS NULL AND runs.state = {}",
+            _IS.get(
+                state,
+                "runs.ended = {}"
+                if state is None or state.final
+                else "runs.ended IS NULL AND runs.state = {}",
+            ),
             state and state.value,
         ),
         (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
@@ -57,13 +72,22 @@ async def runs(
         f"{_RUN} {where} ORDER BY runs.run_id DESC LIMIT {limit + 1:d}",
         *values,
     )
-    views = [run_view(row) for row in rows[:limit]]
+    views = [run_of(row) for row in rows[:limit]]
     return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
+
+
+def run_of(row: "asyncpg.Record") -> RunView:
+    """From the columns of `_RUN`, which say what a run is that began with its job (changes.py, `begun_with`)."""
+    view, begun_at = run_view(row), row["begun_at"]
+    if begun_at is None:
+        return view
+    started_at = begun_at if view.started_at is None else view.started_at
+    return replace(view, state=RunState.RUNNING, started_at=started_at)
 
 
 async def run(connection: "Connection", run_id: str) -> RunView | None:
     row = await connection.fetchrow(f"{_RUN} WHERE runs.run_id = $1", run_id)
-    return None if row is None else run_view(row)
+    return None if row is None else run_of(row)
 
 
 async def run_of_request(connection: "Connection", request_id: str) -> RunView | None:
@@ -74,7 +98,7 @@ async def run_of_request(connection: "Connection", request_id: str) -> RunView |
         " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = $1 LIMIT 1)",
         key(request_id),
     )
-    return None if row is None else run_view(row)
+    return None if row is None else run_of(row)
 
 
 async def jobs(

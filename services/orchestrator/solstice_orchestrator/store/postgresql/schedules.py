@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from solstice_orchestrator.store import tick_changes
+from solstice_orchestrator.store.postgresql.columns import BEGUN_AT
 from solstice_orchestrator.store.schedule_changes import Changed
 from solstice_orchestrator.store.schedule_rows import (
     SCHEDULE,
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from solstice_common.postgresql import Connection
 
 _NEWEST: Final = (
-    f"SELECT {TICK}, runs.state FROM ticks LEFT JOIN runs USING (run_id)"  # noqa: S608  made of constants
+    f"SELECT {TICK}, CASE WHEN {BEGUN_AT} IS NULL THEN runs.state ELSE 'running' END AS state"  # noqa: S608  made of constants
+    " FROM ticks LEFT JOIN runs USING (run_id)"
     " WHERE schedule_id = $1 ORDER BY tick_at DESC, tick_id LIMIT $2"
 )
 _KEEP: Final = (
