@@ -23,7 +23,7 @@ from solstice_orchestrator.ticks import (
 )
 from tests.builders import job, job_request
 from tests.schedules import COMMIT, HOLDER, history, runs_of, scheduled, spec, taken, the_schedule
-from tests.stores import WORKER, Clock, admitted, planning_task
+from tests.stores import SUCCEEDED, WORKER, Clock, admitted, claimed, planning_task
 
 LEASE: Final = 60.0
 HOUR: Final = 3600.0
@@ -180,6 +180,13 @@ class TestSchedules:
         assert await timetable.pause_seconds() is None
 
 
+async def run_state(timetable: Timetable) -> RunState | None:
+    """Of the newest tick's run."""
+    last = (await the_schedule(timetable)).last
+    assert last is not None
+    return last.run_state
+
+
 class TestTicks:
     async def test_a_tick_becomes_a_run_of_what_the_branch_holds(
         self, store: JobStore, timetable: Timetable, clock: Clock
@@ -212,6 +219,21 @@ class TestTicks:
             RunState.PLANNING,
             COMMIT,
         )
+
+    async def test_it_shows_what_its_run_is_at(
+        self, store: JobStore, timetable: Timetable, clock: Clock
+    ) -> None:
+        await scheduled(timetable)
+        clock.forward(60)
+        await timetable.fired(await taken(timetable), COMMIT)
+        seen = [await run_state(timetable)]
+        assert await store.planned(await planning_task(store), [job("true")])
+        seen.append(await run_state(timetable))
+        (claim,) = await claimed(store)
+        seen.append(await run_state(timetable))
+        assert await store.finish(claim.key, SUCCEEDED)
+        seen.append(await run_state(timetable))
+        assert seen == [RunState.PLANNING, RunState.WAITING, RunState.RUNNING, RunState.SUCCEEDED]
 
     async def test_who_looks_when_nothing_is_due_gets_nothing(
         self, timetable: Timetable, clock: Clock
