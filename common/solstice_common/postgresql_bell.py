@@ -29,6 +29,8 @@ Connect = Callable[[], AbstractAsyncContextManager["asyncpg.Connection[asyncpg.R
 
 RING_PAUSE_SECONDS: Final = 0.02
 """Other processes are woken at most this often; what happens in between rings once, afterwards."""
+LONGEST_PAUSE_SECONDS: Final = 0.1
+"""While it rings on and on: a ring costs everybody who hears it a look, and each look finds all that has changed."""
 CHECK_SECONDS: Final = 20.0
 """A connection that has been silent for so long is asked whether it is still one."""
 RETRY_BASE_SECONDS: Final = 0.1
@@ -121,6 +123,7 @@ class Bell:
         """Listen and ring until the connection is lost or we are closed."""
         connection.add_termination_listener(lambda _: self._wake.set())
         heard: set[str] = set()
+        pause = RING_PAUSE_SECONDS
         while not connection.is_closed():
             self._wake.clear()
             for channel in self._listeners.keys() - heard:
@@ -139,7 +142,8 @@ class Bell:
                 except BaseException:
                     self._owed |= owed
                     raise
-                await asyncio.sleep(RING_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if self._owed else RING_PAUSE_SECONDS
             if self._closing and not self._owed:
                 return
             try:

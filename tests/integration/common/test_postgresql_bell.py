@@ -75,9 +75,9 @@ async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None
         assert not mine.is_set()
 
 
-async def test_many_rings_are_few_messages(
-    pair: Pair, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What processes were told by others."""
     told: list[object] = []
     hear = postgresql_bell.Bell._hear
 
@@ -86,13 +86,39 @@ async def test_many_rings_are_few_messages(
         hear(*message)
 
     monkeypatch.setattr(postgresql_bell.Bell, "_hear", counted)
+    return told
+
+
+async def test_many_rings_are_few_messages(pair: Pair, heard: list[object]) -> None:
     one, other = pair
     async with other.listen("jobs") as theirs, asyncio.timeout(30):
         await settled(theirs)
         for _ in range(1000):
             one.ring("jobs")
         await theirs.wait()
-    assert len(told) == 1
+    assert len(heard) == 1
+
+
+async def test_rings_without_end_wake_others_less_often(
+    pair: Pair, heard: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_bell, "LONGEST_PAUSE_SECONDS", 0.16)
+    one, other = pair
+    async with other.listen("jobs") as theirs, asyncio.timeout(30):
+        await settled(theirs)
+        for _ in range(20):
+            one.ring("jobs")
+            await asyncio.sleep(0.02)
+        # At once, and then 0.02, 0.04, 0.08 and 0.16 seconds apart; never twenty times.
+        assert 1 <= len(heard) <= 7
+        # Once it has been quiet, as at the beginning.
+        await asyncio.sleep(0.5)
+        before = len(heard)
+        for _ in range(2):
+            theirs.clear()
+            one.ring("jobs")
+            await theirs.wait()
+        assert len(heard) == before + 2
 
 
 async def test_a_lost_connection_rings_and_is_made_again(
