@@ -164,13 +164,10 @@ ended AS (
     UPDATE jobs SET state = 'succeeded', reason = 'completed', sequence = sequence + 1, finished_at = moment.now,
         lease_until = NULL, exit_code = 0
     FROM moment WHERE job_id = ANY($1) AND state = 'running'
-    RETURNING job_id, run_id, attempt, worker_id, started_at, finished_at),
-runs_ended AS (
-    UPDATE runs SET state = 'succeeded', sequence = sequence + 1, finished_at = ended.finished_at
-    FROM ended WHERE runs.run_id = ended.run_id),
+    RETURNING run_id, finished_at),
 told AS (INSERT INTO outbox (kind, request_id, body, messages) SELECT 'statuses', '', $2, count(*) FROM ended)
-INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code)
-SELECT job_id, attempt, worker_id, 'succeeded', 'completed', started_at, finished_at, 0 FROM ended
+UPDATE runs SET state = 'succeeded', sequence = sequence + 1, finished_at = ended.finished_at
+FROM ended WHERE runs.run_id = ended.run_id
 """
 _STATUSES = bytes(range(256)) * 8
 """About what the statuses of a batch take when they are compressed."""
