@@ -209,16 +209,14 @@ async def _fill_postgresql(url: str, finished: int, waiting: int) -> None:
         )
         await connection.execute(
             "INSERT INTO jobs (job_id, run_id, position, name, runs_on, priority, repository, needs, spec, state,"  # noqa: S608  our own words
-            " reason, attempt, turn, created_at, waiting_since, started_at, finished_at)"
+            " reason, attempt, turn, created_at, waiting_since, started_at, finished_at, exit_code, worker_id)"
             f" SELECT job_id, run_id, 0, 'test', '{LABEL}', 2, repository, '[]', $1,"
             " CASE WHEN waits THEN 'waiting' ELSE 'succeeded' END,"
             " CASE WHEN waits THEN 'planned' ELSE 'completed' END, CASE WHEN waits THEN 0 ELSE 1 END,"
             f" number / {REPOSITORIES}, extract(epoch FROM now()), extract(epoch FROM now()),"
-            " CASE WHEN waits THEN NULL ELSE 1 END, CASE WHEN waits THEN NULL ELSE 2 END FROM numbers",
+            " CASE WHEN waits THEN NULL ELSE 1 END, CASE WHEN waits THEN NULL ELSE 2 END,"
+            " CASE WHEN waits THEN NULL ELSE 0 END, CASE WHEN waits THEN NULL ELSE 'bench' END FROM numbers",
             SPEC,
-        )
-        await connection.execute(
-            "INSERT INTO attempts SELECT job_id, 1, 'bench', 'succeeded', 'completed', 1, 2, 0 FROM numbers WHERE NOT waits"
         )
         # As autovacuum leaves it, sooner or later.
         await connection.execute("VACUUM ANALYZE")

@@ -148,9 +148,6 @@ WITH moment AS (SELECT extract(epoch FROM clock_timestamp()) AS now),
 next AS MATERIALIZED (
     SELECT job_id, run_id FROM jobs WHERE state = 'waiting' AND runs_on = $1
     ORDER BY priority, turn, job_id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED),
-runs_begun AS (
-    UPDATE runs SET state = 'running', sequence = sequence + 1, started_at = moment.now
-    FROM next, moment WHERE runs.run_id = next.run_id),
 told AS (
     INSERT INTO outbox (kind, request_id, body, messages) SELECT 'statuses', '', $4, count(*) FROM next HAVING count(*) > 0)
 UPDATE jobs SET state = 'running', reason = 'claimed', sequence = sequence + 1, attempt = attempt + 1,
@@ -164,13 +161,10 @@ ended AS (
     UPDATE jobs SET state = 'succeeded', reason = 'completed', sequence = sequence + 1, finished_at = moment.now,
         lease_until = NULL, exit_code = 0
     FROM moment WHERE job_id = ANY($1) AND state = 'running'
-    RETURNING job_id, run_id, attempt, worker_id, started_at, finished_at),
-runs_ended AS (
-    UPDATE runs SET state = 'succeeded', sequence = sequence + 1, finished_at = ended.finished_at
-    FROM ended WHERE runs.run_id = ended.run_id),
+    RETURNING run_id, started_at, finished_at),
 told AS (INSERT INTO outbox (kind, request_id, body, messages) SELECT 'statuses', '', $2, count(*) FROM ended)
-INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code)
-SELECT job_id, attempt, worker_id, 'succeeded', 'completed', started_at, finished_at, 0 FROM ended
+UPDATE runs SET state = 'succeeded', sequence = sequence + 2, started_at = ended.started_at, finished_at = ended.finished_at
+FROM ended WHERE runs.run_id = ended.run_id
 """
 _STATUSES = bytes(range(256)) * 8
 """About what the statuses of a batch take when they are compressed."""

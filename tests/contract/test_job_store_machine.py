@@ -44,7 +44,7 @@ from solstice_orchestrator.store.protocol import (
     OutboxKind,
     PlanningTask,
 )
-from solstice_orchestrator.store.views import JobView, LogChunk
+from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLServer
 from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock
@@ -97,6 +97,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.run_groups: dict[str, str] = {}
         self.job_groups: dict[tuple[str, str], str] = {}
         """By run, and name of a job."""
+        self.ended: dict[tuple[str, int], AttemptView] = {}
+        """Attempts as they were told of when they had ended."""
 
     def teardown(self) -> None:
         self.do(self.stack.aclose)
@@ -358,6 +360,9 @@ class StoreMachine(RuleBasedStateMachine):
             still_open = [attempt.number for attempt in attempts if attempt.finished_at is None]
             assert still_open == ([view.attempt] if view.state is JobState.RUNNING else [])
             assert [attempt.number for attempt in attempts] == list(range(1, view.attempt + 1))
+            for attempt in attempts:
+                if attempt.finished_at is not None:
+                    assert self.ended.setdefault((view.job_id, attempt.number), attempt) == attempt
             spoiled = [
                 attempt
                 for attempt in attempts

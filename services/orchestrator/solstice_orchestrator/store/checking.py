@@ -13,6 +13,7 @@ from solstice_common.migrations import Migration, applied_to, migrations_of, mis
 from solstice_common.postgresql import connected
 from solstice_common.postgresql_schema import applied_to as applied_to_postgresql
 from solstice_common.settings import sqlite_path, without_password
+from solstice_orchestrator.store.attempts import ENDED_ATTEMPTS
 
 COUNTED: Final = (
     "runs",
@@ -25,8 +26,11 @@ COUNTED: Final = (
     "schedules",
     "ticks",
 )
-_COUNTS: Final[Mapping[str, str]] = {"outbox": "coalesce(sum(messages), 0)"}
-"""A row of the outbox may be many messages."""
+_COUNTS: Final[Mapping[str, str]] = {
+    "outbox": "coalesce(sum(messages), 0) FROM outbox",
+    "attempts": f"count(*) FROM {ENDED_ATTEMPTS}",
+}
+"""A row of the outbox may be many messages; an attempt needs no row of its own."""
 
 RULES: Final[Mapping[str, str]] = {
     "runs without their request": "runs WHERE NOT EXISTS (SELECT 1 FROM {requests})",
@@ -77,7 +81,7 @@ class Checkup:
     pending: Sequence[int]
     """The migrations that `migrate`, or the next start of an orchestrator, will apply."""
     counts: Mapping[str, int]
-    """Rows per table, messages in the outbox, when the schema is up to date and the file sound."""
+    """Rows per table, but messages in the outbox and ended attempts, when the schema is up to date and the file sound."""
     problems: Sequence[str]
     """What does not fit together, in words."""
 
@@ -137,7 +141,7 @@ async def _checkup(
     # Of a database that is damaged itself, or of another shape, no more can be said.
     if not pending and not own:
         for table in COUNTED:
-            counts[table] = int((await ask(f"SELECT {_COUNTS.get(table, 'count(*)')} FROM {table}"))[0])  # noqa: S608  names of ours
+            counts[table] = int((await ask(f"SELECT {_COUNTS.get(table, f'count(*) FROM {table}')}"))[0])  # noqa: S608  names of ours
         for problem, rows in RULES.items():
             found = int((await ask(f"SELECT count(*) FROM {rows.format(requests=_REQUESTS[dialect])}"))[0])  # noqa: S608  rules of ours
             if found:

@@ -18,6 +18,7 @@ from solstice_common.settings import sqlite_path, without_password
 from solstice_orchestrator.jobs import GroupMode
 from solstice_orchestrator.scheduling import PRIORITY_ORDER
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
+from solstice_orchestrator.store.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.checking import reading
 
 FETCHED_AT_ONCE: Final = 1000
@@ -25,17 +26,16 @@ FETCHED_AT_ONCE: Final = 1000
 Row = Any
 """Of either database; its columns have names."""
 
-_JOBS: Final = """
+_JOBS: Final = f"""
 SELECT jobs.run_id, jobs.created_at, jobs.repository, jobs.runs_on, jobs.priority, jobs.name, jobs.needs,
-    (SELECT sum(attempts.finished_at - attempts.started_at) FROM attempts WHERE attempts.job_id = jobs.job_id)
-        AS seconds,
+    (SELECT sum(ended_attempts.finished_at - ended_attempts.started_at) FROM {ENDED_ATTEMPTS}
+        WHERE ended_attempts.job_id = jobs.job_id) AS seconds,
     jobs.group_key, CASE WHEN jobs.group_key IS NOT NULL THEN jobs.spec END AS spec,
     runs.group_key AS run_group_key, runs.concurrency AS run_concurrency
 FROM jobs JOIN runs ON runs.run_id = jobs.run_id
-WHERE jobs.finished_at IS NOT NULL AND jobs.created_at >= {since}
-    AND EXISTS (SELECT 1 FROM attempts WHERE attempts.job_id = jobs.job_id)
+WHERE jobs.finished_at IS NOT NULL AND jobs.created_at >= {{since}} AND jobs.attempt > 0
 ORDER BY jobs.created_at, jobs.run_id, jobs.position
-"""
+"""  # noqa: S608  made of constants
 
 
 async def recorded(url: str, since: float) -> AsyncIterator[TraceRun]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.store import finish as ends
+from solstice_orchestrator.store.changes import Attempt
 from solstice_orchestrator.store.claims import end_backoffs
 from solstice_orchestrator.store.leases import renewal
 from solstice_orchestrator.store.postgresql import roster
@@ -59,13 +60,16 @@ async def _prolong(
 
 async def _ends(transaction: Transaction, keys: Sequence[AttemptKey]) -> Mapping[AttemptKey, Reason]:
     """How those of these attempts ended that did."""
-    rows = await transaction.connection.fetch(
-        "SELECT job_id, number, reason FROM attempts"
-        " JOIN unnest($1::text[], $2::integer[]) AS ours (job_id, number) USING (job_id, number)",
-        [key.job_id for key in keys],
-        [key.number for key in keys],
-    )
-    return {AttemptKey(job_id=row["job_id"], number=row["number"]): Reason(row["reason"]) for row in rows}
+    past = await _past(transaction, keys)
+    return {key: past[key].reason for key in keys if key in past}
+
+
+async def _past(transaction: Transaction, keys: Sequence[AttemptKey]) -> Mapping[AttemptKey, Attempt]:
+    """All ended attempts at the jobs of these."""
+    return {
+        AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
+        for attempt in await attempts_of(transaction, [key.job_id for key in keys])
+    }
 
 
 async def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
@@ -94,11 +98,7 @@ async def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence
 async def finish(transaction: Transaction, group: Sequence[ends.End]) -> Sequence[bool]:
     """Record the ends of attempts; True also for one of which exactly this was recorded before."""
     ledger = await ledger_of_jobs(transaction, {key.job_id for key, _ in group})
-    stale = ends.stale(ledger, group)
-    past = {
-        AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
-        for attempt in await attempts_of(transaction, [key.job_id for key in stale])
-    }
+    past = await _past(transaction, ends.stale(ledger, group))
     answers = ends.finish(ledger, group, past)
     await write(transaction, ledger.changes())
     return answers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.scheduling import rank
+from solstice_orchestrator.store.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.postgresql.columns import BEGUN_AT
 from solstice_orchestrator.store.postgresql.transaction import job_state
 from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
@@ -150,8 +151,8 @@ async def job(connection: "Connection", job_id: str) -> JobView | None:
 async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptView]:
     """Those that ended, and the one that runs, which stands in its job's row."""
     rows = await connection.fetch(
-        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"
-        " FROM attempts WHERE job_id = $1"
+        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"  # noqa: S608  made of constants
+        f" FROM {ENDED_ATTEMPTS} WHERE job_id = $1"
         " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, ''"
         " FROM jobs WHERE job_id = $1 AND state = 'running' ORDER BY 1",
         job_id,
@@ -167,6 +168,7 @@ async def log(
     if row is None:
         return None
     number = row["attempt"] if attempt is None else attempt
+    # Of a job that has not ended, every attempt that has stands there.
     ended = await connection.fetchval(
         "SELECT true FROM attempts WHERE job_id = $1 AND number = $2", job_id, number
     )

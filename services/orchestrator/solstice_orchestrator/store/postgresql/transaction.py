@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.scheduling import PassedOver, Queue, full
 from solstice_orchestrator.store.arrivals import Line, Place, arrange, places, still_running
+from solstice_orchestrator.store.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.changes import Attempt, Changes, Job, Run
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.moment import Moment, Rules
@@ -116,7 +117,7 @@ async def attempts_of(transaction: Transaction, job_ids: Sequence[str]) -> Seque
     if not job_ids:
         return ()
     rows = await transaction.connection.fetch(
-        f"SELECT {ATTEMPT} FROM attempts WHERE job_id = ANY($1) ORDER BY job_id, number",  # noqa: S608  made of constants
+        f"SELECT {ATTEMPT} FROM {ENDED_ATTEMPTS} WHERE job_id = ANY($1) ORDER BY job_id, number",  # noqa: S608  made of constants
         list(job_ids),
     )
     return [Attempt(row[0], row[1], row[2], _JOB_STATES[row[3]], _REASONS[row[4]], *row[5:]) for row in rows]

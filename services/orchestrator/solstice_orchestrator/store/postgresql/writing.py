@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
+from solstice_orchestrator.store.attempts import untold
 from solstice_orchestrator.store.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
@@ -109,7 +110,7 @@ def _rest(changes: Changes, arguments: list[Any]) -> list[str]:
             [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
             arguments,
         ),
-        _insert("attempts", Attempt._fields, changes.attempts, arguments),
+        _insert("attempts", Attempt._fields, untold(changes), arguments),
         _insert("outbox", Parcel._fields, pack(changes.messages), arguments),
         _insert("lineages", Kin._fields, changes.kin, arguments),
         _clear_failures(healthy_ends(changes.attempts), arguments),

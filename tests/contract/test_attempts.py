@@ -1,0 +1,167 @@
+"""Every store tells the whole history of a job, each attempt once and as it ended, wherever it keeps that."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.statuses import detail_of
+from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.protocol import AttemptKey, OutboxKind
+from solstice_orchestrator.store.recording import recorded
+from solstice_orchestrator.store.views import AttemptView, LogState
+from tests.builders import job
+from tests.stores import (
+    CANCELLED,
+    FAILED,
+    LEASE,
+    RELEASED,
+    SUCCEEDED,
+    WORKER,
+    WORLD_WRONG,
+    Clock,
+    claimed,
+    planned,
+    state_of,
+)
+
+TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
+LOST: Final = Outcome(state=JobState.ERRORED, reason=Reason.AGENT_LOST, detail=f"held by {WORKER}")
+"""Nobody says so; the lease runs out."""
+CANCEL: Final = "cancel"
+"""Somebody asks for the job's end; no attempt."""
+Step = Outcome | str
+
+HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
+    "it succeeded": (JobState.SUCCEEDED, [SUCCEEDED]),
+    "it failed": (JobState.FAILED, [FAILED, FAILED]),
+    "it succeeded at its author's second try": (JobState.SUCCEEDED, [FAILED, SUCCEEDED]),
+    "its author's tries are used up": (JobState.TIMED_OUT, [FAILED, TIMED_OUT]),
+    "the world was wrong and then was not": (JobState.SUCCEEDED, [WORLD_WRONG, SUCCEEDED]),
+    "the world was wrong too often": (JobState.ERRORED, [WORLD_WRONG, WORLD_WRONG, WORLD_WRONG]),
+    "it was lost and found again": (JobState.SUCCEEDED, [LOST, SUCCEEDED]),
+    "it was lost too often": (JobState.ERRORED, [LOST, LOST, LOST]),
+    "it was cancelled while it ran": (JobState.CANCELLED, [CANCEL, CANCELLED]),
+    "it succeeded though it was to end": (JobState.SUCCEEDED, [CANCEL, SUCCEEDED]),
+    "it was to end and the world was wrong": (JobState.CANCELLED, [CANCEL, WORLD_WRONG]),
+    "it was to end and was lost": (JobState.CANCELLED, [CANCEL, LOST]),
+    "it was to end and was handed back": (JobState.CANCELLED, [CANCEL, RELEASED]),
+    "it was handed back and then cancelled": (JobState.CANCELLED, [RELEASED, CANCEL]),
+    "it was cancelled before another try of its author's": (JobState.CANCELLED, [FAILED, CANCEL]),
+    "it was cancelled while the world was wrong": (JobState.CANCELLED, [WORLD_WRONG, CANCEL]),
+    "it was handed back and then failed": (JobState.FAILED, [RELEASED, FAILED, FAILED]),
+    "it was cancelled before it ran": (JobState.CANCELLED, [CANCEL]),
+}
+"""How the job ends, which its author lets fail once, and what leads there."""
+LIVES: Final = [pytest.param(end, steps, id=name) for name, (end, steps) in HISTORIES.items()]
+
+
+async def taken(store: JobStore, clock: Clock) -> AttemptKey:
+    """The next attempt at the only job, once whatever keeps it from waiting is over."""
+    clock.forward(3600.0)
+    await store.rescue()
+    (claim,) = await claimed(store)
+    await store.renew(WORKER, [claim.key])
+    return claim.key
+
+
+async def ended(store: JobStore, clock: Clock, key: AttemptKey, outcome: Outcome) -> AttemptView:
+    """What is to be told of the attempt from now on, which began at this moment."""
+    started_at = clock()
+    if outcome is LOST:
+        clock.forward(2 * LEASE)
+        assert await store.rescue() == [key]
+    else:
+        clock.forward(7.25)
+        assert await store.finish(key, outcome)
+    return AttemptView(
+        number=key.number,
+        worker_id=WORKER,
+        state=outcome.state,
+        reason=outcome.reason,
+        started_at=started_at,
+        finished_at=clock(),
+        exit_code=outcome.exit_code,
+        step=outcome.step,
+        detail=detail_of(outcome),
+    )
+
+
+async def lived(store: JobStore, clock: Clock, job_id: str, steps: Sequence[Step]) -> list[AttemptView]:
+    """What is to be told of the job's attempts once all this has happened."""
+    history: list[AttemptView] = []
+    held: AttemptKey | None = None
+    for number, step in enumerate(steps, 1):
+        # The last wish comes while nobody has the job.
+        if held is None and (isinstance(step, Outcome) or number < len(steps)):
+            held = await taken(store, clock)
+        if isinstance(step, str):
+            assert await store.cancel_job(job_id) is not None
+        elif held is not None:
+            history.append(await ended(store, clock, held, step))
+            held = None
+    return history
+
+
+async def job_of(store: JobStore) -> str:
+    """The id of the only job, which may fail once by itself."""
+    run_id = await planned(store, job("true", retries=1))
+    (view,) = await store.jobs(run_id=run_id, limit=9)
+    return view.job_id
+
+
+@pytest.mark.parametrize(("end", "steps"), LIVES)
+async def test_attempts_are_told_as_they_ended(
+    store: JobStore, clock: Clock, end: JobState, steps: Sequence[Step]
+) -> None:
+    job_id = await job_of(store)
+    history = await lived(store, clock, job_id, steps)
+    assert (await state_of(store, job_id))[0] is end
+    assert await store.attempts(job_id) == history
+    for attempt in history:
+        page = await store.log(job_id, attempt=attempt.number)
+        assert page is not None
+        assert page.state is LogState.CLOSED
+
+
+@pytest.mark.parametrize(("end", "steps"), LIVES)
+async def test_an_end_that_is_told_again_counts_if_it_was_that_one(
+    store: JobStore, clock: Clock, end: JobState, steps: Sequence[Step]
+) -> None:
+    job_id = await job_of(store)
+    history = await lived(store, clock, job_id, steps)
+    outcomes = [step for step in steps if isinstance(step, Outcome)]
+    for attempt, outcome in zip(history, outcomes, strict=True):
+        key = AttemptKey(job_id=job_id, number=attempt.number)
+        assert await store.finish(key, outcome)
+        assert not await store.finish(key, SUCCEEDED if outcome is not SUCCEEDED else FAILED)
+        # What its holder or somebody wanted to end has not been taken away.
+        lost = (await store.renew(WORKER, [key])).lost
+        assert lost == ({key} if outcome is LOST else frozenset())
+    assert not await store.finish(AttemptKey(job_id=job_id, number=len(history) + 1), SUCCEEDED)
+    assert (await state_of(store, job_id))[0] is end
+    assert await store.attempts(job_id) == history
+
+
+@pytest.mark.parametrize(("end", "steps"), LIVES)
+async def test_a_trace_has_the_seconds_of_every_attempt(
+    store: JobStore, store_url: str, clock: Clock, end: JobState, steps: Sequence[Step]
+) -> None:
+    assert end.final
+    history = await lived(store, clock, await job_of(store), steps)
+    took = [each.finished_at - each.started_at for each in history if each.finished_at is not None]
+    assert len(took) == len(history)
+    runs = [run async for run in recorded(store_url, since=0.0)]
+    assert [each.seconds for run in runs for each in run] == ([sum(took)] if took else [])
+
+
+async def test_a_dead_letter_tells_of_jobs_that_had_ended_before(store: JobStore, clock: Clock) -> None:
+    await planned(store, job("true", name="spoiled"), job("true", name="slow", runs_on="illumos"))
+    for _ in range(3):
+        await ended(store, clock, await taken(store, clock), WORLD_WRONG)
+    (slow,) = await claimed(store, worker="another", free={"illumos": 1})
+    await store.finish(slow.key, SUCCEEDED)
+    (letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
+    history = letter.headers["x-solstice-history"].splitlines()
+    assert [line.partition(" on ")[0] for line in history] == ["spoiled #1", "spoiled #2", "spoiled #3"]

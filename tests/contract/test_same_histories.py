@@ -1,0 +1,158 @@
+"""Whatever ends in whatever order, both kinds of store tell the same of it: SQLite has a row for each attempt that ended."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from solstice_common.messages import Priority
+from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunSpec
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.protocol import AttemptKey
+from tests.builders import job
+from tests.servers.postgresql import PostgreSQLServer
+from tests.stores import (
+    CANCELLED,
+    FAILED,
+    LEASE,
+    RELEASED,
+    SUCCEEDED,
+    WORLD_WRONG,
+    Clock,
+    admitted,
+    planning_task,
+)
+
+TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
+OUTCOMES: Final = (SUCCEEDED, FAILED, CANCELLED, RELEASED, WORLD_WRONG, TIMED_OUT)
+LONG: Final = 1e6
+"""Between two lives, in seconds."""
+
+
+@dataclass
+class Life:
+    """Of the first job of a run; others may wait beside it."""
+
+    store: JobStore
+    clock: Clock
+    worker: str
+    run_id: str
+    job_id: str
+    held: list[AttemptKey]
+    """All that ever were, which the worker may think it holds still."""
+
+    async def claim(self) -> object:
+        claims = await self.store.claim(self.worker, {self.worker: 1}, 1)
+        self.held += [claim.key for claim in claims]
+        return [claim.key.number for claim in claims]
+
+    async def end(self, which: int, outcome: Outcome) -> object:
+        return bool(self.held) and await self.store.finish(self.held[which % len(self.held)], outcome)
+
+    async def renew(self) -> object:
+        renewal = await self.store.renew(self.worker, self.held)
+        return [sorted(key.number for key in keys) for keys in (renewal.lost, renewal.cancelled)]
+
+    async def cancel(self) -> object:
+        return await self.store.cancel_job(self.job_id) is not None
+
+    async def prioritise(self) -> object:
+        return await self.store.prioritise(self.job_id, Priority.HIGH) is not None
+
+    async def wait(self, seconds: float) -> object:
+        self.clock.forward(seconds)
+        return [key.number for key in await self.store.rescue() if key.job_id == self.job_id]
+
+    async def seen(self) -> object:
+        """What readers see of the job's past."""
+        view = await self.store.job(self.job_id)
+        assert view is not None
+        attempts = await self.store.attempts(self.job_id)
+        assert [each.number for each in attempts] == list(range(1, view.attempt + 1))
+        pages = [await self.store.log(self.job_id, attempt=each.number) for each in attempts]
+        return view.state, view.reason, view.detail, attempts, [page and page.state for page in pages]
+
+
+Step = Callable[[Life], Awaitable[object]]
+
+
+def _ends(which: int, outcome: Outcome) -> Step:
+    return lambda life: life.end(which, outcome)
+
+
+def _waits(seconds: float) -> Step:
+    return lambda life: life.wait(seconds)
+
+
+STEPS: Final = st.lists(
+    st.one_of(
+        st.just(Life.claim),
+        st.just(Life.claim),
+        st.builds(_ends, st.just(-1), st.sampled_from(OUTCOMES)),
+        st.builds(_ends, st.just(-1), st.sampled_from(OUTCOMES)),
+        st.builds(_ends, st.integers(0, 3), st.sampled_from(OUTCOMES)),
+        st.sampled_from([Life.renew, Life.cancel, Life.prioritise]),
+        st.builds(_waits, st.sampled_from([1.0, LEASE, 700.0])),
+    ),
+    min_size=2,
+    max_size=14,
+)
+
+
+async def lived(
+    store: JobStore, clock: Clock, number: int, said: dict[str, Any], steps: Sequence[Step]
+) -> object:
+    """All that could be seen, step by step, of a job whose worker and label no other life has."""
+    clock.now = 1_800_000_000.0 + number * LONG
+    await store.rescue()
+    worker = f"label-{number}"
+    run_id = await admitted(store)
+    specs = [job("true", name="one", runs_on=worker, retries=said["retries"])]
+    specs += [job("true", name="other", runs_on="nowhere")] * said["others"]
+    assert await store.planned(await planning_task(store), specs, RunSpec(timeout_seconds=said["timeout"]))
+    job_id = (await store.jobs(run_id=run_id, limit=9))[0].job_id
+    life = Life(store, clock, worker, run_id, job_id, [])
+    return [(await step(life), await life.seen()) for step in steps]
+
+
+def test_both_kinds_of_store_tell_the_same(tmp_path: Path, postgresql: PostgreSQLServer) -> None:
+    numbers = itertools.count(1)
+    with asyncio.Runner() as runner, postgresql.database() as database:
+        stack = AsyncExitStack()
+        stores: list[tuple[JobStore, Clock]] = []
+        for url in (f"sqlite:///{tmp_path / 'store.db'}", database.url):
+            clock = Clock()
+            opened = open_store(
+                url, clock=clock, rng=random.Random(1), lease_seconds=LEASE, retry_base_seconds=0.0
+            )
+            stores.append((runner.run(stack.enter_async_context(opened)), clock))
+
+        @settings(max_examples=60, deadline=None)
+        @given(
+            said=st.fixed_dictionaries(
+                {
+                    "retries": st.integers(0, 2),
+                    "others": st.integers(0, 1),
+                    "timeout": st.sampled_from([None, None, LEASE / 2]),
+                }
+            ),
+            steps=STEPS,
+        )
+        def same(said: dict[str, Any], steps: Sequence[Step]) -> None:
+            number = next(numbers)
+            told, expected = [
+                runner.run(lived(store, clock, number, said, steps)) for store, clock in reversed(stores)
+            ]
+            assert told == expected
+
+        try:
+            same()
+        finally:
+            runner.run(stack.aclose())

@@ -1,0 +1,143 @@
+"""On PostgreSQL the row of an ended job tells of its last attempt, and no other does where it says all of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from solstice_orchestrator.jobs import JobState, Outcome
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.checking import check
+from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.recording import recorded
+from tests.builders import job
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, claimed, planned, running
+
+OLDER = """
+INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail)
+SELECT job_id, attempt, worker_id, state, reason, started_at, finished_at, exit_code, step, detail FROM jobs
+"""
+"""What an older version wrote as well when an attempt ended with its job."""
+
+
+@pytest.fixture
+async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(postgresql_database.url, retry_base_seconds=0.0) as opened:
+        yield opened
+
+
+async def written(database: PostgreSQLDatabase) -> list[tuple[int, str, str]]:
+    """The attempts that have rows of their own."""
+    rows = await asyncio.to_thread(
+        database.query, "SELECT number, state, reason FROM attempts ORDER BY job_id, number"
+    )
+    return [(row["number"], row["state"], row["reason"]) for row in rows]
+
+
+@pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
+@pytest.mark.parametrize("names", [["alone"], ["one", "other"]], ids=["at once", "with locks"])
+async def test_a_plain_end_writes_no_row(
+    store: JobStore, postgresql_database: PostgreSQLDatabase, names: Sequence[str], outcome: Outcome
+) -> None:
+    await planned(store, *[job("true", name=name) for name in names])
+    for claim in await claimed(store):
+        assert await store.finish(claim.key, outcome)
+        (attempt,) = await store.attempts(claim.key.job_id)
+        assert attempt.state is outcome.state
+    assert await written(postgresql_database) == []
+
+
+async def test_a_cancelled_attempt_writes_no_row(
+    store: JobStore, postgresql_database: PostgreSQLDatabase
+) -> None:
+    claim = await running(store)
+    await store.cancel_job(claim.key.job_id)
+    assert await store.finish(claim.key, CANCELLED)
+    assert await written(postgresql_database) == []
+    assert len(await store.attempts(claim.key.job_id)) == 1
+
+
+async def test_what_goes_on_or_ends_with_other_words_is_written(
+    store: JobStore, postgresql_database: PostgreSQLDatabase
+) -> None:
+    claim = await running(store, job("true", retries=1))
+    for outcome in (RELEASED, WORLD_WRONG, FAILED):
+        assert await store.finish(claim.key, outcome)
+        await store.rescue()
+        (claim,) = await claimed(store)
+    await store.cancel_job(claim.key.job_id)
+    assert await store.finish(claim.key, WORLD_WRONG)
+    view = await store.job(claim.key.job_id)
+    assert view is not None
+    assert view.state is JobState.CANCELLED
+    rows = await written(postgresql_database)
+    assert rows == [
+        (number, outcome.state, outcome.reason)
+        for number, outcome in enumerate([RELEASED, WORLD_WRONG, FAILED, WORLD_WRONG], 1)
+    ]
+    attempts = await store.attempts(claim.key.job_id)
+    assert [(each.number, each.state, each.reason) for each in attempts] == rows
+
+
+@pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
+async def test_what_an_older_version_wrote_is_told_once(
+    store: JobStore, postgresql_database: PostgreSQLDatabase, outcome: Outcome
+) -> None:
+    url = postgresql_database.url
+    claim = await running(store)
+    await store.finish(claim.key, WORLD_WRONG)
+    await store.rescue()
+    (claim,) = await claimed(store)
+    await store.finish(claim.key, outcome)
+    before = await store.attempts(claim.key.job_id)
+    trace = [run async for run in recorded(url, 0.0)]
+    assert [each.number for each in before] == [1, 2]
+    assert (await check(url)).counts["attempts"] == 2
+    await asyncio.to_thread(postgresql_database.query, OLDER)
+    assert len(await written(postgresql_database)) == 2
+    assert await store.attempts(claim.key.job_id) == before
+    assert (await check(url)).counts["attempts"] == 2
+    assert [run async for run in recorded(url, 0.0)] == trace
+    assert await store.finish(claim.key, outcome)
+    assert not await store.finish(claim.key, CANCELLED)
+
+
+async def test_a_row_of_its_own_is_what_counts(
+    store: JobStore, postgresql_database: PostgreSQLDatabase
+) -> None:
+    claim = await running(store)
+    await store.finish(claim.key, FAILED)
+    await asyncio.to_thread(postgresql_database.query, OLDER)
+    await asyncio.to_thread(
+        postgresql_database.query, "UPDATE attempts SET state = 'succeeded', detail = 'so it was'"
+    )
+    (attempt,) = await store.attempts(claim.key.job_id)
+    assert (attempt.state, attempt.detail) == (JobState.SUCCEEDED, "so it was")
+
+
+async def test_a_job_that_ended_without_any_attempt_tells_of_none(
+    store: JobStore, postgresql_database: PostgreSQLDatabase
+) -> None:
+    run_id = await planned(store)
+    (view,) = await store.jobs(run_id=run_id, limit=9)
+    await store.cancel_job(view.job_id)
+    assert await store.attempts(view.job_id) == []
+    assert (await check(postgresql_database.url)).counts["attempts"] == 0
+    assert not await store.finish(AttemptKey(job_id=view.job_id, number=0), CANCELLED)
+
+
+async def test_a_purged_run_takes_its_attempts_along_wherever_they_stand(
+    store: JobStore, postgresql_database: PostgreSQLDatabase
+) -> None:
+    claim = await running(store)
+    await store.finish(claim.key, WORLD_WRONG)
+    await store.rescue()
+    (claim,) = await claimed(store)
+    await store.finish(claim.key, SUCCEEDED)
+    assert len(await store.attempts(claim.key.job_id)) == 2
+    await store.purge(-3600.0, 10)
+    assert await store.attempts(claim.key.job_id) == []
+    assert await written(postgresql_database) == []
+    found = await check(postgresql_database.url)
+    assert (found.well, found.counts["attempts"]) == (True, 0)
