@@ -138,9 +138,12 @@ class Message(Struct, frozen=True, gc=False):
     """JSON."""
 
 
+_STATUS: Final = OutboxKind.STATUS
+
+
 def status_messages(statuses: Sequence[Status]) -> Sequence[Message]:
     """These, in their canonical bytes."""
-    return [Message(OutboxKind.STATUS, status.request_id, encode_status(status)) for status in statuses]
+    return [Message(_STATUS, status.request_id, encode_status(status)) for status in statuses]
 
 
 RUN_CHANGES: Final = (

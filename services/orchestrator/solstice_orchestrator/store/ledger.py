@@ -40,7 +40,14 @@ from solstice_orchestrator.store.changes import (
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.protocol import OutboxKind
 
-_NEVER_WAITED: Final = frozenset({JobState.BLOCKED, JobState.APPROVAL})
+# Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
+_BLOCKED: Final = JobState.BLOCKED
+_WAITING: Final = JobState.WAITING
+_RUN_RUNS: Final = RunState.RUNNING
+_RUN_CANCELLED: Final = RunState.CANCELLED
+_RUN_ERRORED: Final = RunState.ERRORED
+
+_NEVER_WAITED: Final = frozenset({_BLOCKED, JobState.APPROVAL})
 _WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
 
 
@@ -84,6 +91,7 @@ class Ledger:
         self._groups: dict[bytes, None] = {}
         self._stamp = moment.stamp
         self._new_id = moment.rules.new_id
+        self._base_url = moment.rules.public_url
         self._subjects = dict(subjects or {})
 
     def changes(self) -> Changes:
@@ -119,21 +127,20 @@ class Ledger:
         if job.reason is Reason.CONCURRENCY_GROUP:
             self.ask(job.job_id)
 
-    def move(self, job_id: str, new: JobState, reason: Reason, *, detail: str = "", **columns: Any) -> None:
-        """Bring a job to `new`, set `columns` beside it, and tell of it.
+    def move(self, job: Job, new: JobState, reason: Reason, detail: str = "") -> None:
+        """Bring a job to `new` and tell of it; `job` is as it stands here, but for columns that change beside.
 
         The run is not looked at: call `settle` once all its jobs have moved. Raises IllegalMove.
         """
-        job = self.jobs[job_id]
-        if not may_move(job.state, new):
-            raise IllegalMove(job_id, job.state, new)
-        if new is JobState.WAITING:
-            if job.state in _NEVER_WAITED:
-                self._arrivals.append(job_id)
-            columns["waiting_since"] = self.now
-        final = new in FINAL
-        if final and job.state is JobState.WAITING:
-            self._given_up.append(job)
+        known = self.jobs[job.job_id]
+        old = known.state
+        if not may_move(old, new):
+            raise IllegalMove(job.job_id, old, new)
+        waits, final = new is _WAITING, new in FINAL
+        if waits and old in _NEVER_WAITED:
+            self._arrivals.append(job.job_id)
+        if final and old is _WAITING:
+            self._given_up.append(known)
         if final and job.group_key is not None:
             self._groups[job.group_key] = None
         self._tell_job(
@@ -142,9 +149,9 @@ class Ledger:
                 state=new,
                 reason=reason,
                 detail=detail,
+                waiting_since=self.now if waits else job.waiting_since,
                 finished_at=self.now if final else None,
-                sequence=job.sequence + 1,
-                **columns,
+                sequence=known.sequence + 1,
             )
         )
 
@@ -216,12 +223,12 @@ class Ledger:
                 by_run[job.run_id].append(job)
         for run_id, jobs in by_run.items():
             states = [job.state for job in jobs]
-            if JobState.BLOCKED in states:
+            if _BLOCKED in states:
                 self._unblock(jobs)
                 states = [self.jobs[job.job_id].state for job in jobs]
             new = run_state(states)
             if self.runs[run_id].state is not new:
-                reason, detail = self._way_made(run_id) if new is RunState.CANCELLED else (None, "")
+                reason, detail = self._way_made(run_id) if new is _RUN_CANCELLED else (None, "")
                 self.move_run(run_id, new, reason=reason, detail=detail, jobs=states)
 
     def _unblock(self, jobs: Sequence[Job]) -> None:
@@ -241,7 +248,7 @@ class Ledger:
                 continue
             # It needs nothing, and waited for a concurrency group.
             met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
-            self.move(job_id, unblocked.state, Reason.PLANNED if met else unblocked.reason)
+            self.move(self.jobs[job_id], unblocked.state, Reason.PLANNED if met else unblocked.reason)
 
     def _way_made(self, run_id: str) -> tuple[Reason | None, str]:
         """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
@@ -258,11 +265,10 @@ class Ledger:
         reason: Reason | None = None,
         detail: str = "",
         jobs: Collection[JobState] = (),
-        **columns: Any,
     ) -> None:
         """Bring a run to `new` and tell of it; a run that ends because our budget was spent becomes a dead letter too."""
         run = self.runs[run_id]
-        started_at = self.now if run.started_at is None and new is RunState.RUNNING else run.started_at
+        started_at = self.now if run.started_at is None and new is _RUN_RUNS else run.started_at
         final = new.final
         run = replace(
             run,
@@ -273,13 +279,12 @@ class Ledger:
             finished_at=self.now if final else None,
             plan_worker=None,
             plan_since=None,
-            **columns,
         )
         self.runs[run_id] = run
         self._changed_runs[run_id] = None
         if final and run.group_key is not None:
             self._groups[run.group_key] = None
-        base = self.moment.rules.public_url
+        base = self._base_url
         self._statuses.append(
             replace(
                 self.subject(run),
@@ -293,7 +298,7 @@ class Ledger:
                 target_url=base and f"{base}/runs/{run_id}",
             )
         )
-        if new is RunState.ERRORED:
+        if new is _RUN_ERRORED:
             self._bury(run, reason, detail)
 
     def change_run(self, run_id: str, **columns: Any) -> None:
@@ -311,7 +316,7 @@ class Ledger:
         """Keep the job as it has become, and tell of it."""
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
-        base = self.moment.rules.public_url
+        base = self._base_url
         self._statuses.append(
             replace(
                 self.subject(self.runs[job.run_id]),
