@@ -1,6 +1,7 @@
 """Rows of the outbox: whatever is packed comes out again, in its order, without what was told."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +81,15 @@ def test_a_full_parcel_fits_on_a_page() -> None:
     (parcel,) = pack(messages)
     assert len(parcel.body) < 8000
     assert len(parcel.body) * 3 < sum(len(message.body) for message in messages)
+
+
+def test_threads_that_pack_at_once_do_not_mix_their_parcels() -> None:
+    def packed(thread: int) -> bool:
+        messages = [
+            Message(OutboxKind.STATUS, f"r-{thread}", bytes([thread]) * 2000) for _ in range(IN_A_PARCEL)
+        ]
+        bodies = [[each.body for each in tidings(pack(messages))] for _ in range(50)]
+        return all(found == [each.body for each in messages] for found in bodies)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(packed, range(8)))

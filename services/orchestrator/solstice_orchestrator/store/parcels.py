@@ -25,12 +25,15 @@ STATUSES: Final = "statuses"
 
 _PLACES: Final = 1 << 8
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
+_idle: Final[list[ZstdCompressor]] = []
+"""Compressors that nobody uses at this moment, for each is used by one thread at a time; to make one takes half as long
+as to use it. There are as many as ever compressed at once."""
 _LARGEST: Final = 1 << 28
 """Far above what statuses may have; bounds what a damaged row could make of itself."""
 
 _Contents = list[tuple[int, str, bytes]]
 """Place, request id and body of each status."""
-_encode = msgpack.Encoder().encode
+_encode: Final = msgpack.Encoder().encode
 _decode: Final = msgpack.Decoder(_Contents).decode
 
 
@@ -110,7 +113,12 @@ def _alone(message: Message) -> Parcel:
 
 
 def _packed(contents: _Contents) -> Parcel:
-    frame = ZstdCompressor(compression_params=_COMPRESSION).compress(_encode(contents))
+    try:
+        compressor = _idle.pop()
+    except IndexError:
+        compressor = ZstdCompressor(compression_params=_COMPRESSION)
+    frame = compressor.compress(_encode(contents))
+    _idle.append(compressor)
     return Parcel(STATUSES, "", frame, messages=len(contents))
 
 
