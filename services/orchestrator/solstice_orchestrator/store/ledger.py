@@ -33,12 +33,10 @@ from solstice_orchestrator.store.changes import (
     Changes,
     Job,
     Kin,
-    Message,
+    Letter,
     Run,
-    status_messages,
 )
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.protocol import OutboxKind
 
 # Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
 _BLOCKED: Final = JobState.BLOCKED
@@ -84,7 +82,7 @@ class Ledger:
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
         self._statuses: list[Status] = []
-        self._letters: list[Message] = []
+        self._letters: list[Letter] = []
         self._arrivals: list[str] = []
         self._given_up: list[Job] = []
         self._kin: list[Kin] = []
@@ -104,7 +102,8 @@ class Ledger:
             new_jobs=[self.jobs[job_id] for job_id in self._new],
             specs=self._new,
             attempts=self._ended,
-            messages=[*status_messages(self._statuses), *self._letters],
+            statuses=self._statuses,
+            letters=self._letters,
             arrivals=self._arrivals,
             given_up=self._given_up,
             kin=self._kin,
@@ -358,8 +357,4 @@ class Ledger:
         told = epitaph(tries, reason, detail)
         if told is not None:
             headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self._stamp}
-            self._letters.append(
-                Message(
-                    OutboxKind.DEAD_LETTER, self.subject(run).request_id, run.request, json.dumps(headers)
-                )
-            )
+            self._letters.append(Letter(self.subject(run).request_id, run.request, json.dumps(headers)))

@@ -95,7 +95,7 @@ def _rest(changes: Changes, arguments: list[Any]) -> list[str]:
             arguments,
         ),
         _insert("attempts", Attempt._fields, changes.attempts, arguments),
-        _insert("outbox", Parcel._fields, pack(changes.messages), arguments),
+        _insert("outbox", Parcel._fields, pack(changes.statuses, changes.letters), arguments),
         _insert("lineages", Kin._fields, changes.kin, arguments),
         _clear_failures(healthy_ends(changes.attempts), arguments),
     ]
