@@ -17,16 +17,7 @@ from solstice_orchestrator.jobs import (
     run_state,
 )
 from solstice_orchestrator.needs import Node, unblock
-from solstice_orchestrator.statuses import (
-    RUN_CONTEXT,
-    Status,
-    context_of,
-    describe_job,
-    describe_run,
-    detail_of,
-    read_subject,
-    status_about,
-)
+from solstice_orchestrator.statuses import Status, detail_of, read_subject, status_about
 from solstice_orchestrator.store.burial import epitaph
 from solstice_orchestrator.store.changes import (
     Attempt,
@@ -37,6 +28,7 @@ from solstice_orchestrator.store.changes import (
     Run,
 )
 from solstice_orchestrator.store.moment import Moment
+from solstice_orchestrator.store.telling import Moved, RunMoved, statuses
 
 # Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
 _BLOCKED: Final = JobState.BLOCKED
@@ -46,7 +38,6 @@ _RUN_CANCELLED: Final = RunState.CANCELLED
 _RUN_ERRORED: Final = RunState.ERRORED
 
 _NEVER_WAITED: Final = frozenset({_BLOCKED, JobState.APPROVAL})
-_WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
 
 
 class IllegalMove(Exception):
@@ -81,15 +72,12 @@ class Ledger:
         self._changed_jobs: dict[str, None] = {}
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
-        self._statuses: list[Status] = []
+        self._moves: list[Moved] = []
         self._letters: list[Letter] = []
         self._arrivals: list[str] = []
         self._given_up: list[Job] = []
         self._kin: list[Kin] = []
         self._groups: dict[bytes, None] = {}
-        self._stamp = moment.stamp
-        self._new_id = moment.rules.new_id
-        self._base_url = moment.rules.public_url
         self._subjects = dict(subjects or {})
 
     def changes(self) -> Changes:
@@ -102,7 +90,7 @@ class Ledger:
             new_jobs=[self.jobs[job_id] for job_id in self._new],
             specs=self._new,
             attempts=self._ended,
-            statuses=self._statuses,
+            statuses=self._told(),
             letters=self._letters,
             arrivals=self._arrivals,
             given_up=self._given_up,
@@ -285,20 +273,7 @@ class Ledger:
         self._changed_runs[run_id] = None
         if final and run.group_key is not None:
             self._groups[run.group_key] = None
-        base = self._base_url
-        self._statuses.append(
-            replace(
-                self.subject(run),
-                occurred_at=self._stamp,
-                status_id=self._new_id(self.now),
-                sequence=run.sequence,
-                context=RUN_CONTEXT,
-                state=new,
-                reason=reason,
-                description=describe_run(new, detail, jobs),
-                target_url=base and f"{base}/runs/{run_id}",
-            )
-        )
+        self._moves.append(RunMoved(run, reason, jobs))
         if new is _RUN_ERRORED:
             self._bury(run, reason, detail)
 
@@ -317,26 +292,16 @@ class Ledger:
         """Keep the job as it has become, and tell of it."""
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
-        base = self._base_url
-        self._statuses.append(
-            replace(
-                self.subject(self.runs[job.run_id]),
-                occurred_at=self._stamp,
-                status_id=self._new_id(self.now),
-                sequence=job.sequence,
-                context=context_of(job.name),
-                state=job.state,
-                reason=job.reason,
-                description=describe_job(
-                    job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
-                ),
-                target_url=base and f"{base}/jobs/{job.job_id}",
-                job_id=job.job_id,
-                job_name=job.name,
-                attempt=job.attempt or None,
-                exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
-            )
-        )
+        self._moves.append(job)
+
+    def _told(self) -> Sequence[Status]:
+        if not self._moves:
+            return ()
+        for moved in self._moves:
+            run_id = moved.run_id
+            if run_id not in self._subjects:
+                self.subject(self.runs[run_id])
+        return statuses(self.moment, self._subjects, self._moves)
 
     def subject(self, run: Run) -> Status:
         """What all statuses about the run have in common."""
@@ -356,5 +321,5 @@ class Ledger:
         ]
         told = epitaph(tries, reason, detail)
         if told is not None:
-            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self._stamp}
+            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self.moment.stamp}
             self._letters.append(Letter(self.subject(run).request_id, run.request, json.dumps(headers)))
