@@ -38,7 +38,7 @@ def give(
         if job.run_id in beginning:
             beginning[job.run_id][job.job_id] = job.state
     for run_id, states in beginning.items():
-        ledger.move_run(run_id, _RUN_RUNS, jobs=tuple(states.values()))
+        ledger.move_run(run_id, _RUN_RUNS, jobs=states.values())
     return claims
 
 

@@ -171,10 +171,10 @@ class Ledger:
             outcome.state,
             outcome.reason,
             started_at,
-            finished_at=self.now,
-            exit_code=outcome.exit_code,
-            step=outcome.step,
-            detail=detail_of(outcome),
+            self.now,
+            outcome.exit_code,
+            outcome.step,
+            detail_of(outcome),
         )
         self._ended.append(attempt)
         return attempt
