@@ -158,9 +158,11 @@ def detail_of(outcome: Outcome) -> str:
     """What an outcome has to say beside its state and reason."""
     if outcome.detail:
         return storable(outcome.detail)
-    if outcome.reason is Reason.STEP_FAILED and outcome.step:
+    if not outcome.step:
+        return ""
+    if outcome.reason is Reason.STEP_FAILED:
         return f"step {outcome.step!r} ended with exit code {outcome.exit_code}"
-    if outcome.reason is Reason.STEP_TIMEOUT and outcome.step:
+    if outcome.reason is Reason.STEP_TIMEOUT:
         return f"step {outcome.step!r} took longer than it may"
     return ""
 

@@ -13,11 +13,11 @@ from solstice_orchestrator.cancels import change_key
 from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.statuses import (
     RUN_CONTEXT,
+    Status,
     describe_delayed,
     describe_run,
     status_about,
 )
-from solstice_orchestrator.store.changes import Message, status_messages
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.rows import key
 
@@ -64,26 +64,24 @@ def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
     return (RunState.DELAYED, due) if due > now else (RunState.PLANNING, 0.0)
 
 
-def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Message]:
+def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
     """What is told of runs that turned out to be new."""
     at, base = moment.stamp, moment.rules.public_url
     planning = describe_run(RunState.PLANNING, "", ())
-    return status_messages(
-        [
-            replace(
-                status_about(run.request),
-                status_id=moment.new_id(),
-                run_id=run.run_id,
-                sequence=1,
-                context=RUN_CONTEXT,
-                state=run.state,
-                description=describe_delayed(run.plan_at) if run.plan_at else planning,
-                occurred_at=at,
-                target_url=base and f"{base}/runs/{run.run_id}",
-            )
-            for run in runs
-        ]
-    )
+    return [
+        replace(
+            status_about(run.request),
+            status_id=moment.new_id(),
+            run_id=run.run_id,
+            sequence=1,
+            context=RUN_CONTEXT,
+            state=run.state,
+            description=describe_delayed(run.plan_at) if run.plan_at else planning,
+            occurred_at=at,
+            target_url=base and f"{base}/runs/{run.run_id}",
+        )
+        for run in runs
+    ]
 
 
 def again(moment: Moment, body: bytes) -> JobRequestV1:

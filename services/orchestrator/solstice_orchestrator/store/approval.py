@@ -21,7 +21,7 @@ def approve_run(ledger: Ledger, run_id: str) -> None:
     ledger.change_run(run_id, **_begun(run, waiting[0], ledger.now))
     for job in waiting:
         held_up = job.needs != "[]" or job.group_key is not None or run.concurrency is not None
-        ledger.move(job.job_id, JobState.BLOCKED if held_up else JobState.WAITING, Reason.APPROVED)
+        ledger.move(job, JobState.BLOCKED if held_up else JobState.WAITING, Reason.APPROVED)
     ledger.settle([run_id])
 
 

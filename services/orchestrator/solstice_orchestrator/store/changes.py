@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from solstice_orchestrator.jobs import Condition, JobState, Reason, RunState
-from solstice_orchestrator.statuses import Status, encode_status
-from solstice_orchestrator.store.protocol import OutboxKind
+from solstice_orchestrator.statuses import Status
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -140,19 +139,13 @@ class Kin(NamedTuple):
     """Of the newest it is the greatest; 0: it never was the newest."""
 
 
-class Message(Struct, frozen=True, gc=False):
-    """What is to be told, by way of the outbox."""
+class Letter(Struct, frozen=True, gc=False):
+    """A request that goes to the dead letters, by way of the outbox."""
 
-    kind: OutboxKind
     request_id: str
     body: bytes
-    headers: str = "{}"
+    headers: str
     """JSON."""
-
-
-def status_messages(statuses: Sequence[Status]) -> Sequence[Message]:
-    """These, in their canonical bytes."""
-    return [Message(OutboxKind.STATUS, status.request_id, encode_status(status)) for status in statuses]
 
 
 RUN_CHANGES: Final = (
@@ -213,8 +206,10 @@ class Changes:
     """What new jobs are to do, by job id; written once."""
     attempts: Sequence[Attempt] = ()
     """Those that ended."""
-    messages: Sequence[Message] = ()
+    statuses: Sequence[Status] = ()
     """In the order in which they are to be told."""
+    letters: Sequence[Letter] = ()
+    """To be told after these."""
     arrivals: Sequence[str] = ()
     """Ids of jobs that wait for the first time, in order: they are to be given their turns."""
     given_up: Sequence[Job] = ()

@@ -1,11 +1,20 @@
 """Waiting jobs are given to workers. Pure; which of them start is for `scheduling.py` to say."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
 
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store.ledger import Ledger
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
 from solstice_orchestrator.store.rows import decode_spec
+
+# Named here as in ledger.py: to look them up for each job takes as long as the rest of a move.
+_BACKOFF: Final = JobState.BACKOFF
+_RUNNING: Final = JobState.RUNNING
+_RUN_RUNS: Final = RunState.RUNNING
+_CLAIMED: Final = Reason.CLAIMED
 
 
 def give(
@@ -23,30 +32,28 @@ def give(
     beginning = {
         claim.run_id: dict(siblings[claim.run_id])
         for claim in claims
-        if ledger.runs[claim.run_id].state is not RunState.RUNNING
+        if ledger.runs[claim.run_id].state is not _RUN_RUNS
     }
     for job in ledger.jobs.values():
         if job.run_id in beginning:
             beginning[job.run_id][job.job_id] = job.state
     for run_id, states in beginning.items():
-        ledger.move_run(run_id, RunState.RUNNING, jobs=tuple(states.values()))
+        ledger.move_run(run_id, _RUN_RUNS, jobs=states.values())
     return claims
 
 
 def end_backoffs(ledger: Ledger) -> None:
     """Jobs whose backoff is over wait for a slot again."""
     for job in list(ledger.jobs.values()):
-        if job.state is JobState.BACKOFF and job.retry_at is not None and job.retry_at <= ledger.now:
-            ledger.move(job.job_id, JobState.WAITING, Reason.BACKOFF_OVER, retry_at=None)
+        if job.state is _BACKOFF and job.retry_at is not None and job.retry_at <= ledger.now:
+            ledger.move(replace(job, retry_at=None), JobState.WAITING, Reason.BACKOFF_OVER)
 
 
 def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
     job, now = ledger.jobs[job_id], ledger.now
     number, until = job.attempt + 1, now + ledger.moment.rules.lease_seconds
-    ledger.move(
-        job_id,
-        JobState.RUNNING,
-        Reason.CLAIMED,
+    given = replace(
+        job,
         attempt=number,
         worker_id=worker_id,
         lease_until=until,
@@ -55,6 +62,7 @@ def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
         exit_code=None,
         step=None,
     )
+    ledger.move(given, _RUNNING, _CLAIMED)
     return Claim(
         key=AttemptKey(job_id=job_id, number=number),
         run_id=job.run_id,

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Final
+
+from msgspec import structs
 
 from solstice_orchestrator.jobs import INFRASTRUCTURE, OWN_FAILURES, JobState, Outcome, Reason
 from solstice_orchestrator.retries import next_retry
@@ -13,6 +15,10 @@ from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.steer import as_asked, asked_end
 
 End = tuple[AttemptKey, Outcome]
+
+# Named here as in ledger.py.
+_RUNNING: Final = JobState.RUNNING
+_RELEASED: Final = Reason.RELEASED
 
 
 def finish(ledger: Ledger, ends: Sequence[End], past: Mapping[AttemptKey, Attempt]) -> Sequence[bool]:
@@ -41,39 +47,40 @@ def stale(ledger: Ledger, ends: Sequence[End]) -> Sequence[AttemptKey]:
 def current(ledger: Ledger, key: AttemptKey) -> Job | None:
     """The job, when this is the attempt that runs."""
     job = ledger.jobs.get(key.job_id)
-    held = job is not None and job.state is JobState.RUNNING and job.attempt == key.number
+    held = job is not None and job.state is _RUNNING and job.attempt == key.number
     return job if held else None
 
 
 def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
     """Close the attempt that runs and move its job to what follows; the run is not settled."""
-    outcome = _late(ledger, job, as_asked(job, outcome))
+    outcome = as_asked(job, outcome)
+    if outcome.reason is _RELEASED:
+        outcome = _if_in_time(ledger, job, outcome)
     attempt = ledger.close(job, outcome)
+    detail = attempt.detail
     failed_by_us = outcome.reason in INFRASTRUCTURE
-    if job.cancel_asked and (failed_by_us or outcome.reason is Reason.RELEASED):
+    if job.cancel_asked and (failed_by_us or outcome.reason is _RELEASED):
         # Somebody wanted it to end, and it has: there is nothing to try again.
         outcome = asked_end(job, outcome)
         failed_by_us = False
-    columns: dict[str, Any] = {"lease_until": None, "exit_code": outcome.exit_code, "step": outcome.step}
-    detail = detail_of(outcome)
-    if outcome.reason is Reason.RELEASED:
-        ledger.move(job.job_id, JobState.WAITING, Reason.RELEASED, worker_id=None, **columns)
+        detail = detail_of(outcome)
+    left = structs.replace(job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step)
+    if outcome.reason is _RELEASED:
+        ledger.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)
     elif failed_by_us:
-        _failed_by_us(ledger, job, outcome.reason, detail, columns)
+        _failed_by_us(ledger, left, outcome.reason, detail)
     elif outcome.reason in OWN_FAILURES and job.retried < job.retries and not job.cancel_asked:
-        _failed_by_itself(ledger, job, detail)
+        _failed_by_itself(ledger, left, detail)
     else:
-        ledger.move(job.job_id, outcome.state, outcome.reason, detail=detail, **columns)
+        ledger.move(left, outcome.state, outcome.reason, detail)
     return attempt
 
 
-def _late(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
+def _if_in_time(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
     """What is handed back when its lease had run out counts, as it would have for whoever rescued it.
 
     Else a job that keeps its holder from the store would begin again and again.
     """
-    if outcome.reason is not Reason.RELEASED:
-        return outcome
     if job.lease_until is None or job.lease_until > ledger.now:
         return outcome
     return replace(
@@ -87,36 +94,19 @@ def _late(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
 def _failed_by_itself(ledger: Ledger, job: Job, detail: str) -> None:
     """Another try at once, which its author gave it."""
     retried = job.retried + 1
-    ledger.move(
-        job.job_id,
-        JobState.WAITING,
-        Reason.RETRYING,
-        detail=f"retrying {retried} of {job.retries}: {detail}",
-        retried=retried,
-        worker_id=None,
-        lease_until=None,
-        exit_code=None,
-        step=None,
-    )
+    again = structs.replace(job, retried=retried, worker_id=None, exit_code=None, step=None)
+    ledger.move(again, JobState.WAITING, Reason.RETRYING, f"retrying {retried} of {job.retries}: {detail}")
 
 
-def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str, columns: Mapping[str, Any]) -> None:
+def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str) -> None:
     """Another try after a while, or none."""
     rules, failures = ledger.moment.rules, job.failures + 1
     wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:
-        ledger.move(job.job_id, JobState.ERRORED, reason, detail=detail, failures=failures, **columns)
+        ledger.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
     else:
-        ledger.move(
-            job.job_id,
-            JobState.BACKOFF,
-            reason,
-            detail=detail,
-            failures=failures,
-            retry_at=ledger.now + wait,
-            worker_id=None,
-            **columns,
-        )
+        later = structs.replace(job, failures=failures, retry_at=ledger.now + wait, worker_id=None)
+        ledger.move(later, JobState.BACKOFF, reason, detail)
 
 
 def _ended_so(past: Attempt | None, outcome: Outcome) -> bool:

@@ -17,32 +17,29 @@ from solstice_orchestrator.jobs import (
     run_state,
 )
 from solstice_orchestrator.needs import Node, unblock
-from solstice_orchestrator.statuses import (
-    RUN_CONTEXT,
-    Status,
-    context_of,
-    describe_job,
-    describe_run,
-    detail_of,
-    read_subject,
-    status_about,
-)
+from solstice_orchestrator.statuses import Status, detail_of, read_subject, status_about
 from solstice_orchestrator.store.burial import epitaph
 from solstice_orchestrator.store.changes import (
     Attempt,
     Changes,
     Job,
     Kin,
-    Message,
+    Letter,
     Run,
     begun_with,
-    status_messages,
 )
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.protocol import OutboxKind
+from solstice_orchestrator.store.telling import Moved, RunMoved, statuses
 
-_NEVER_WAITED: Final = frozenset({JobState.BLOCKED, JobState.APPROVAL})
-_WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
+# Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
+_BLOCKED: Final = JobState.BLOCKED
+_WAITING: Final = JobState.WAITING
+_RUNNING: Final = JobState.RUNNING
+_RUN_RUNS: Final = RunState.RUNNING
+_RUN_CANCELLED: Final = RunState.CANCELLED
+_RUN_ERRORED: Final = RunState.ERRORED
+
+_NEVER_WAITED: Final = frozenset({_BLOCKED, JobState.APPROVAL})
 
 
 class IllegalMove(Exception):
@@ -74,21 +71,19 @@ class Ledger:
         self.jobs = {job.job_id: job for job in jobs}
         self._runs_before, self._jobs_before = dict(self.runs), dict(self.jobs)
         for job in self.jobs.values():
-            if job.state is JobState.RUNNING:
+            if job.state is _RUNNING:
                 self.runs[job.run_id] = begun_with(self.runs[job.run_id], job)
         self._past = list(attempts)
         self._changed_runs: dict[str, None] = {}
         self._changed_jobs: dict[str, None] = {}
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
-        self._statuses: list[Status] = []
-        self._letters: list[Message] = []
+        self._moves: list[Moved] = []
+        self._letters: list[Letter] = []
         self._arrivals: list[str] = []
         self._given_up: list[Job] = []
         self._kin: list[Kin] = []
         self._groups: dict[bytes, None] = {}
-        self._stamp = moment.stamp
-        self._new_id = moment.rules.new_id
         self._subjects = dict(subjects or {})
 
     def changes(self) -> Changes:
@@ -101,7 +96,8 @@ class Ledger:
             new_jobs=[self.jobs[job_id] for job_id in self._new],
             specs=self._new,
             attempts=self._ended,
-            messages=[*status_messages(self._statuses), *self._letters],
+            statuses=self._told(),
+            letters=self._letters,
             arrivals=self._arrivals,
             given_up=self._given_up,
             kin=self._kin,
@@ -124,21 +120,20 @@ class Ledger:
         if job.reason is Reason.CONCURRENCY_GROUP:
             self.ask(job.job_id)
 
-    def move(self, job_id: str, new: JobState, reason: Reason, *, detail: str = "", **columns: Any) -> None:
-        """Bring a job to `new`, set `columns` beside it, and tell of it.
+    def move(self, job: Job, new: JobState, reason: Reason, detail: str = "") -> None:
+        """Bring a job to `new` and tell of it; `job` is as it stands here, but for columns that change beside.
 
         The run is not looked at: call `settle` once all its jobs have moved. Raises IllegalMove.
         """
-        job = self.jobs[job_id]
-        if not may_move(job.state, new):
-            raise IllegalMove(job_id, job.state, new)
-        if new is JobState.WAITING:
-            if job.state in _NEVER_WAITED:
-                self._arrivals.append(job_id)
-            columns["waiting_since"] = self.now
-        final = new in FINAL
-        if final and job.state is JobState.WAITING:
-            self._given_up.append(job)
+        known = self.jobs[job.job_id]
+        old = known.state
+        if not may_move(old, new):
+            raise IllegalMove(job.job_id, old, new)
+        waits, final = new is _WAITING, new in FINAL
+        if waits and old in _NEVER_WAITED:
+            self._arrivals.append(job.job_id)
+        if final and old is _WAITING:
+            self._given_up.append(known)
         if final and job.group_key is not None:
             self._groups[job.group_key] = None
         self._tell_job(
@@ -147,9 +142,9 @@ class Ledger:
                 state=new,
                 reason=reason,
                 detail=detail,
+                waiting_since=self.now if waits else job.waiting_since,
                 finished_at=self.now if final else None,
-                sequence=job.sequence + 1,
-                **columns,
+                sequence=known.sequence + 1,
             )
         )
 
@@ -173,17 +168,19 @@ class Ledger:
 
     def close(self, job: Job, outcome: Outcome) -> Attempt:
         """The job's running attempt is over; what becomes of the job is the caller's business."""
+        started_at = self.now if job.started_at is None else job.started_at
+        # By position, in half the time.
         attempt = Attempt(
-            job_id=job.job_id,
-            number=job.attempt,
-            worker_id=job.worker_id or "",
-            state=outcome.state,
-            reason=outcome.reason,
-            started_at=self.now if job.started_at is None else job.started_at,
-            finished_at=self.now,
-            exit_code=outcome.exit_code,
-            step=outcome.step,
-            detail=detail_of(outcome),
+            job.job_id,
+            job.attempt,
+            job.worker_id or "",
+            outcome.state,
+            outcome.reason,
+            started_at,
+            self.now,
+            outcome.exit_code,
+            outcome.step,
+            detail_of(outcome),
         )
         self._ended.append(attempt)
         return attempt
@@ -221,12 +218,12 @@ class Ledger:
                 by_run[job.run_id].append(job)
         for run_id, jobs in by_run.items():
             states = [job.state for job in jobs]
-            if JobState.BLOCKED in states:
+            if _BLOCKED in states:
                 self._unblock(jobs)
                 states = [self.jobs[job.job_id].state for job in jobs]
             new = run_state(states)
             if self.runs[run_id].state is not new:
-                reason, detail = self._way_made(run_id) if new is RunState.CANCELLED else (None, "")
+                reason, detail = self._way_made(run_id) if new is _RUN_CANCELLED else (None, "")
                 self.move_run(run_id, new, reason=reason, detail=detail, jobs=states)
 
     def _unblock(self, jobs: Sequence[Job]) -> None:
@@ -246,7 +243,7 @@ class Ledger:
                 continue
             # It needs nothing, and waited for a concurrency group.
             met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
-            self.move(job_id, unblocked.state, Reason.PLANNED if met else unblocked.reason)
+            self.move(self.jobs[job_id], unblocked.state, Reason.PLANNED if met else unblocked.reason)
 
     def _way_made(self, run_id: str) -> tuple[Reason | None, str]:
         """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
@@ -263,11 +260,10 @@ class Ledger:
         reason: Reason | None = None,
         detail: str = "",
         jobs: Collection[JobState] = (),
-        **columns: Any,
     ) -> None:
         """Bring a run to `new` and tell of it; a run that ends because our budget was spent becomes a dead letter too."""
         run = self.runs[run_id]
-        started_at = self.now if run.started_at is None and new is RunState.RUNNING else run.started_at
+        started_at = self.now if run.started_at is None and new is _RUN_RUNS else run.started_at
         final = new.final
         run = replace(
             run,
@@ -278,27 +274,13 @@ class Ledger:
             finished_at=self.now if final else None,
             plan_worker=None,
             plan_since=None,
-            **columns,
         )
         self.runs[run_id] = run
         self._changed_runs[run_id] = None
         if final and run.group_key is not None:
             self._groups[run.group_key] = None
-        base = self.moment.rules.public_url
-        self._statuses.append(
-            replace(
-                self.subject(run),
-                occurred_at=self._stamp,
-                status_id=self._new_id(self.now),
-                sequence=run.sequence,
-                context=RUN_CONTEXT,
-                state=new,
-                reason=reason,
-                description=describe_run(new, detail, jobs),
-                target_url=base and f"{base}/runs/{run_id}",
-            )
-        )
-        if new is RunState.ERRORED:
+        self._moves.append(RunMoved(run, reason, jobs))
+        if new is _RUN_ERRORED:
             self._bury(run, reason, detail)
 
     def change_run(self, run_id: str, **columns: Any) -> None:
@@ -316,26 +298,16 @@ class Ledger:
         """Keep the job as it has become, and tell of it."""
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
-        base = self.moment.rules.public_url
-        self._statuses.append(
-            replace(
-                self.subject(self.runs[job.run_id]),
-                occurred_at=self._stamp,
-                status_id=self._new_id(self.now),
-                sequence=job.sequence,
-                context=context_of(job.name),
-                state=job.state,
-                reason=job.reason,
-                description=describe_job(
-                    job.state, job.reason, detail=job.detail, runs_on=job.runs_on, attempt=job.attempt
-                ),
-                target_url=base and f"{base}/jobs/{job.job_id}",
-                job_id=job.job_id,
-                job_name=job.name,
-                attempt=job.attempt or None,
-                exit_code=job.exit_code if job.state in _WITH_EXIT_CODE else None,
-            )
-        )
+        self._moves.append(job)
+
+    def _told(self) -> Sequence[Status]:
+        if not self._moves:
+            return ()
+        for moved in self._moves:
+            run_id = moved.run_id
+            if run_id not in self._subjects:
+                self.subject(self.runs[run_id])
+        return statuses(self.moment, self._subjects, self._moves)
 
     def subject(self, run: Run) -> Status:
         """What all statuses about the run have in common."""
@@ -355,9 +327,5 @@ class Ledger:
         ]
         told = epitaph(tries, reason, detail)
         if told is not None:
-            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self._stamp}
-            self._letters.append(
-                Message(
-                    OutboxKind.DEAD_LETTER, self.subject(run).request_id, run.request, json.dumps(headers)
-                )
-            )
+            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self.moment.stamp}
+            self._letters.append(Letter(self.subject(run).request_id, run.request, json.dumps(headers)))

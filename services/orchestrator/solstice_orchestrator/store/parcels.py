@@ -8,14 +8,13 @@ may overlap, and what one of them confirms must not be taken for something else.
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from msgspec import msgpack
 from zstandard import ZstdCompressionParameters, ZstdCompressor, ZstdDecompressor
 
-from solstice_orchestrator.store.changes import Message
+from solstice_orchestrator.statuses import Status, encode_status
+from solstice_orchestrator.store.changes import Letter
 from solstice_orchestrator.store.protocol import OutboxKind, Tiding
 
 IN_A_PARCEL: Final = 64
@@ -25,12 +24,15 @@ STATUSES: Final = "statuses"
 
 _PLACES: Final = 1 << 8
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
+_idle: Final[list[ZstdCompressor]] = []
+"""Compressors that nobody uses at this moment, for each is used by one thread at a time; to make one takes half as long
+as to use it. There are as many as ever compressed at once."""
 _LARGEST: Final = 1 << 28
 """Far above what statuses may have; bounds what a damaged row could make of itself."""
 
 _Contents = list[tuple[int, str, bytes]]
 """Place, request id and body of each status."""
-_encode = msgpack.Encoder().encode
+_encode: Final = msgpack.Encoder().encode
 _decode: Final = msgpack.Decoder(_Contents).decode
 
 
@@ -48,18 +50,10 @@ class Parcel(NamedTuple):
     """How many are in it."""
 
 
-def pack(messages: Sequence[Message]) -> Sequence[Parcel]:
-    """The rows that hold these messages, in their order."""
-    parcels: list[Parcel] = []
-    for kind, group in groupby(messages, key=attrgetter("kind")):
-        alike = list(group)
-        if kind is OutboxKind.STATUS:
-            parcels += [
-                _statuses(alike[start : start + IN_A_PARCEL]) for start in range(0, len(alike), IN_A_PARCEL)
-            ]
-        else:
-            parcels += map(_alone, alike)
-    return parcels
+def pack(statuses: Sequence[Status], letters: Sequence[Letter] = ()) -> Sequence[Parcel]:
+    """The rows that hold these, in their order; statuses in their canonical bytes."""
+    groups = [statuses[start : start + IN_A_PARCEL] for start in range(0, len(statuses), IN_A_PARCEL)]
+    return [*map(_statuses, groups), *map(_letter, letters)]
 
 
 def unpack(row_id: int, parcel: Parcel) -> Sequence[Tiding]:
@@ -98,19 +92,24 @@ def without(parcel: Parcel, places: Collection[int]) -> Parcel | None:
     return _packed(left) if left else None
 
 
-def _statuses(messages: Sequence[Message]) -> Parcel:
+def _statuses(group: Sequence[Status]) -> Parcel:
     """One status alone stays readable for whoever looks into the database."""
-    if len(messages) == 1:
-        return _alone(messages[0])
-    return _packed([(place, each.request_id, each.body) for place, each in enumerate(messages)])
+    if len(group) == 1:
+        return Parcel(OutboxKind.STATUS.value, group[0].request_id, encode_status(group[0]))
+    return _packed([(place, each.request_id, encode_status(each)) for place, each in enumerate(group)])
 
 
-def _alone(message: Message) -> Parcel:
-    return Parcel(message.kind.value, message.request_id, message.body, message.headers)
+def _letter(letter: Letter) -> Parcel:
+    return Parcel(OutboxKind.DEAD_LETTER.value, letter.request_id, letter.body, letter.headers)
 
 
 def _packed(contents: _Contents) -> Parcel:
-    frame = ZstdCompressor(compression_params=_COMPRESSION).compress(_encode(contents))
+    try:
+        compressor = _idle.pop()
+    except IndexError:
+        compressor = ZstdCompressor(compression_params=_COMPRESSION)
+    frame = compressor.compress(_encode(contents))
+    _idle.append(compressor)
     return Parcel(STATUSES, "", frame, messages=len(contents))
 
 

@@ -63,16 +63,15 @@ def planned(
     awaiting = awaits_approval(task.request)
     jobs = cut_down(jobs, again.only)
     states = [_first_state(spec, said, awaiting=awaiting) for spec in jobs]
-    ledger.move_run(
+    ledger.change_run(
         task.run_id,
-        RunState.WAITING,
-        jobs=states,
         job_count=len(jobs),
         timeout_at=None if said.timeout_seconds is None else ledger.now + said.timeout_seconds,
         # What nobody has agreed to keeps nobody else from a group.
         group_key=None if awaiting else group_of(Scope.RUN, said.concurrency, task.request),
         concurrency=None if said.concurrency is None else json.dumps(encode_concurrency(said.concurrency)),
     )
+    ledger.move_run(task.run_id, RunState.WAITING, jobs=states)
     for position, (spec, state) in enumerate(zip(jobs, states, strict=True)):
         ledger.add(
             Job(
@@ -138,7 +137,8 @@ def plan_failed(ledger: Ledger, run_id: str, reason: Reason, detail: str) -> Non
     wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:
         words = f"its workflow could not be read, {MAX_ATTEMPTS} times: {detail or reason.value}"
-        ledger.move_run(run_id, RunState.ERRORED, reason=reason, detail=words, plan_failures=failures)
+        ledger.change_run(run_id, plan_failures=failures)
+        ledger.move_run(run_id, RunState.ERRORED, reason=reason, detail=words)
     else:
         ledger.change_run(
             run_id,

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+from msgspec import structs
+
 from solstice_common.messages import Priority
 from solstice_orchestrator import reruns
 from solstice_orchestrator.jobs import Condition, JobState, Outcome, Reason, RunState
@@ -79,7 +81,7 @@ def end_run(ledger: Ledger, run_id: str, reason: Reason, detail: str = "") -> No
 def end_job(ledger: Ledger, job: Job, reason: Reason, detail: str = "") -> None:
     """End a job that has not ended, or ask its holder to; the first who asks is the one who counts. Its run is not settled."""
     if job.state is not JobState.RUNNING:
-        ledger.move(job.job_id, _end_of(reason), reason, detail=detail, retry_at=None)
+        ledger.move(structs.replace(job, retry_at=None), _end_of(reason), reason, detail)
     elif not job.cancel_asked:
         ledger.change(job.job_id, cancel_asked=True, ending=reason.value, ending_detail=storable(detail))
 

@@ -257,5 +257,5 @@ def _let_go(ledger: Ledger, holder: str) -> None:
         ledger.settle([run.run_id])
     elif job is not None and job.state is JobState.BLOCKED:
         reason = Reason.PLANNED if job.needs == "[]" else Reason.NEEDS_MET
-        ledger.move(job.job_id, JobState.WAITING, reason)
+        ledger.move(job, JobState.WAITING, reason)
         ledger.settle([job.run_id])

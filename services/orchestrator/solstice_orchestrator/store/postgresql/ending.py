@@ -6,7 +6,9 @@ the statement itself looks, row by row, and at the clock. If not, nothing was wr
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from solstice_common.messages import REMEMBERED_BYTES
 from solstice_orchestrator.jobs import INFRASTRUCTURE, Outcome, Reason
@@ -28,7 +30,7 @@ _NOT_AS_KNOWN: Final = INFRASTRUCTURE | {Reason.RELEASED}
 """Ends for which a lease is looked at, which others prolong, or the worker's row."""
 
 
-class Alone(NamedTuple):
+class Alone(Struct, frozen=True, gc=False):
     """A run of one job, which runs."""
 
     run: Run
@@ -64,7 +66,7 @@ class InHand:
 
 def _is_simple(alone: Alone) -> bool:
     """Whether its end changes nothing but its rows, has no past to tell of, and is small enough to be remembered."""
-    run, job, _ = alone
+    run, job = alone.run, alone.job
     in_group = run.group_key is not None or job.group_key is not None
     return not (in_group or job.failures or len(run.request) > REMEMBERED_BYTES)
 
@@ -76,17 +78,23 @@ async def end_at_once(
 
     `look`: whether that clock has to show `now`, as far as a decision may be behind it.
     """
-    alone = sorted((each for _, each in group), key=lambda each: each.run.run_id)
+    # Changes come out in the order of the ends, and rows are locked in the order of the changes.
+    in_order = sorted(group, key=_run_id)
+    alone = [each for _, each in in_order]
     ledger = Ledger(
         Moment(now, rules),
         [each.run for each in alone],
         [each.job for each in alone],
         subjects={each.run.run_id: each.subject for each in alone},
     )
-    answers = ends.finish(ledger, [end for end, _ in group], {})
+    answers = ends.finish(ledger, [end for end, _ in in_order], {})
     changes = ledger.changes()
     if not all(answers) or not changes.rows_alone:
         return None
     statement, arguments = statement_if_unchanged(changes, now if look else None)
     rows = await database.at_once(statement, *arguments)
     return None if rows is None else float(rows[0]["now"])
+
+
+def _run_id(ended: tuple[ends.End, Alone]) -> str:
+    return ended[1].run.run_id

@@ -59,7 +59,7 @@ async def admit(
             [run.plan_at for run in kept],
             [run.request.runs_on for run in kept],
         )
-        await write(transaction, Changes(messages=first_statuses(moment, kept)))
+        await write(transaction, Changes(statuses=first_statuses(moment, kept)))
         await end_cancelled(transaction, kept)
     return [
         Admitted(run_id=run.run_id)

@@ -11,6 +11,7 @@ from msgspec import structs
 from solstice_common.sqlite import insert_many
 from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.scheduling import PassedOver, Queue, full
+from solstice_orchestrator.statuses import Status
 from solstice_orchestrator.store.arrivals import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.changes import (
     JOB_CHANGES,
@@ -19,7 +20,7 @@ from solstice_orchestrator.store.changes import (
     Changes,
     Job,
     Kin,
-    Message,
+    Letter,
     Run,
 )
 from solstice_orchestrator.store.ledger import Ledger
@@ -121,13 +122,15 @@ def write(transaction: Transaction, changes: Changes) -> None:
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
     insert_many(connection, f"INSERT INTO lineages ({', '.join(Kin._fields)}) VALUES", changes.kin)
     note_ends(connection, changes.attempts, transaction.now)
-    tell(connection, changes.messages)
+    tell(connection, changes.statuses, changes.letters)
     transaction.groups.update(changes.groups)
 
 
-def tell(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
+def tell(connection: sqlite3.Connection, statuses: Sequence[Status], letters: Sequence[Letter] = ()) -> None:
     """Into the outbox."""
-    insert_many(connection, f"INSERT INTO outbox ({', '.join(Parcel._fields)}) VALUES", pack(messages))
+    insert_many(
+        connection, f"INSERT INTO outbox ({', '.join(Parcel._fields)}) VALUES", pack(statuses, letters)
+    )
 
 
 def _arrange(transaction: Transaction, changes: Changes) -> Changes:
