@@ -15,6 +15,9 @@ from msgspec.structs import replace
 from solstice_orchestrator.jobs import Condition, JobState, Reason, RunState
 from solstice_orchestrator.statuses import Status
 
+_WAITS: Final = RunState.WAITING
+"""Named here as in ledger.py."""
+
 
 class Run(Struct, frozen=True, gc=False):
     """A run, with its request."""
@@ -100,7 +103,7 @@ def begun_with(run: Run, job: Job) -> Run:
 
     The row is one status behind then, until that job no longer runs, with which such a run changes its state again.
     """
-    if run.job_count != 1 or run.state is not RunState.WAITING:
+    if run.job_count != 1 or run.state is not _WAITS:
         return run
     started_at = job.started_at if run.started_at is None else run.started_at
     return replace(run, state=RunState.RUNNING, sequence=run.sequence + 1, started_at=started_at)
