@@ -67,7 +67,7 @@ async def _by_index(connection: "Connection", most: int, after: str | None, want
     parts = []
     for way in ways:
         where, values = _where(("runs.run_id < {}", after), (way, state), *_filters(wanted))
-        parts.append(f"{RUN} {where}")
+        parts.append(_walk(where, most))
     return await connection.fetch(_first(parts, most), *values)
 
 
@@ -80,12 +80,7 @@ async def _waiting(connection: "Connection", most: int, after: str | None, wante
     below, values = _where(("run_id < {}", after), (f"{of} = {{}}", wanted.get(of)))
     newest = f"SELECT run_id FROM requests {below} ORDER BY run_id DESC"  # noqa: S608  made of constants
     where, more = _where(("runs.state = {}", wanted.get("state")), *_filters(wanted), first=len(values) + 1)
-    found = await connection.fetch(
-        f"{RUN} JOIN ({newest} LIMIT {WALKED:d}) AS newest USING (run_id) {where}"
-        f" ORDER BY runs.run_id DESC LIMIT {most:d}",
-        *values,
-        *more,
-    )
+    found = await connection.fetch(_among(f"{newest} LIMIT {WALKED:d}", where, most), *values, *more)
     if len(found) == most:
         return found
     last = await connection.fetchval(f"{newest} OFFSET {WALKED - 1:d} LIMIT 1", *values)
@@ -109,14 +104,28 @@ async def _by_jobs(connection: "Connection", most: int, after: str | None, wante
     )
     # By themselves: else the planner might rather walk through all jobs before the cursor.
     found = f"WITH open AS MATERIALIZED ({jobs})"
-    of_one = f"{RUN} JOIN (SELECT run_id FROM open ORDER BY run_id DESC) AS open USING (run_id) {where}"  # noqa: S608  the same
-    parts = [f"{of_one} AND NOT of_several", f"{RUN} {where} AND of_several"]
-    return await connection.fetch(f"{found} {_first(parts, most)}", *values, *more)
+    of_one = _among("SELECT run_id FROM open ORDER BY run_id DESC", f"{where} AND NOT of_several", most)
+    of_several = _walk(f"{where} AND of_several", most)
+    return await connection.fetch(f"{found} {_first([of_one, of_several], most)}", *values, *more)
+
+
+def _walk(where: str, most: int) -> str:
+    """The newest runs of which the conditions hold."""
+    return f"{RUN} {where} ORDER BY runs.run_id DESC LIMIT {most:d}"
+
+
+def _among(ids: str, where: str, most: int) -> str:
+    """The same among those that a statement names in the order of the list; no more of them are looked at than it takes."""
+    return (
+        f"SELECT found.* FROM ({ids}) AS ids CROSS JOIN LATERAL"  # noqa: S608  made of constants
+        f" ({RUN} {where} AND runs.run_id = ids.run_id OFFSET 0) AS found"
+        f" ORDER BY ids.run_id DESC LIMIT {most:d}"
+    )
 
 
 def _first(parts: Sequence[str], most: int) -> str:
-    """The newest of the runs that these statements find; each goes no further than it must."""
-    union = " UNION ALL ".join(f"({part} ORDER BY runs.run_id DESC LIMIT {most:d})" for part in parts)
+    """The newest of what these statements find."""
+    union = " UNION ALL ".join(f"({part})" for part in parts)
     return f"SELECT * FROM ({union}) AS found ORDER BY run_id DESC LIMIT {most:d}"  # noqa: S608  made of constants
 
 
