@@ -44,6 +44,8 @@ BY_INDEX: Final = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    # Processes that help would have to be started first, and by then the statement is over.
+    "max_parallel_workers_per_gather": "0",
 }
 """For the pool's sessions alone: every statement there finds its rows by an index that was made for it."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -72,8 +73,16 @@ class PostgreSQLDatabase:
             )
         )
 
+    def await_silence(self, seconds: float = 60.0) -> None:
+        """Return once every session here has ended: what it did is in the server's statistics then."""
+        deadline = time.monotonic() + seconds
+        while self.server_query(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'", self.name
+        ):
+            assert time.monotonic() < deadline
+
     def server_query(self, sql: str, *arguments: object) -> list[Any]:
-        """The same on the server's own database, so that this one is left alone."""
+        """Run one statement on the server's own database, so that this one is left alone."""
         return query(self.server.admin_url, sql, *arguments)
 
 

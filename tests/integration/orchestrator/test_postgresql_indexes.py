@@ -1,6 +1,5 @@
 """However much is finished, what is done all the time on PostgreSQL looks only at the work in hand."""
 
-import time
 import uuid
 
 from solstice_common.messages import Priority
@@ -46,7 +45,7 @@ async def live(store: JobStore) -> None:
     await store.jobs(run_id=claim.run_id, limit=9)
     for state in (JobState.ERRORED, JobState.WAITING, JobState.RUNNING, JobState.BACKOFF):
         await store.jobs(state=state, limit=9)
-    for run_state in (None, RunState.ERRORED, RunState.RUNNING, RunState.PLANNING):
+    for run_state in (None, *RunState):
         await store.runs(limit=9, state=run_state)
         await store.runs(limit=9, state=run_state, repository="lantern/harbour")
         await store.runs(limit=9, state=run_state, ref="refs/heads/main", label="linux")
@@ -75,12 +74,7 @@ async def live(store: JobStore) -> None:
 
 def walks(database: PostgreSQLDatabase) -> dict[str, int]:
     """How often each of the growing tables was walked through, by sessions that have ended."""
-    deadline = time.monotonic() + 60
-    while database.query(
-        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND backend_type = 'client backend'"
-    ):
-        assert time.monotonic() < deadline
+    database.await_silence()
     rows = database.query(
         "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname = ANY($1)", list(GROWING)
     )

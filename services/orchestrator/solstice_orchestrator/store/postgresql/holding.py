@@ -135,7 +135,7 @@ SELECT run_id FROM (
     UNION
     SELECT run_id FROM moment, jobs WHERE state = 'backoff' AND retry_at <= moment.now
     UNION
-    SELECT run_id FROM moment, runs WHERE timeout_at <= moment.now AND finished_at IS NULL
+    SELECT run_id FROM moment, runs WHERE overdue_at <= moment.now
     UNION
     SELECT run_id FROM moment, runs LEFT JOIN workers ON worker_id = plan_worker
     WHERE state = 'planning' AND plan_worker IS NOT NULL

@@ -7,7 +7,7 @@ from solstice_common.postgresql import Database
 from solstice_orchestrator.demand import DemandFacts
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.postgresql import demand, reading, starting, waiting
+from solstice_orchestrator.store.postgresql import demand, listing, reading, starting, waiting
 from solstice_orchestrator.store.postgresql.clock import HeardClock
 from solstice_orchestrator.store.postgresql.transaction import Transaction
 from solstice_orchestrator.store.views import (
@@ -40,7 +40,7 @@ class PostgreSQLQueries:
 
     async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
         return await self._read(
-            lambda connection: reading.runs(connection, limit=limit, after=after, **wanted)
+            lambda connection: listing.runs(connection, limit=limit, after=after, **wanted)
         )
 
     async def run(self, run_id: str) -> RunView | None:
@@ -53,7 +53,7 @@ class PostgreSQLQueries:
         self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
     ) -> Sequence[JobView]:
         return await self._read(
-            lambda connection: reading.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
+            lambda connection: listing.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
         )
 
     async def job(self, job_id: str) -> JobView | None:

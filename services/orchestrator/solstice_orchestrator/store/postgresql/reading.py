@@ -1,26 +1,21 @@
-"""What readers see."""
+"""What readers see of single runs, jobs and logs, and how many there are."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final
 
 from solstice_orchestrator.jobs import JobState, RunState
-from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.store.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.postgresql.columns import BEGUN_AT
 from solstice_orchestrator.store.postgresql.transaction import job_state
 from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
 from solstice_orchestrator.store.views import (
     AttemptView,
-    JobFilters,
     JobView,
     LogChunk,
     LogPage,
     LogPlace,
     LogState,
-    Page,
-    RunFilters,
     RunView,
 )
 
@@ -29,56 +24,14 @@ if TYPE_CHECKING:
 
     from solstice_common.postgresql import Connection
 
-_RUN: Final = (
+RUN: Final = (
     f"SELECT runs.*, {BEGUN_AT} AS begun_at, requests.created_at, requests.rerun_of, requests.body AS request"  # noqa: S608  made of constants
     " FROM runs JOIN requests USING (run_id)"
 )
 
 
-_HAS_JOB: Final = (
-    "EXISTS (SELECT FROM jobs WHERE jobs.run_id = runs.run_id"
-    " AND runs_on = coalesce({}, runs_on) AND priority = coalesce({}, priority))"
-)
-_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = {})"
-
-
-_IS: Final[Mapping[RunState | None, str]] = {
-    RunState.WAITING: f"runs.ended IS NULL AND runs.state = {{}} AND {BEGUN_AT} IS NULL",
-    RunState.RUNNING: f"runs.ended IS NULL AND (runs.state = {{}} OR {BEGUN_AT} IS NOT NULL)",
-}
-
-
-async def runs(
-    connection: "Connection", *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
-) -> Page:
-    """Newest first; the cursor is the id of the last run of a page."""
-    state, priority = wanted.get("state"), wanted.get("priority")
-    where, values = _where(
-        ("runs.run_id < {}", after),
-        ("requests.repository = {}", wanted.get("repository")),
-        ("requests.ref = {}", wanted.get("ref")),
-        # The unfinished are few among all that ever were, and have an index of their own.
-        (
-            _IS.get(
-                state,
-                "runs.ended = {}"
-                if state is None or state.final
-                else "runs.ended IS NULL AND runs.state = {}",
-            ),
-            state and state.value,
-        ),
-        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
-    )
-    rows = await connection.fetch(
-        f"{_RUN} {where} ORDER BY runs.run_id DESC LIMIT {limit + 1:d}",
-        *values,
-    )
-    views = [run_of(row) for row in rows[:limit]]
-    return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
-
-
 def run_of(row: "asyncpg.Record") -> RunView:
-    """From the columns of `_RUN`, which say what a run is that began with its job (changes.py, `begun_with`)."""
+    """From the columns of `RUN`, which say what a run is that began with its job (changes.py, `begun_with`)."""
     view, begun_at = run_view(row), row["begun_at"]
     if begun_at is None:
         return view
@@ -87,60 +40,19 @@ def run_of(row: "asyncpg.Record") -> RunView:
 
 
 async def run(connection: "Connection", run_id: str) -> RunView | None:
-    row = await connection.fetchrow(f"{_RUN} WHERE runs.run_id = $1", run_id)
+    row = await connection.fetchrow(f"{RUN} WHERE runs.run_id = $1", run_id)
     return None if row is None else run_of(row)
 
 
 async def run_of_request(connection: "Connection", request_id: str) -> RunView | None:
     """Also for the id of a request that was a duplicate of another."""
     row = await connection.fetchrow(
-        f"{_RUN} WHERE runs.run_id = ("  # noqa: S608  made of constants
+        f"{RUN} WHERE runs.run_id = ("  # noqa: S608  made of constants
         "SELECT run_id FROM requests WHERE request_key = $1"
         " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = $1 LIMIT 1)",
         key(request_id),
     )
     return None if row is None else run_of(row)
-
-
-async def jobs(
-    connection: "Connection",
-    *,
-    limit: int,
-    run_id: str | None,
-    after: str | None,
-    **wanted: Unpack[JobFilters],
-) -> Sequence[JobView]:
-    """Of one run in workflow order, else newest first."""
-    state, priority = wanted.get("state"), wanted.get("priority")
-    filters = (
-        ("repository = {}", wanted.get("repository")),
-        ("ref = {}", wanted.get("ref")),
-        ("runs_on = {}", wanted.get("label")),
-        ("priority = {}", None if priority is None else rank(priority)),
-    )
-    if run_id is not None:
-        where, values = _where(
-            ("run_id = {}", run_id), ("state = {}", state), ("position > " + _POSITION, after), *filters
-        )
-        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT {limit:d}"  # noqa: S608  made of the constants above
-    elif state is None and not any(value is not None for _, value in filters):
-        where, values = _where(("job_id < {}", after))
-        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
-    else:
-        # One part per partial index that holds such jobs, each of which walks no further than it must. The states are
-        # spelled out, not parameters: they name these indexes.
-        where, values = _where(("job_id < {}", after), *filters)
-        parts = [
-            f"(SELECT * FROM jobs {where or 'WHERE true'} AND {condition} ORDER BY job_id DESC LIMIT {limit:d})"  # noqa: S608  the same
-            for condition in (map(_in_state, [state] if state else JobState))
-        ]
-        union = " UNION ALL ".join(parts)
-        query = f"SELECT * FROM ({union}) AS found ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
-    return [job_view(row) for row in await connection.fetch(query, *values)]
-
-
-def _in_state(state: JobState) -> str:
-    return f"state = '{state.value}'{' AND finished_at IS NOT NULL' if state.final else ''}"
 
 
 async def job(connection: "Connection", job_id: str) -> JobView | None:
@@ -225,11 +137,3 @@ async def backlog(connection: "Connection", most: int) -> int:
             most,
         )
     )
-
-
-def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
-    """The conditions (a text and its values) that are asked for: those of which a value is not None."""
-    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
-    numbers = itertools.count(1)
-    text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in asked)
-    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])

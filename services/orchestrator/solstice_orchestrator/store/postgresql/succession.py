@@ -41,7 +41,7 @@ async def groups_asked_for(transaction: Transaction) -> Sequence[bytes]:
         "SELECT group_key FROM ("
         "SELECT group_key FROM jobs WHERE group_key IS NOT NULL AND finished_at IS NULL AND state = 'blocked'"
         " AND reason = 'concurrency_group'"
-        " UNION SELECT group_key FROM runs WHERE group_key IS NOT NULL AND finished_at IS NULL AND NOT group_held"
+        " UNION SELECT open_group FROM runs WHERE open_group IS NOT NULL AND NOT group_held"
         # Whichever: each is looked at before long, however many there are.
         ") AS asked ORDER BY random() LIMIT $1",
         _LOOKED_AT,
@@ -92,7 +92,7 @@ _MEMBERS: Final = """
 SELECT NULL, run_id, 0, group_held,
     EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.state = 'running'),
     convert_to(concurrency, 'UTF8'), requests.created_at, requests.body
-FROM runs JOIN requests USING (run_id) WHERE runs.group_key = $1 AND runs.finished_at IS NULL
+FROM runs JOIN requests USING (run_id) WHERE runs.open_group = $1
 UNION ALL
 SELECT jobs.job_id, jobs.run_id, jobs.position, jobs.state NOT IN ('blocked', 'approval'), jobs.state = 'running',
     jobs.spec, requests.created_at, requests.body

@@ -1,0 +1,147 @@
+"""What every job store keeps of lists of runs of one state: whatever keeps them open, and whatever ended between them."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from solstice_orchestrator.jobs import FINAL, Concurrency, JobSpec, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.postgresql import listing
+from solstice_orchestrator.store.views import RunView
+from tests.builders import job, job_request
+from tests.contract.test_job_listing import every_job, every_run
+from tests.stores import FAILED, SUCCEEDED, WORKER, WORLD_WRONG, claimed
+
+REPOSITORIES: Final = ("lantern/harbour", "lantern/pier")
+REFS: Final = ("refs/heads/main", "refs/tags/v1")
+ROUNDS: Final = 4
+"""Each repository has each life with each of the refs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What becomes of a run. Those of its jobs that run on `linux` are claimed."""
+
+    jobs: Sequence[JobSpec] = ()
+    request: Mapping[str, Any] | None = None
+    outcome: Outcome | None = None
+    """Of its claimed jobs; None: they run."""
+
+
+QUICK, SLOW = job("true", name="quick"), job("true", name="slow", runs_on="slow")
+IN_GROUP: Final = job("true", concurrency=Concurrency(group="deploy"))
+LIVES: Final[Mapping[str, Life]] = {
+    "waits": Life(jobs=[SLOW]),
+    "runs": Life(jobs=[QUICK]),
+    "succeeded": Life(jobs=[QUICK], outcome=SUCCEEDED),
+    "backs off": Life(jobs=[QUICK], outcome=WORLD_WRONG),
+    "holds a group, or waits for it": Life(jobs=[IN_GROUP]),
+    "delayed": Life(request={"not_before": "2999-01-01T00:00:00Z"}),
+    "failed": Life(jobs=[QUICK], outcome=FAILED),
+    "to be approved": Life(jobs=[SLOW], request={"needs_approval": True, "trusted": False}),
+    "to be planned": Life(),
+    "is being planned": Life(),
+    "several wait": Life(jobs=[SLOW, job("true", runs_on="slow")]),
+    "one runs, one waits": Life(jobs=[QUICK, SLOW]),
+    "one ended, one waits": Life(jobs=[SLOW, QUICK], outcome=SUCCEEDED),
+    "one ended, one is blocked": Life(jobs=[QUICK, job("true", needs=("slow",)), SLOW], outcome=SUCCEEDED),
+    "several succeeded": Life(jobs=[QUICK, job("true")], outcome=SUCCEEDED),
+    "cancelled": Life(jobs=[SLOW]),
+}
+
+
+@pytest.fixture(params=[1, 5, listing.WALKED], ids=lambda walked: f"walks-of-{walked}")
+def walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The PostgreSQL store looks through so many of the newest runs before it goes another way; SQLite has one way."""
+    monkeypatch.setattr(listing, "WALKED", request.param)
+    return int(request.param)
+
+
+@pytest.fixture
+async def lives(store: JobStore) -> Mapping[str, str]:
+    """Each life several times, by turns; by the ids of the runs."""
+    requests, names = [], {}
+    for number, (name, life) in itertools.product(range(ROUNDS), LIVES.items()):
+        request = job_request(
+            repo_full_name=REPOSITORIES[number % 2], ref=REFS[number // 2], **(life.request or {})
+        )
+        requests.append(request)
+        names[request.request_id] = name
+    admissions = [(await store.admit([request]))[0] for request in requests]
+    found = {
+        admission.run_id: names[request.request_id]
+        for request, admission in zip(requests, admissions, strict=True)
+    }
+    for task in await store.claim_planning(WORKER, len(found)):
+        name = found[task.run_id]
+        if name == "to be planned":
+            assert await store.not_planned(task, Reason.RELEASED, "")
+        elif name != "is being planned":
+            assert await store.planned(task, LIVES[name].jobs)
+    for claim in await claimed(store):
+        outcome = LIVES[found[claim.run_id]].outcome
+        if outcome is not None:
+            assert await store.finish(claim.key, outcome)
+    for run_id, name in found.items():
+        if name == "cancelled":
+            await store.cancel_run(run_id)
+    return found
+
+
+async def test_each_life_is_in_the_state_that_it_is_meant_for(
+    store: JobStore, lives: Mapping[str, str]
+) -> None:
+    """Else the other tests here would look at less than they say."""
+    runs, jobs = await every_run(store, 100), await every_job(store, 100)
+    assert len(runs) == ROUNDS * len(LIVES)
+    states = defaultdict(set)
+    for run in runs:
+        states[lives[run.run_id]].add(run.state)
+    assert states["one ended, one waits"] == states["one ended, one is blocked"] == {RunState.RUNNING}
+    assert states["backs off"] == states["several wait"] == states["to be approved"] == {RunState.WAITING}
+    assert states["holds a group, or waits for it"] == {RunState.RUNNING, RunState.WAITING}
+    assert states["to be planned"] == states["is being planned"] == {RunState.PLANNING}
+    of_run = defaultdict(list)
+    for each in jobs:
+        of_run[each.run_id].append(each.state)
+    assert {states[0] for states in of_run.values() if len(states) == 1} >= set(JobState) - FINAL
+
+
+async def test_lists_of_each_state_hold_what_is_in_it(
+    store: JobStore, lives: Mapping[str, str], walked: int
+) -> None:
+    everything = await every_run(store, 100)
+    assert len(everything) == len(lives)
+    labels = {run.run_id: set[str]() for run in everything}
+    for each in await every_job(store, 100):
+        labels[each.run_id].add(each.runs_on)
+
+    def holds(run: RunView, asked: Mapping[str, Any]) -> bool:
+        return (
+            asked["repository"] in {None, run.repo_full_name}
+            and asked["ref"] in {None, run.ref}
+            and asked["state"] is run.state
+            and (asked["label"] is None or asked["label"] in labels[run.run_id])
+        )
+
+    for repository, ref, label, state, limit in itertools.product(
+        (None, REPOSITORIES[1], "lantern/nowhere"), (None, REFS[0]), (None, "slow"), RunState, (2, 100)
+    ):
+        wanted = {"repository": repository, "ref": ref, "label": label, "state": state}
+        expected = [run for run in everything if holds(run, wanted)]
+        assert await every_run(store, limit, **wanted) == expected, (walked, limit, wanted)
+
+
+async def test_a_page_begins_behind_any_run_of_whatever_state(
+    store: JobStore, lives: Mapping[str, str], walked: int
+) -> None:
+    everything = await every_run(store, 100)
+    for after, state in itertools.product(lives, (state for state in RunState if not state.final)):
+        behind = [run for run in everything if run.run_id < after and run.state is state]
+        page = await store.runs(limit=3, after=after, state=state)
+        assert page.runs == behind[:3], (walked, after, state)
+        assert page.next == (behind[2].run_id if len(behind) > 3 else None)
