@@ -1,7 +1,7 @@
 """Waiting jobs are given to workers in the PostgreSQL store; whoever claims waits for nobody.
 
-Rows that another claim is taking are passed over (`SKIP LOCKED`), and so is a run that somebody is changing at this
-moment, as long as it has not begun: its change ends with a ring of the bell, and then its jobs are there.
+Rows that another claim is taking are passed over (`SKIP LOCKED`), and so is a run of several jobs that somebody is changing
+at this moment, as long as it has not begun: its change ends with a ring of the bell, and then its jobs are there.
 """
 
 import math
