@@ -137,8 +137,9 @@ async def transaction(connection: Connection, beginning: Beginning) -> AsyncIter
     It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
     Raises `TROUBLE`.
     """
-    # The library itself has no way to send something without waiting for the answer.
-    connection._transport.write(_MESSAGES[beginning])  # type: ignore[attr-defined]  # noqa: SLF001  a proxy has what its connection has
+    # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what its
+    # connection has, which its type does not say.
+    connection._transport.write(_MESSAGES[beginning])  # type: ignore[attr-defined]  # noqa: SLF001  see above
     try:
         yield
     except BaseException:

@@ -359,7 +359,7 @@ class StoreMachine(RuleBasedStateMachine):
     def a_list_of_one_state_holds_all_that_is_in_it(self) -> None:
         runs = self.runs()
         for state in RunState:
-            found = self.do(lambda state=state: self.store.runs(limit=10_000, state=state)).runs  # type: ignore[misc]  # as above
+            found = self.do(lambda state=state: self.store.runs(limit=10_000, state=state)).runs  # type: ignore[misc]  # mypy does not infer a lambda with a default
             assert found == [run for run in runs if run.state is state]
 
     @invariant()
