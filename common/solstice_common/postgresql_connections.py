@@ -106,11 +106,15 @@ class Connections:
         try:
             yield connection
         except BaseException as error:
+            # One that ended between two statements has been taken from us, and the next is called a misuse.
+            lost = isinstance(error, asyncpg.InterfaceError) and _is_closed(connection)
             if isinstance(error, asyncpg.InternalClientError):
                 # Such as the server's farewell arriving together with our next statement: of no further use.
                 _end(connection)
             # The pool sees to what was cut short.
             await self._pool.release(connection)
+            if lost:
+                raise asyncpg.ConnectionDoesNotExistError("it ended between two statements") from error
             raise
         if self._wanted or len(self._in_hand) >= IN_HAND:
             await self._pool.release(connection)

@@ -272,6 +272,23 @@ class TestTrouble:
         await until_it_answers(database)
         await database.transaction(Add("after"))
 
+    async def test_a_connection_that_ended_between_two_statements_is_unavailable_and_changed_nothing(
+        self, postgresql_database: PostgreSQLDatabase, database: Database
+    ) -> None:
+        async def interrupted(connection: Connection) -> None:
+            known = asyncio.Event()
+            connection.add_termination_listener(lambda _: known.set())
+            await connection.execute("INSERT INTO things VALUES ('lost')")
+            await asyncio.to_thread(postgresql_database.disconnect)
+            await known.wait()
+            await connection.execute("INSERT INTO things VALUES ('late')")
+
+        async with asyncio.timeout(30):
+            with pytest.raises(StoreUnavailable):
+                await database.transaction(interrupted)
+            await until_it_answers(database)
+        assert await names(database) == ["first"]
+
     async def test_a_black_hole_is_unavailable_after_a_while_and_forgotten_when_it_ends(
         self, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
