@@ -1,6 +1,7 @@
 """What a PostgreSQL database promises, on a real server."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -288,6 +289,44 @@ class TestTrouble:
                 await database.transaction(interrupted)
             await until_it_answers(database)
         assert await names(database) == ["first"]
+
+    async def test_connections_that_end_at_any_moment_are_unavailable_and_leave_no_half_of_a_change(
+        self, postgresql_database: PostgreSQLDatabase, database: Database
+    ) -> None:
+        done: list[str] = []
+        lost = 0
+        over = asyncio.Event()
+
+        async def both(connection: Connection, name: str, pause: float) -> str:
+            await Add(f"{name} one")(connection)
+            await asyncio.sleep(pause)
+            await Add(f"{name} other")(connection)
+            return name
+
+        async def call_on(caller: int) -> None:
+            nonlocal lost
+            for number in itertools.count():
+                if over.is_set():
+                    return
+                name, pause = f"{caller}-{number}", number % 5 / 1000
+                try:
+                    done.append(await database.transaction(lambda c, n=name, p=pause: both(c, n, p)))  # type: ignore[misc]  # mypy cannot infer defaults
+                except StoreUnavailable:
+                    lost += 1
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for caller in range(6):
+                group.create_task(call_on(caller))
+            for _ in range(50):
+                await asyncio.to_thread(postgresql_database.disconnect)
+            over.set()
+        await until_it_answers(database)
+        kept = {name for name in await names(database) if name != "first"}
+        assert lost > 0
+        assert kept >= {f"{name} {part}" for name in done for part in ("one", "other")}
+        assert {name.removesuffix(" one") for name in kept if name.endswith(" one")} == {
+            name.removesuffix(" other") for name in kept if name.endswith(" other")
+        }
 
     async def test_a_black_hole_is_unavailable_after_a_while_and_forgotten_when_it_ends(
         self, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
