@@ -96,7 +96,7 @@ class Connections:
     async def close(self) -> None:
         """Lay back what is in hand, and end all of them in good order."""
         while self._in_hand:
-            await self._pool.release(self._in_hand.pop())
+            await self._lay_back(self._in_hand.pop())
         await self._pool.close()
 
     @asynccontextmanager
@@ -111,22 +111,27 @@ class Connections:
             if isinstance(error, asyncpg.InternalClientError):
                 # Such as the server's farewell arriving together with our next statement: of no further use.
                 _end(connection)
-            # The pool sees to what was cut short.
-            await self._pool.release(connection)
+            await self._lay_back(connection)
             if lost:
                 raise asyncpg.ConnectionDoesNotExistError("it ended between two statements") from error
             raise
         if self._wanted or len(self._in_hand) >= IN_HAND:
-            await self._pool.release(connection)
+            await self._lay_back(connection)
         else:
             self._in_hand.append(connection)
+
+    async def _lay_back(self, connection: Connection) -> None:
+        """Give one back to the pool, which waits for a statement that was cut short, or ends the connection."""
+        # It is not the caller's trouble any more, and must not take the place of what is being raised.
+        with suppress(*TROUBLE):
+            await self._pool.release(connection, timeout=CLOSE_SECONDS)
 
     async def _take(self) -> Connection:
         while self._in_hand:
             connection = self._in_hand.pop()
             if not _is_closed(connection):
                 return connection
-            await self._pool.release(connection)
+            await self._lay_back(connection)
         self._wanted += 1
         try:
             return await self._pool.acquire(timeout=CONNECT_SECONDS)
@@ -147,14 +152,26 @@ async def transaction(connection: Connection, beginning: Beginning) -> AsyncIter
     try:
         yield
     except BaseException:
-        try:
-            if not _is_closed(connection):
-                await connection.execute("ROLLBACK")
-        except TROUBLE:
-            _end(connection)
+        if not _is_closed(connection):
+            await _undo(connection)
         raise
     if await connection.execute("COMMIT") != "COMMIT":
         raise RuntimeError("a transaction was to be committed of which a statement had failed")
+
+
+async def _undo(connection: Connection) -> None:
+    """Roll back, or end the connection, which comes to the same, if it does not say soon that it has.
+
+    A statement that was cancelled goes on when the server heard of that before it had begun; and whoever was cancelled
+    must end nevertheless.
+    """
+    # Not awaited under a timeout: up to Python 3.11.2 that takes its own end for another cancellation in a cancelled task.
+    undone = asyncio.gather(connection.execute("ROLLBACK"), return_exceptions=True)
+    try:
+        await asyncio.wait({undone}, timeout=CLOSE_SECONDS)
+    finally:
+        if not undone.done() or isinstance(undone.result()[0], BaseException):
+            _end(connection)
 
 
 def _is_closed(connection: Connection) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import asyncpg
@@ -32,8 +32,17 @@ async def database(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Dat
 
 async def _waits_for_locks(database: PostgreSQLDatabase, count: int) -> None:
     """Wait until so many sessions wait for locks."""
-    statement = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    while (await asyncio.to_thread(database.query, statement))[0][0] < count:  # noqa: ASYNC110  locks of other sessions ring no bell
+    await _is_seen(database, "wait_event_type = 'Lock' HAVING count(*) >= $1", count)
+
+
+async def _runs(database: PostgreSQLDatabase, statement: str) -> None:
+    """Wait until a session is at work on the statement."""
+    await _is_seen(database, "state = 'active' AND query = $1", statement)
+
+
+async def _is_seen(database: PostgreSQLDatabase, what: str, argument: object) -> None:
+    look = f"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND {what}"  # noqa: S608  our own words
+    while not await asyncio.to_thread(database.query, look, argument):  # noqa: ASYNC110  other sessions ring no bell
         await asyncio.sleep(0.02)
 
 
@@ -376,6 +385,29 @@ class TestTrouble:
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
+            assert await names(database) == ["first"]
+
+    @pytest.mark.parametrize("call", ["transaction", "read", "fetch"])
+    async def test_a_cancelled_call_ends_soon_though_the_server_goes_on_with_it(
+        self, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        async def comes_too_early(**_: object) -> None:
+            """As a request to cancel does that arrives before the statement: the server ignores it."""
+
+        monkeypatch.setattr(asyncpg.connect_utils, "_cancel", comes_too_early)
+        monkeypatch.setattr(postgresql_connections, "CLOSE_SECONDS", 0.2)
+        sleep = "SELECT pg_sleep(60)"
+        async with Database.open(postgresql_database.url, SCHEMA, connections=1) as database:
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "transaction": lambda: database.transaction(lambda connection: connection.execute(sleep)),
+                "read": lambda: database.read(lambda connection: connection.execute(sleep)),
+                "fetch": lambda: database.fetch(sleep),
+            }
+            running = asyncio.ensure_future(calls[call]())
+            await _runs(postgresql_database, sleep)
+            running.cancel()
+            await asyncio.wait({running}, timeout=5)
+            assert running.cancelled()
             assert await names(database) == ["first"]
 
 
