@@ -173,13 +173,15 @@ async def _farewell(
     outcome = RELEASED if running.cancelled() else running.result()
     if outcome is RELEASED:
         log.remark(HANDED_BACK)
+
+    async def tell() -> None:
+        if await log.send_rest():
+            kept = await store.finish(key, outcome)
+            bound.info(LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, kept=kept)
+
     try:
-        async with asyncio.timeout(FAREWELL_SECONDS):
-            if await log.send_rest():
-                kept = await store.finish(key, outcome)
-                bound.info(
-                    LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, kept=kept
-                )
+        # Not `asyncio.timeout`: up to Python 3.11.2 that takes its own end for another cancellation in a cancelled task.
+        await asyncio.wait_for(tell(), FAREWELL_SECONDS)
     except (TimeoutError, StoreUnavailable) as error:
         bound.warning(
             LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error)

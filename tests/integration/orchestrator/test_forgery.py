@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.executors import disk, process
+from solstice_orchestrator.executors import disk, keeper, process
 from solstice_orchestrator.executors.keeper import Keeper
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
 from tests.builders import execution, job, job_request
@@ -83,6 +83,20 @@ async def test_a_job_that_stops_its_supervisor_can_be_cancelled(
     await becomes(lambda: sleeping(nap))
     stop.set()
     assert (await running).state is JobState.CANCELLED
+
+
+@PROC
+async def test_a_job_that_stops_its_supervisor_is_gone_when_it_is_handed_back(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LEAVE_SECONDS", 0.2)
+    nap = naps()
+    running = asyncio.ensure_future(lab.run(f"setsid sleep {nap} &\nkill -STOP $PPID\nsleep {nap}"))
+    await becomes(lambda: len(sleeping(nap)) == 2)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert sleeping(nap) == set()
 
 
 async def test_words_of_a_verdict_in_the_output_mean_nothing(lab: Lab) -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.references import References
-from solstice_orchestrator import log_buffer
+from solstice_orchestrator import execution, log_buffer
 from solstice_orchestrator.execution import HANDED_BACK, execute
 from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.log_buffer import PATIENT, Patience
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.secret_rules import SecretRule, SecretRules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.views import LogChunk
@@ -315,6 +318,23 @@ async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
     assert [(outcome.state, outcome.reason) for outcome in ledger.outcomes] == [
         (JobState.WAITING, Reason.RELEASED)
     ]
+
+
+async def test_a_store_that_does_not_answer_keeps_nobody_who_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(execution, "FAREWELL_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "LOG", structlog.get_logger())
+    ledger, executor = Ledger(), Calls(lambda log, _: _talk_and_hang(log))
+    task = asyncio.ensure_future(running(ledger, executor=executor))
+    await becomes(lambda: ledger.chunks)
+    ledger.gate.clear()
+    with capture_logs() as events:
+        task.cancel()
+        await asyncio.wait([task])
+    assert task.cancelled()
+    assert executor.ended == ["killed"]
+    assert [event["event"] for event in events] == [LogEvent.ATTEMPT_UNRECORDED]
 
 
 async def test_output_not_yet_sent_is_kept_when_the_job_is_released() -> None:
