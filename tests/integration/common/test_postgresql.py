@@ -330,7 +330,7 @@ class TestTrouble:
                     return
                 name, pause = f"{caller}-{number}", number % 5 / 1000
                 try:
-                    done.append(await database.transaction(lambda c, n=name, p=pause: both(c, n, p)))  # type: ignore[misc]  # mypy cannot infer defaults
+                    done.append(await database.transaction(partial(both, name=name, pause=pause)))
                 except StoreUnavailable:
                     lost += 1
 
