@@ -165,7 +165,8 @@ async def _undo(connection: Connection) -> None:
     A statement that was cancelled goes on when the server heard of that before it had begun; and whoever was cancelled
     must end nevertheless.
     """
-    # Not awaited under a timeout: up to Python 3.11.2 that takes its own end for another cancellation in a cancelled task.
+    # In a task of its own: in one that was cancelled no `asyncio.timeout` can be relied on, the library's neither, before
+    # Python 3.11.3 (github.com/python/cpython/issues/102780).
     undone = asyncio.gather(connection.execute("ROLLBACK"), return_exceptions=True)
     try:
         await asyncio.wait({undone}, timeout=CLOSE_SECONDS)

@@ -10,10 +10,10 @@ from typing import Final
 import pytest
 
 import solstice_common.log_events
-import solstice_forge.app
 import solstice_forge.log_events
 import solstice_forge.metrics
 import solstice_forge.triage
+import solstice_forge.webhooks
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
 from solstice_common import access
@@ -196,7 +196,7 @@ def test_webhook_page_tells_every_reason_to_ignore_and_no_other() -> None:
 def test_webhook_page_tells_every_refusal_and_no_other() -> None:
     told = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(WEBHOOKS), re.MULTILINE))
     refused = set()
-    for module in (solstice_forge.app, solstice_forge.triage):
+    for module in (solstice_forge.webhooks, solstice_forge.triage):
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused":
                 given = {word.arg: word.value for word in node.keywords}

@@ -1,9 +1,10 @@
 """HTTP answers in JSON, for whoever writes them: as ASGI wants it, or as the bytes of HTTP."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import orjson
+from starlette.responses import Response
 from starlette.types import Send
 
 from solstice_common.values import Value
@@ -44,3 +45,8 @@ class Answer(Value, frozen=True):
 def encoded(content: object) -> bytes:
     """JSON, and the end of the line for whoever asks from a terminal."""
     return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def response(status: int, content: object, headers: Mapping[str, str] | None = None) -> Response:
+    """The same as Starlette's endpoints give it."""
+    return Response(encoded(content), status, dict(headers or {}), JSON)

@@ -180,7 +180,8 @@ async def _farewell(
             bound.info(LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, kept=kept)
 
     try:
-        # Not `asyncio.timeout`: up to Python 3.11.2 that takes its own end for another cancellation in a cancelled task.
+        # Not `asyncio.timeout`, which ends as one more cancellation in a cancelled task before Python 3.11.3
+        # (github.com/python/cpython/issues/102780).
         await asyncio.wait_for(tell(), FAREWELL_SECONDS)
     except (TimeoutError, StoreUnavailable) as error:
         bound.warning(

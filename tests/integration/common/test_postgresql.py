@@ -420,8 +420,9 @@ class TestTrouble:
                     done.add(calling.result())
 
         begun = time.monotonic()
-        for name in map(str, range(20)):
-            await asyncio.gather(*(database.transaction(partial(both, name=f"{n} {name}")) for n in range(6)))
+        for number in range(20):
+            first = (partial(both, name=f"{caller}-first-{number}") for caller in range(6))
+            await asyncio.gather(*map(database.transaction, first))
         usual = (time.monotonic() - begun) / 20
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             for caller in range(6):

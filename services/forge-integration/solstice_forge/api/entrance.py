@@ -10,9 +10,9 @@ from starlette.responses import Response
 from solstice_common.access import Access, Caller, Denied, is_loopback
 from solstice_common.errors import StoreUnavailable
 from solstice_common.tokens import Scope
-from solstice_forge.answers import JSON, encoded
-from solstice_forge.app import RETRY_AFTER_SECONDS
+from solstice_forge.answers import response
 from solstice_forge.triage import Refused
+from solstice_forge.webhooks import RETRY_AFTER_SECONDS
 
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -75,7 +75,7 @@ def refused(refusal: Refused, headers: Mapping[str, str] | None = None) -> Respo
 
 def json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON that no cache keeps: it is about now, and for one caller."""
-    return Response(encoded(content), status, {"Cache-Control": "no-store", **(headers or {})}, JSON)
+    return response(status, content, {"Cache-Control": "no-store", **(headers or {})})
 
 
 def _hostname(host: str) -> str | None:

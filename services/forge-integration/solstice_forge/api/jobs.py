@@ -17,11 +17,11 @@ from solstice_forge.api.documents import JobTaken
 from solstice_forge.api.entrance import json, refused
 from solstice_forge.api.limits import Bucket, Taken, headers_of, take
 from solstice_forge.api.wish import delivery_of, is_another, read_key, read_wish
-from solstice_forge.app import BODY_SECONDS, RETRY_AFTER_SECONDS
 from solstice_forge.inbox.protocol import Decision, Inbox, NewDelivery
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.triage import Refused
+from solstice_forge.webhooks import BODY_SECONDS, RETRY_AFTER_SECONDS
 
 log = structlog.get_logger("solstice_forge.api.jobs")
 
