@@ -130,6 +130,8 @@ def rendered(page: Path) -> str:
 def _kind(field: FieldInfo) -> str:
     if typing.get_origin(field.annotation) is typing.Literal:
         return " or ".join(f"`{choice}`" for choice in typing.get_args(field.annotation))
+    if isinstance(field.annotation, type) and issubclass(field.annotation, StrEnum):
+        return " or ".join(f"`{choice.value}`" for choice in field.annotation)
     names = {str: "text", int: "number", float: "number", bool: "switch", Path: "path", SecretStr: "secret"}
     return names.get(typing.cast("type", field.annotation), str(field.annotation))
 

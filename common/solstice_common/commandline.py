@@ -81,7 +81,7 @@ def load_settings(model: type[S], **given: Any) -> S:
 
 
 def age_given(option: str, text: str) -> float:
-    """The age (`30d`, `12h`, `90m`) that an option was given, in seconds; ConfigurationError names the option."""
+    """The age (`30d`, `12h`, `90m`, `60s`) that an option was given, in seconds; ConfigurationError names the option."""
     try:
         return age_seconds(text)
     except ValueError as error:

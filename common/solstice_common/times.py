@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-_AGE: Final = re.compile(r"([0-9]{1,6})([dhm])")
-_UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0}
+_AGE: Final = re.compile(r"([0-9]{1,6})([dhms])")
+_UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def parse_timestamp(text: str) -> datetime:
@@ -34,8 +34,8 @@ def _to_the_second(seconds: int) -> str:
 
 
 def age_seconds(text: str) -> float:
-    """`30d`, `12h` or `90m` in seconds; ValueError for anything else."""
+    """`30d`, `12h`, `90m` or `60s` in seconds; ValueError for anything else."""
     match = _AGE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no age; write 30d, 12h or 90m")
+        raise ValueError(f"{text!r} is no age; write 30d, 12h, 90m or 60s")
     return int(match[1]) * _UNIT_SECONDS[match[2]]

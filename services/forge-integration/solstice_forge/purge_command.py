@@ -19,7 +19,8 @@ def purge_command(
     settings: InboxSettings,
     *,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="How long ago they must have been received: 90d, 12h, 90m.")
+        str,
+        typer.Option(metavar="AGE", help="How long ago they must have been received: 90d, 12h, 90m, 60s."),
     ],
     bodies: Annotated[
         bool, typer.Option("--bodies", help="Only bodies and headers; what was decided stays.")

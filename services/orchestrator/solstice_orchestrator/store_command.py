@@ -116,7 +116,7 @@ def purge(
     settings: StoreSettings,
     *,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="How long ago a run must have ended: 30d, 12h, 90m.")
+        str, typer.Option(metavar="AGE", help="How long ago a run must have ended: 30d, 12h, 90m, 60s.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
     as_json: AsJson = False,

@@ -21,7 +21,7 @@ def text(value: Value, what: str) -> str:
     """The value, which must be text."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, str):
-        shown = str(value.value).lower() if value.value is not None else ""
+        shown = value.written.removeprefix("#") if value.value is not None else ""
         raise value.position.problem(f'{what} must be text; write it in quotes: "{shown}"')
     if "\x00" in value.value:
         raise value.position.problem(f"{what} may not hold the character U+0000")
@@ -84,9 +84,9 @@ def truth(value: Value, rule: str) -> bool:
 def duration(value: Value, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
     """Seconds, from `90s`, `30m` or `1h30m`."""
     if isinstance(value.value, int | float) and not isinstance(value.value, bool):
-        raise value.position.problem(
-            f'a timeout needs a unit, in quotes: "{value.value}s" or "{value.value}m"'
-        )
+        whole = isinstance(value.value, int) and value.value > 0
+        example = f'"{value.value}s" or "{value.value}m"' if whole else '"90s", "30m" or "1h30m"'
+        raise value.position.problem(f"a timeout needs a unit, in quotes: {example}")
     written = text(value, "timeout")
     match = _DURATION.fullmatch(written)
     if not match or not written:

@@ -77,6 +77,13 @@ def test_a_store_is_moved_checked_and_purged(
         assert checked["counts"]["request_aliases"] == 0
 
 
+def test_an_age_may_be_written_in_seconds(file: Path, life: LivedIn) -> None:
+    said = solstice("purge", "--older-than", "60s", database=f"sqlite:///{file}").stdout
+    assert said == "removed 3 runs that ended more than 60s ago\n"
+    wrong = solstice("purge", "--older-than", "60 seconds", database=f"sqlite:///{file}", check=2).stderr
+    assert wrong == "error: --older-than: '60 seconds' is no age; write 30d, 12h, 90m or 60s\n"
+
+
 def test_answers_are_sentences_and_hold_no_password(
     file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
 ) -> None:

@@ -1,6 +1,6 @@
 """What a KDL document holds, and where: nodes, arguments, properties, each with its position."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from solstice_common.errors import InvalidWorkflow
 
@@ -26,6 +26,8 @@ class Value:
     value: Scalar
     position: Position
     annotation: str | None = None
+    written: str = field(default="", compare=False)
+    """As it stands in the file: of the number `1.10` these four characters, which the value no longer knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

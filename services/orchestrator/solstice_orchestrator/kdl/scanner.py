@@ -255,7 +255,11 @@ class _Scanner:
     def _value(self) -> Value:
         position = self.position(self.at)
         annotation = self._annotation()
-        return Value(value=self._scalar("a value"), position=position, annotation=annotation)
+        start = self.at
+        value = self._scalar("a value")
+        return Value(
+            value=value, position=position, annotation=annotation, written=self.text[start : self.at]
+        )
 
     def _annotation(self) -> str | None:
         if not self._sees("("):
