@@ -2,16 +2,15 @@
 
 import asyncio
 import os
-import signal
+import subprocess
 import sys
 import time
 import uuid
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import httpx2
 import orjson
@@ -24,10 +23,14 @@ from solstice_common.broker import open_broker
 from solstice_common.delivery import Ack
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
+from solstice_orchestrator.children import child, ended, reading, see_end, start
 
 WORKFLOW: Final = ".solstice/workflow.kdl"
 BRANCH: Final = "refs/heads/main"
 GRACE_SECONDS: Final = 15.0
+UP: Final = (sys.executable, "-m", "solstice_cli", "up")
+
+Process: TypeAlias = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,25 +56,17 @@ async def solstice_up(folder: Path) -> AsyncIterator[Up]:
     """`solstice up` in a process of its own, on free ports; leaving ends it by its id."""
     environment = environment_of_up(os.environ, folder / "state")
     with (folder / "up.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "solstice_cli",
-                "up",
-                "--json",
-                "--forge-port",
-                "0",
-                "--orchestrator-port",
-                "0",
-            ),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
+        process = start(
+            (*UP, "--json", "--forge-port", "0", "--orchestrator-port", "0"),
+            Path(),
+            environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=log,
-            env=environment,
         )
     try:
-        yield await _told(process)
+        with reading(process.stdout) as told:
+            yield await _told(process, told)
     except BaseException:
         await _end(process)
         raise
@@ -79,11 +74,11 @@ async def solstice_up(folder: Path) -> AsyncIterator[Up]:
         raise Unexpected(f"it ended with exit code {code}")
 
 
-async def _told(process: Process) -> Up:
+async def _told(process: Process, told_by_it: asyncio.StreamReader) -> Up:
     """The line of JSON that `solstice up` prints once it is ready."""
-    line = await process.stdout.readline() if process.stdout else b""
+    line = await told_by_it.readline()
     if not line:
-        raise Unexpected(f"it ended at once, with exit code {await process.wait()}")
+        raise Unexpected(f"it ended at once, with exit code {await ended(process)}")
     told = orjson.loads(line)
     secrets = orjson.loads(await asyncio.to_thread(Path(told["secrets"]).read_bytes))
     return Up(
@@ -95,14 +90,13 @@ async def _told(process: Process) -> Up:
 
 
 async def _end(process: Process) -> int:
-    if process.returncode is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(GRACE_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-    return await process.wait()
+    process.terminate()
+    try:
+        async with asyncio.timeout(GRACE_SECONDS):
+            await ended(process)
+    except TimeoutError:
+        process.kill()
+    return await see_end(process)
 
 
 async def make_repository(checkout: Path, bare: Path) -> Change:
@@ -128,11 +122,10 @@ async def make_repository(checkout: Path, bare: Path) -> Change:
 
 
 async def _git(*arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        "git", *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
-    )
-    out, problem = await process.communicate()
-    if process.returncode:
+    async with child(("git", *arguments), Path(), os.environ, b"") as git:
+        out, problem = await asyncio.gather(git.stdout.read(), git.stderr.read())
+        failed = await git.wait()
+    if failed:
         raise Unexpected(f"git {' '.join(arguments)}: {problem.decode(errors='replace').strip()}")
     return out.decode().strip()
 

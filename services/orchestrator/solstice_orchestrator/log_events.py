@@ -144,7 +144,7 @@ class LogEvent(StrEnum):
     WORKSPACE_SWEPT = "workspace.swept"
     """A killed orchestrator's workspaces were removed: directory, killed (processes)."""
     WORKSPACE_LEFT = "workspace.left"
-    """A workspace could not be removed: directory."""
+    """A workspace could not be removed: directory, detail (why rm could not be started, if it could not)."""
     PROCESSES_LEFT = "processes.left"
     """Processes that do not die: directory, count."""
 

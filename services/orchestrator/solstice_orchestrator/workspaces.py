@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import ConfigurationError
+from solstice_orchestrator.children import run
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.supervisor import process_ids, signal_all
@@ -174,28 +175,19 @@ async def remove_tree(path: Path) -> None:
 
 
 async def _remove_tree(path: Path) -> None:
+    detail = None
     try:
         removed = await _removed(path)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError) as error:
         # No process or thread could be started.
-        removed = False
+        removed, detail = False, repr(error)
     if not removed:
-        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path))
+        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path), detail=detail)
 
 
 async def _removed(path: Path) -> bool:
     # rm and chmod walk trees deeper than a path may be long, which shutil.rmtree does not.
-    if await _run("rm", "-rf", "--", str(path)) == 0:
+    if await run("rm", "-rf", "--", str(path)) == 0:
         return True
-    await _run("chmod", "-R", "u+rwx", "--", str(path))
-    return await _run("rm", "-rf", "--", str(path)) == 0
-
-
-async def _run(*argv: str) -> int:
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    return await process.wait()
+    await run("chmod", "-R", "u+rwx", "--", str(path))
+    return await run("rm", "-rf", "--", str(path)) == 0

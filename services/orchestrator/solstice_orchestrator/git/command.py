@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from solstice_common.errors import SolsticeError
-from solstice_orchestrator.git.children import Child, child
+from solstice_orchestrator.children import Child, child
 from solstice_orchestrator.jobs import Reason
 
 T = TypeVar("T")
