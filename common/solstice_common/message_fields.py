@@ -4,12 +4,10 @@ import re
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Final
-from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
-REPO_URL_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
-"""What may stand in `repo_url`; which of them are fetched is for each orchestrator to say (`GIT_PROTOCOLS`)."""
+from solstice_common.repo_urls import canonical, spelled
 
 MAX_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
@@ -18,13 +16,13 @@ _TIMESTAMP_PATTERN: Final = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-]00:00)$"
 )
 _TIMESTAMP: Final = re.compile(_TIMESTAMP_PATTERN[1:-1])
-_ENCODED_CONTROL: Final = re.compile(r"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 _REPO_URL_PATTERN: Final = (
-    r"^(?:https?://[^\s@/?#\\\-][^\s@/?#\\]*(?:[/?#][^\s\\]*)?"
-    r"|(?:ssh|git)://(?:[^\s:@/?#\\\-][^\s:@/?#\\]*@)?[^\s@/?#\\\-][^\s@/?#\\]*(?:[/?#][^\s\\]*)?"
-    r"|file://(?:localhost)?/[^\s\\]*)$"
+    r"^(?!.*(?:%2[fF]|%5[cC]|/(?:\.|%2[eE]){1,2}(?:/|;|$)))"
+    r"(?:https?://[^\s@/?#\\%\-][^\s@/?#\\%]*(?:/[^\s\\?#]*)?"
+    r"|(?:ssh|git)://(?:[^\s:@/?#\\%\-][^\s:@/?#\\%]*@)?[^\s@/?#\\%\-][^\s@/?#\\%]*(?:/[^\s\\?#]*)?"
+    r"|file://(?:localhost)?/[^\s\\?#]*)$"
 )
-"""The rules of `_repo_url` as far as a pattern can say them, for readers of the JSON Schema."""
+"""The rules of `repo_urls.canonical` as far as a pattern can say them, for readers of the JSON Schema."""
 _WORKFLOW_PATH_PATTERN: Final = r"^(?![/\-])(?!(?:.*/)?\.\.(?:/|$))[^\s\\]+$"
 
 
@@ -41,38 +39,15 @@ def _check_second(text: str) -> None:
     datetime.fromisoformat(text.upper())  # ValueError: there is no such moment
 
 
-# Few repositories are pushed to again and again, and taking a URL apart costs more than the rest of a message.
-@lru_cache(maxsize=1024)
-def _repo_url(url: str) -> str:
-    """Refuse what git would take for an option, a helper program or a place to leak a password."""
-    if url.startswith("-"):
-        raise ValueError("must not start with '-': git would take it for an option")
-    if not url.isprintable() or " " in url or _ENCODED_CONTROL.search(url):
-        raise ValueError("must not hold white space or control characters")
-    if "\\" in url:
-        raise ValueError("must not hold a backslash: programs disagree about what it means in a URL")
-    scheme, separator, _ = url.partition("://")
-    if not separator:
-        raise ValueError(
-            f"must be a URL with one of the schemes {', '.join(sorted(REPO_URL_SCHEMES))}; "
-            "write git@host:path as ssh://git@host/path"
-        )
-    if scheme not in REPO_URL_SCHEMES:
-        raise ValueError(f"has the scheme {scheme!r}; allowed are {', '.join(sorted(REPO_URL_SCHEMES))}")
-    _authority(scheme, urlsplit(url))
-    return url
+STORED: Final = "stored"
+"""The context of a message that was accepted long ago: what rules of today refuse in a URL stays as it was kept.
+
+Nothing is fetched from such a URL, and no secret is given to it: git and the rules ask `canonical` themselves.
+"""
 
 
-def _authority(scheme: str, parts: SplitResult) -> None:
-    if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
-        raise ValueError("must not hold credentials: they would stand in messages and logs")
-    if scheme == "file":
-        if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
-            raise ValueError("must name a file on this machine: file:///path")
-    elif not parts.hostname or parts.hostname.startswith("-") or parts.netloc.startswith("-"):
-        raise ValueError("must name a host")
-    elif parts.netloc.count("@") > 1 or parts.port == 0:  # `port` raises ValueError for what is no number
-        raise ValueError("must name one host and a port from 1 to 65535")
+def _repo_url(url: str, info: ValidationInfo) -> str:
+    return spelled(url) if info.context == STORED else canonical(url)
 
 
 def _workflow_path(path: str) -> str:

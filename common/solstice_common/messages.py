@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from solstice_common.errors import InvalidMessage
 from solstice_common.message_fields import (
     MAX_INTEGER,
+    STORED,
     CommitSha,
     Count,
     Identifier,
@@ -37,6 +38,10 @@ MAX_MESSAGE_BYTES: Final = 256 * 1024
 
 REMEMBERED_BYTES: Final = 4096
 """Requests up to this length are remembered by `decode_request`; a forge's is a quarter of that."""
+
+
+_URLS: Final = ("repo_url", "head_repo_url")
+"""Fields that validation brings into their canonical form."""
 
 
 class Source(StrEnum):
@@ -90,7 +95,14 @@ class _Wire(BaseModel):
         message = cls.model_validate(fields)
         if message.model_extra:
             raise InvalidMessage("invalid_field", f"not known here: {', '.join(message.model_extra)}")
-        # Strict validation changed no value, so the fields as they were given are what it would dump.
+        # Strict validation changed no value but URLs, so the fields as they were given are what it would dump.
+        changed = {
+            name: url
+            for name in _URLS
+            if (url := fields.get(name)) is not None and getattr(message, name) != url
+        }
+        if changed:
+            fields = {**fields, **{name: getattr(message, name) for name in changed}}
         return message, orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
     def encode(self) -> bytes:
@@ -179,6 +191,22 @@ def decode_request(body: bytes) -> JobRequestV1:
     Large ones are read each time, so that what is remembered stays small.
     """
     return _remembered_request(body) if len(body) <= REMEMBERED_BYTES else JobRequestV1.decode(body)
+
+
+@lru_cache(maxsize=512)
+def _kept_request(body: bytes) -> JobRequestV1:
+    return JobRequestV1.model_validate_json(body, context=STORED)
+
+
+def stored_request(body: bytes) -> JobRequestV1:
+    """A request that was accepted when it came, perhaps by an older version whose rules for URLs were others.
+
+    Its URL may be one that is refused today: whoever fetches from it or gives it secrets asks `canonical` first.
+    """
+    try:
+        return decode_request(body)
+    except InvalidMessage:
+        return _kept_request(body)
 
 
 class JobCancelV1(_Wire):

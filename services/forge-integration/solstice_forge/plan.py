@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id
+from solstice_common.repo_urls import spelled
 from solstice_common.times import format_seconds
 from solstice_common.values import Value
 from solstice_forge.events import (
@@ -192,7 +193,7 @@ def content_key(event: Event, source: Source, delivery_id: str) -> str:
             what = (event.action, event.asked)
         case Rerun() | Dispatch():
             what = (event.action, delivery_id)
-    whole = (source.forge.SOURCE, event.repo_url, kind, event.ref, *what)
+    whole = (source.forge.SOURCE, spelled(event.repo_url), kind, event.ref, *what)
     return f"{kind}:{hashlib.sha256(orjson.dumps(whole)).hexdigest()}"
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,6 +24,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.globs import fits, meaningful
 from solstice_common.messages import JobRequestV1
 from solstice_common.references import References, split
+from solstice_common.repo_urls import name_of
 from solstice_orchestrator.masking import LEAST_CHARACTERS
 from solstice_orchestrator.trust import is_trusted
 
@@ -50,7 +50,7 @@ class Withheld:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRule:
     repositories: tuple[str, ...]
-    """Globs of `place_of`."""
+    """Globs of `name_of`."""
     references: Mapping[str, str] = field(repr=False)
     """By name."""
 
@@ -68,7 +68,10 @@ class SecretRules:
             return Withheld(
                 detail="this is code of somebody who may not push, and no secret is given to that"
             )
-        place = place_of(request.repo_url)
+        try:
+            place = name_of(request.repo_url)
+        except ValueError as error:
+            return Withheld(detail=f"the repository's URL {error}, and no secret is given to such a one")
         known = {name: self._reference(name, place) for name in names}
         missing = sorted(name for name, reference in known.items() if reference is None)
         if missing:
@@ -92,13 +95,6 @@ class SecretRules:
             ),
             None,
         )
-
-
-def place_of(repo_url: str) -> str:
-    """How rules call a repository: `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`."""
-    parts = urlsplit(repo_url)
-    host = "" if parts.scheme == "file" else parts.netloc.rpartition("@")[2].lower()
-    return host + parts.path.rstrip("/").removesuffix(".git")
 
 
 def usable(value: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from solstice_common.message_fields import REPO_URL_SCHEMES
+from solstice_common.repo_urls import REPO_URL_SCHEMES
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,

@@ -6,12 +6,12 @@ import pytest
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.references import References
+from solstice_common.repo_urls import name_of
 from solstice_orchestrator.secret_rules import (
     Given,
     SecretRules,
     Withheld,
     parse_secret_rules,
-    place_of,
     read_secret_rules,
 )
 from tests.builders import job_request
@@ -97,7 +97,7 @@ def test_missing_secret_is_told_without_the_operator_s_matters(
     ],
 )
 def test_repository_is_called_by_where_it_is_fetched_from(url: str, place: str) -> None:
-    assert place_of(url) == place
+    assert name_of(url) == place
 
 
 def test_nothing_secret_is_printed(rules: SecretRules) -> None:

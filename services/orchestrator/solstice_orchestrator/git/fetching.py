@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from solstice_common.messages import JobRequestV1
+from solstice_common.repo_urls import canonical
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult, last_words
 from solstice_orchestrator.git.repository import object_format, write_repository
 from solstice_orchestrator.jobs import Reason
@@ -74,7 +75,7 @@ def new_git(
 
 
 def check_protocol(repo_url: str, policy: GitPolicy) -> None:
-    """Raises CheckoutFailed for a protocol that is not allowed."""
+    """Raises CheckoutFailed for a protocol that is not allowed, and for a URL that the rules would read otherwise."""
     scheme = repo_url.partition("://")[0]
     if scheme not in policy.protocols:
         raise CheckoutFailed(
@@ -82,6 +83,14 @@ def check_protocol(repo_url: str, policy: GitPolicy) -> None:
             f"the protocol {scheme!r} of {repo_url} is not allowed here; GIT_PROTOCOLS allows "
             f"{', '.join(policy.protocols)}",
         )
+    try:
+        plain = canonical(repo_url)
+    except ValueError as error:
+        raise CheckoutFailed(
+            Reason.COMMIT_NOT_FOUND, f"nothing is fetched from {repo_url}: it {error}"
+        ) from None
+    if plain != repo_url:
+        raise CheckoutFailed(Reason.COMMIT_NOT_FOUND, f"nothing is fetched from {repo_url}: write it {plain}")
 
 
 async def fetch_by_id(git: Git, request: JobRequestV1) -> bool:

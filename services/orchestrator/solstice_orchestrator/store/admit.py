@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1, decode_request
+from solstice_common.messages import JobRequestV1, stored_request
 from solstice_common.times import parse_timestamp
 from solstice_orchestrator.cancels import change_key
 from solstice_orchestrator.jobs import RunState
@@ -19,7 +19,7 @@ from solstice_orchestrator.statuses import (
     status_about,
 )
 from solstice_orchestrator.store.moment import Moment
-from solstice_orchestrator.store.rows import key
+from solstice_orchestrator.store.rows import key, request_fields
 
 
 class NewRun(NamedTuple):
@@ -50,7 +50,7 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
             request.ref,
             *_begins(request, moment.now),
             request,
-            body,
+            body if request_fields(body)["repo_url"] == request.repo_url else request.encode(),
         )
         for request, body in zip(requests, bodies, strict=True)
     ]
@@ -92,4 +92,4 @@ def again(moment: Moment, body: bytes) -> JobRequestV1:
         fields.pop(name, None)
     fields["request_id"] = str(uuid.UUID(int=moment.rules.rng.getrandbits(128), version=4))
     fields["submitted_at"] = moment.stamp
-    return decode_request(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
+    return stored_request(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())

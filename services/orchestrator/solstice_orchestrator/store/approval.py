@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from solstice_common.messages import decode_request
+from solstice_common.messages import stored_request
 from solstice_orchestrator.groups import Scope
 from solstice_orchestrator.jobs import JobState, Reason
 from solstice_orchestrator.store.changes import Job, Run
@@ -32,5 +32,5 @@ def _begun(run: Run, job: Job, now: float) -> dict[str, Any]:
         columns["timeout_at"] = run.timeout_at + now - job.created_at
     if run.concurrency is not None:
         concurrency = decode_concurrency(json.loads(run.concurrency))
-        columns["group_key"] = group_of(Scope.RUN, concurrency, decode_request(run.request))
+        columns["group_key"] = group_of(Scope.RUN, concurrency, stored_request(run.request))
     return columns

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from solstice_common.messages import JobCancelV1, decode_request
+from solstice_common.messages import JobCancelV1, stored_request
 from solstice_common.times import parse_timestamp
 from solstice_orchestrator.cancels import change_key, reaches, words_of
 from solstice_orchestrator.jobs import Reason
@@ -35,7 +35,7 @@ def end_reached(ledger: Ledger, wishes: Iterable[Wish]) -> Sequence[str]:
     by_change = {wish.change_key: wish for wish in wishes}
     reached: list[str] = []
     for run in list(ledger.runs.values()):
-        request = decode_request(run.request)
+        request = stored_request(run.request)
         wish = by_change.get(change_key(request) or "")
         submitted_at = parse_timestamp(request.submitted_at).timestamp()
         asked_at = seniority(submitted_at, run.created_at, 0).asked_at

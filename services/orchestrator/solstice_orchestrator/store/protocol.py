@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, decode_request
+from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, stored_request
 from solstice_common.values import Value
 from solstice_orchestrator.ancestry import Answers, Question
 from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
@@ -82,7 +82,7 @@ class Claim(Value, frozen=True, kw_only=True):
     @property
     def request(self) -> JobRequestV1:
         """What was asked for. Read when somebody looks: the claim itself, which holds locks, does not."""
-        return decode_request(self.body)
+        return stored_request(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from solstice_common.messages import JobRequestV1, decode_request
+from solstice_common.messages import JobRequestV1, stored_request
 from solstice_common.times import parse_timestamp
 from solstice_orchestrator.ancestry import Answers, Order, Push, Question, compare
 from solstice_orchestrator.groups import Member, Scope, group_key, settle_group
@@ -130,7 +130,7 @@ def placed(
 
     A Question has to be answered first, when somebody's end depends on it. Nothing is changed.
     """
-    request = decode_request(run.request)
+    request = stored_request(run.request)
     lineage = lineage_of(request)
     if lineage is None:
         return None
@@ -179,7 +179,7 @@ def supersede(ledger: Ledger, own: Kin, known: Lineage) -> None:
         run_id=newest.run_id,
         seniority=_push(newest).seniority,
         commit_sha=newest.commit_sha,
-        approves=run is not None and decode_request(run.request).approves is True,
+        approves=run is not None and stored_request(run.request).approves is True,
     )
     for run_id, by in superseded(siblings, told, ledger.moment.rules.supersede).items():
         end_run(ledger, run_id, Reason.SUPERSEDED, f"superseded by {by}")
@@ -211,7 +211,7 @@ def _member(row: MemberRow) -> Member:
 
 
 def _sibling(kin: Kin, run: Run, ledger: Ledger) -> Sibling:
-    request = decode_request(run.request)
+    request = stored_request(run.request)
     awaiting = awaits_approval(request) and any(
         job.state is JobState.APPROVAL for job in ledger.jobs_of(run.run_id)
     )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Sequence
 
-from solstice_common.messages import JobRequestV1, decode_request
+from solstice_common.messages import JobRequestV1, stored_request
 from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new_runs
 from solstice_orchestrator.store.changes import Changes
 from solstice_orchestrator.store.moment import Moment
@@ -100,7 +100,7 @@ async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -
         await roster.appear(transaction.connection, worker_id, now, transaction.rules.lease_seconds)
         transaction.changed = True
     return [
-        PlanningTask(run_id=row["run_id"], attempt=row["plan_attempt"], request=decode_request(row["body"]))
+        PlanningTask(run_id=row["run_id"], attempt=row["plan_attempt"], request=stored_request(row["body"]))
         for row in sorted(rows, key=lambda row: str(row["run_id"]))
     ]
 

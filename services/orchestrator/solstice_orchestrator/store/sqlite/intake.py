@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import orjson
 
-from solstice_common.messages import JobRequestV1, decode_request
+from solstice_common.messages import JobRequestV1, stored_request
 from solstice_common.sqlite import insert_many
 from solstice_orchestrator.store.admit import NewRun, again, first_statuses, new_runs
 from solstice_orchestrator.store.plans import BEGUN_AT_ONCE, begin
@@ -87,7 +87,7 @@ def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequ
         (worker_id, transaction.now, json.dumps([row[0] for row in rows])),
     )
     return [
-        PlanningTask(run_id=run_id, attempt=attempt + 1, request=decode_request(request.encode()))
+        PlanningTask(run_id=run_id, attempt=attempt + 1, request=stored_request(request.encode()))
         for _, run_id, attempt, request in rows
     ]
 

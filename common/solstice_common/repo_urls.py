@@ -1,0 +1,155 @@
+"""Canonical URLs of repositories: what the rules see is what git fetches. Pure.
+
+Every door calls `canonical` before any rule, secret, key, group or rate sees a URL: the fields of messages (webhooks,
+`enqueue`, the API, the queue), schedules, secret rules and git itself. What has one meaning for git and another for a
+rule is refused; what is only another spelling of one repository becomes the one spelling (RFC 3986, section 6.2).
+"""
+
+import re
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+from unicodedata import normalize
+from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
+
+REPO_URL_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
+"""What may stand in `repo_url`; which of them are fetched is for each orchestrator to say (`GIT_PROTOCOLS`)."""
+
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
+_ESCAPES: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HIDDEN: Final = re.compile(rb"%(?:[01][0-9a-f]|7f|2f|5c|c[01])", re.IGNORECASE)
+"""A control character, a slash or a backslash; and 0xC0 and 0xC1, with which only an overlong form of one begins."""
+_HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
+_NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_MOST_LAYERS: Final = 4
+"""How often a path may be encoded; nobody writes one more than twice."""
+
+
+# Few repositories are pushed to again and again, and taking a URL apart costs more than the rest of a message.
+@lru_cache(maxsize=1024)
+def canonical(url: str) -> str:
+    """The one spelling of a repository's URL; ValueError says what no URL of a repository may hold.
+
+    Idempotent. The scheme stays, and so does a trailing `.git`: some servers know a repository by one of both alone.
+    """
+    scheme = _scheme(url)
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise ValueError("must not hold '?' or '#': no repository is named by what follows them")
+    return f"{scheme}://{_place(scheme, parts)}{_path(parts.path)}"
+
+
+def name_of(repo_url: str) -> str:
+    """How rules call a repository: `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`.
+
+    Without scheme, user and `.git`. ValueError as of `canonical`.
+    """
+    _, _, rest = canonical(repo_url).partition("://")
+    place, slash, path = rest.partition("/")
+    return place.rpartition("@")[2] + (slash + path).removesuffix(".git").removesuffix("/")
+
+
+def spelled(url: str) -> str:
+    """The canonical URL, or the text as it is when it has none: for keys of what is refused a moment later."""
+    try:
+        return canonical(url)
+    except ValueError:
+        return url
+
+
+def _scheme(url: str) -> str:
+    """The scheme of what is a URL at all."""
+    if url.startswith("-"):
+        raise ValueError("must not start with '-': git would take it for an option")
+    if not url.isprintable() or " " in url:
+        raise ValueError("must not hold white space or control characters")
+    if "\\" in url:
+        raise ValueError("must not hold a backslash: programs disagree about what it means in a URL")
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise ValueError(
+            f"must be a URL with one of the schemes {', '.join(sorted(REPO_URL_SCHEMES))}; "
+            "write git@host:path as ssh://git@host/path"
+        )
+    if scheme not in REPO_URL_SCHEMES:
+        raise ValueError(f"has the scheme {scheme!r}; allowed are {', '.join(sorted(REPO_URL_SCHEMES))}")
+    return scheme
+
+
+def _place(scheme: str, parts: SplitResult) -> str:
+    """User, host and port; nothing for a file."""
+    if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
+        raise ValueError("must not hold credentials: they would stand in messages and logs")
+    if scheme == "file":
+        if parts.netloc.lower() not in {"", "localhost"} or not parts.path.startswith("/"):
+            raise ValueError("must name a file on this machine: file:///path")
+        return ""
+    if not parts.hostname or parts.hostname.startswith("-") or parts.netloc.startswith("-"):
+        raise ValueError("must name a host")
+    if parts.netloc.count("@") > 1 or parts.port == 0:  # `port` raises ValueError for what is no number
+        raise ValueError("must name one host and a port from 1 to 65535")
+    if "%" in parts.netloc:
+        raise ValueError(
+            "must name user and host without escapes: programs disagree about what they mean there"
+        )
+    user = "" if parts.username is None else f"{parts.username}@"
+    port = "" if parts.port in {None, _DEFAULT_PORTS[scheme]} else f":{parts.port}"
+    return user + _host(parts) + port
+
+
+def _host(parts: SplitResult) -> str:
+    name = (parts.hostname or "").lower()
+    if "[" in parts.netloc:
+        return f"[{IPv6Address(name)}]"  # AddressValueError is a ValueError
+    name = name.removesuffix(".")
+    if not name.isascii():
+        # Programs map such a name to an ASCII one, and must find nothing in it that becomes something else.
+        if normalize("NFKC", name) != name or "\u3002" in name or ".." in name:
+            raise ValueError("must name the host in its usual letters")
+        return name
+    if not _HOST.fullmatch(name):
+        raise ValueError("must name a host of letters, digits, hyphens and dots")
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        # 127.1, 0x7f.1 and 2130706433 are addresses as well, to some programs.
+        return str(IPv4Address(name))
+    return name
+
+
+def _path(path: str) -> str:
+    if _BROKEN_ESCAPE.search(path):
+        raise ValueError("must not hold a '%' that is no escape: write %25 for the character itself")
+    _refuse_hidden(path.encode("utf-8", "surrogatepass"))
+    plain = _ESCAPES.sub(lambda run: _decoded(run[0]), path)
+    return re.sub(r"/{2,}", "/", plain).rstrip("/")
+
+
+def _refuse_hidden(path: bytes) -> None:
+    """Look through every layer of escapes: servers behind proxies decode more than once."""
+    for layer in range(_MOST_LAYERS + 1):
+        if any(part.partition(b";")[0].strip() in {b".", b".."} for part in path.split(b"/")):
+            raise ValueError("must not hold '.' or '..' as a part of its path, encoded or not")
+        if _HIDDEN.search(path):
+            what = "white space or control characters" if layer == 0 else "anything encoded twice"
+            raise ValueError(f"must not hold an encoded slash or backslash, nor {what}")
+        decoded = unquote_to_bytes(path)
+        if decoded == path:
+            return
+        path = decoded
+    raise ValueError("must not hold anything encoded again and again")
+
+
+def _decoded(run: str) -> str:
+    """What needs no escape as itself, the rest as escapes in capitals."""
+    raw = unquote_to_bytes(run)
+    try:
+        characters = list(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return "".join(chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in raw)
+    return "".join(
+        one
+        if one in _UNRESERVED or (not one.isascii() and one.isprintable() and not one.isspace())
+        else "".join(f"%{byte:02X}" for byte in one.encode())
+        for one in characters
+    )
