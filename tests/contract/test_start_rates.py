@@ -103,6 +103,22 @@ class TestLabels:
             clock.forward(0.05)
             assert await store.rate_pause() is None
 
+    @pytest.mark.parametrize("scope", ["label", "repository"])
+    async def test_a_token_that_a_claim_missed_by_a_hair_is_taken_at_once(
+        self, opened: Open, clock: Clock, scope: str
+    ) -> None:
+        rates = {"labels": "linux=10/s:1"} if scope == "label" else {"repositories": "reef/tide=10/s:1"}
+        async with opened(**rates) as store:
+            await wait(store, 10, repository="reef/tide")
+            assert await starts(store) == 1
+            clock.forward(0.099)
+            assert await starts(store) == 0
+            clock.forward(0.002)
+            # The bucket is full again, and looks as if nothing had been in the way.
+            assert await store.rate_pause() is None
+            assert await store.rate_pause(0.003) == 0
+            assert await starts(store) == 1
+
     async def test_without_rates_nothing_waits_and_nothing_is_kept(self, store: JobStore) -> None:
         await wait(store, 50)
         assert await starts(store) == 50

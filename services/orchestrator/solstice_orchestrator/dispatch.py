@@ -113,12 +113,13 @@ class Dispatch:
         async with self._store.changes() as self._wake:
             while self._claiming:
                 self._wake.clear()
+                begun = self._monotonic()
                 claims = await self._claim()
                 for claim in claims:
                     await self._start(claim)
                 if len(claims) < CLAIM_LIMIT and self._claiming:
                     longest = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
-                    await pause(min(longest, await self._rate_pause()), unless=self._wake)
+                    await pause(min(longest, await self._rate_pause(begun)), unless=self._wake)
 
     async def keep_leases(self) -> None:
         """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
@@ -198,10 +199,10 @@ class Dispatch:
         else:
             self._told = condition
 
-    async def _rate_pause(self) -> float:
-        """Until a rate lets one more start, which rings no bell; others may be quicker, then it is asked again."""
+    async def _rate_pause(self, claimed_at: float) -> float:
+        """Until a rate lets one more start than the claim that began then; no notification tells of that moment."""
         try:
-            pause = await self._store.rate_pause()
+            pause = await self._store.rate_pause(self._monotonic() - claimed_at)
         except StoreUnavailable:
             return POLL_SECONDS
         except Exception as error:

@@ -8,7 +8,7 @@ buckets; and none waits for its rate while there is a token. (The token bucket o
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -147,12 +147,11 @@ def full_at(bucket: Bucket, rate: Rate) -> float:
     return bucket.at + max(0.0, rate.burst - bucket.amount) / rate.per_second
 
 
+def token_at(bucket: Bucket, rate: Rate) -> float:
+    """From when on the bucket holds a whole token, if nobody takes one meanwhile."""
+    return bucket.at + max(0.0, 1 - bucket.amount) / rate.per_second
+
+
 def seconds_until(held: float, rate: Rate, wanted: int = 1) -> float:
     """How long until a bucket that holds so many tokens has yielded `wanted`; 0 when it holds them."""
     return max(0.0, wanted - held) / rate.per_second
-
-
-def pause_seconds(throttles: Iterable[Throttle]) -> float | None:
-    """When to look again: in so many seconds the first of the empty buckets has a token; None when none is empty."""
-    pauses = [seconds_until(each.tokens, each.rate) for each in throttles if each.tokens < 1]
-    return min(pauses, default=None)

@@ -23,8 +23,8 @@ from solstice_orchestrator.rates import (
     Throttle,
     after_starts,
     full_at,
-    pause_seconds,
     startable,
+    token_at,
     tokens,
 )
 from solstice_orchestrator.scheduling import Candidate, Room
@@ -163,17 +163,24 @@ class Starts:
             if (rate := self.limits.rates.rate(key)) is not None
         ]
 
-    def pause_seconds(self) -> float | None:
-        """When to look again: so soon the first who has reached a rate or a quota may start one more; None: nobody has."""
-        quota = self.limits.quotas.starts_per_hour
-        pauses = [
-            seconds
+    def pause_seconds(self, since_seconds: float = 0.0) -> float | None:
+        """When to look again: in so many seconds the first limit that held a start up lets one more start.
+
+        A claim that began `since_seconds` ago may have missed a token by a hair that is there now: then 0. None: no rate
+        and no quota was in its way.
+        """
+        quota, then = self.limits.quotas.starts_per_hour, self.now - since_seconds
+        lets_at = [
+            then + seconds
             for owner, before in self.started.items()
             if (most := quota.cap(owner)) is not None
-            and 0 < (seconds := seconds_until(before, most, self.now)) < math.inf
+            and 0 < (seconds := seconds_until(before, most, then)) < math.inf
         ]
-        of_rates = pause_seconds(self.throttles(self.buckets))
-        return min(pauses if of_rates is None else [*pauses, of_rates], default=None)
+        for key, bucket in self.buckets.items():
+            rate = self.limits.rates.rate(key)
+            if rate is not None and (at := token_at(bucket, rate)) > then:
+                lets_at.append(at)
+        return max(0.0, min(lets_at) - self.now) if lets_at else None
 
     def _running_of_owners(self) -> Mapping[str, int]:
         return running_of(self.running) if self.limits.quotas.slots.any else {}

@@ -20,6 +20,8 @@ from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS
+from solstice_orchestrator.rates import StartRates, parse_rates
+from solstice_orchestrator.starts import Limits as StartLimits
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.sqlite import SqliteStore
@@ -144,6 +146,7 @@ async def dispatching(
     renew_seconds: float = 0.05,
     metrics: Metrics | None = None,
     governing: Governing | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Dispatch]:
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
@@ -156,6 +159,7 @@ async def dispatching(
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
             governing=governing,
+            monotonic=monotonic,
         )
         claiming = loops.create_task(dispatch.claim_jobs())
         renewing = loops.create_task(dispatch.keep_leases())
@@ -227,6 +231,28 @@ async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
         now.forward(2 * GROW_SECONDS)
         dispatch.look_again()
         await play.until(lambda: len(play.running) == 3)
+
+
+async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """The time passes while the store claims: what the claim did not find is there when the pause is asked for."""
+
+    class Slow(MoodyStore):
+        async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+            claims = await super().claim(worker_id, free, limit)
+            clock.forward(0.6)
+            return claims
+
+    limits = StartLimits(rates=StartRates(labels=parse_rates("linux=1/s:1")))
+    rules = Rules(new_id=id_source(random.Random(1)), rng=random.Random(1), limits=limits)
+    async with Slow.open(tmp_path / "store.db", rules=rules, clock=clock) as store:
+        assert isinstance(store, Slow)
+        play = Play(store)
+        await planned(store, *(job("true", name=f"job-{number}") for number in range(20)))
+        async with dispatching(store, play, slots={"linux": 50}, monotonic=clock):
+            # With the two seconds between two looks after each of them it would take 40.
+            await play.until(lambda: len(play.running) == 20)
 
 
 async def test_a_cancelled_job_is_told_to_stop(store: MoodyStore, play: Play) -> None:

@@ -8,16 +8,13 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.rates import (
     Bucket,
-    Key,
     Rate,
-    Scope,
-    Throttle,
     after_starts,
     full_at,
     parse_rates,
-    pause_seconds,
     seconds_until,
     startable,
+    token_at,
     tokens,
 )
 
@@ -111,10 +108,8 @@ class TestBucket:
         assert startable(bucket, TEN, NOW - 3599) == 10
 
     def test_when_to_look_again(self) -> None:
-        key = Key(Scope.LABEL, "linux")
-        held = [Throttle(key=key, rate=TEN, tokens=each) for each in (0.5, 0.0, 3.0)]
-        assert pause_seconds(held) == pytest.approx(0.05)
-        assert pause_seconds(held[2:]) is None
+        assert token_at(Bucket(0.5, NOW), TEN) == pytest.approx(NOW + 0.05)
+        assert token_at(Bucket(3.0, NOW), TEN) == NOW
         assert seconds_until(0.5, TEN, 11) == pytest.approx(1.05)
 
     @given(rates, visits)

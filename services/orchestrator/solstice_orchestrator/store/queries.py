@@ -85,9 +85,10 @@ class JobQueries(Protocol):
         """In how many seconds the next delayed run is to be planned, 0 when it is due; None when none is delayed."""
         ...
 
-    async def rate_pause(self) -> float | None:
-        """In how many seconds the first label, repository or owner that has reached its rate or quota may start one more job.
+    async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
+        """In how many seconds the first label, repository or owner that had reached its rate or quota may start one more job.
 
-        None when none has: then it is not for one of these that nothing was claimed.
+        Asked of a claim that began `since_seconds` ago: 0 for one that has come to its next start meanwhile. None when
+        none had reached its own: then it was not for one of these that nothing was claimed.
         """
         ...

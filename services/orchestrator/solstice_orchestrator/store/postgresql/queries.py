@@ -99,13 +99,15 @@ class PostgreSQLQueries:
 
         return await self._look(ask)
 
-    async def rate_pause(self) -> float | None:
+    async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
         if not self._rules.limits.of_time:
             return None
         found = await self._look(
-            lambda each: starting.starts(each.connection, each.rules, each.test_now),
+            lambda each: starting.starts(
+                each.connection, each.rules, each.test_now, since_seconds=since_seconds
+            ),
         )
-        return found.pause_seconds()
+        return found.pause_seconds(since_seconds)
 
     async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
         return await self._database.read(work)

@@ -32,8 +32,13 @@ _BUCKET: Final = ", ".join(BucketRow._fields)
 _STARTED: Final = ", ".join(StartedRow._fields)
 
 
-async def starts(connection: "Connection", rules: Rules, test_now: float | None) -> Starts:
-    """How things stand, as far as the limits ask for it: nothing is asked where none is set."""
+async def starts(
+    connection: "Connection", rules: Rules, test_now: float | None, *, since_seconds: float = 0.0
+) -> Starts:
+    """How things stand, as far as the limits ask for it: nothing is asked where none is set.
+
+    With the buckets and counts that have come to mean nothing in the last `since_seconds`.
+    """
     limits, now = rules.limits, test_now
     if not limits.any:
         return Starts(limits=limits)
@@ -44,14 +49,17 @@ async def starts(connection: "Connection", rules: Rules, test_now: float | None)
         buckets=buckets_of(
             map(
                 tuple,
-                await connection.fetch(f"SELECT {_BUCKET} FROM start_buckets WHERE full_at > $1", now),  # noqa: S608  made of constants
+                await connection.fetch(
+                    f"SELECT {_BUCKET} FROM start_buckets WHERE full_at > $1",  # noqa: S608  made of constants
+                    now - since_seconds,
+                ),
             )
         )
         if limits.rates.any
         else {},
         now=now,
     )
-    return await _counted(connection, found)
+    return await _counted(connection, found, since_seconds)
 
 
 async def ours(
@@ -116,7 +124,9 @@ async def keep(connection: "Connection", starts: Starts, chosen: Sequence[Candid
         )
     if any(row.scope == Scope.REPOSITORY for row in buckets):
         await connection.execute(
-            "DELETE FROM start_buckets WHERE scope = $1 AND full_at <= $2", Scope.REPOSITORY.value, now
+            "DELETE FROM start_buckets WHERE scope = $1 AND full_at <= $2",
+            Scope.REPOSITORY.value,
+            now - MINUTE,
         )
     counted = starts.counted(chosen, now)
     if counted:
@@ -133,7 +143,7 @@ async def keep(connection: "Connection", starts: Starts, chosen: Sequence[Candid
         )
 
 
-async def _counted(connection: "Connection", starts: Starts) -> Starts:
+async def _counted(connection: "Connection", starts: Starts, since_seconds: float = 0.0) -> Starts:
     """The same with what runs and has started by now."""
     limits = starts.limits
     running: Mapping[str, int] = {}
@@ -146,6 +156,6 @@ async def _counted(connection: "Connection", starts: Starts) -> Starts:
         return replace(starts, running=running)
     rows = await connection.fetch(
         f"SELECT {_STARTED} FROM owner_starts WHERE until > $1",  # noqa: S608  made of constants
-        starts.now,
+        starts.now - since_seconds,
     )
     return replace(starts, running=running, started=started_of(map(tuple, rows)))

@@ -97,10 +97,12 @@ class SqliteQueries:
         due = await self._database.read(demand.next_due)
         return None if due is None else max(0.0, due - self._clock())
 
-    async def rate_pause(self) -> float | None:
+    async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
         if not self._rules.limits.of_time:
             return None
         starts = await self._database.read(
-            lambda connection: starting.starts(connection, Moment(self._clock(), self._rules))
+            lambda connection: starting.starts(
+                connection, Moment(self._clock(), self._rules), since_seconds=since_seconds
+            )
         )
-        return starts.pause_seconds()
+        return starts.pause_seconds(since_seconds)

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from solstice_orchestrator.quotas import MINUTE
 from solstice_orchestrator.rates import Scope
 from solstice_orchestrator.scheduling import Candidate
 from solstice_orchestrator.starts import BucketRow, StartedRow, Starts, buckets_of, started_of
@@ -13,14 +14,17 @@ _BUCKET: Final = ", ".join(BucketRow._fields)
 _STARTED: Final = ", ".join(StartedRow._fields)
 
 
-def starts(connection: sqlite3.Connection, moment: Moment) -> Starts:
-    """How things stand, as far as the limits ask for it: nothing is asked where none is set."""
+def starts(connection: sqlite3.Connection, moment: Moment, *, since_seconds: float = 0.0) -> Starts:
+    """How things stand, as far as the limits ask for it: nothing is asked where none is set.
+
+    With the buckets and counts that have come to mean nothing in the last `since_seconds`.
+    """
     limits = moment.rules.limits
     if not limits.any:
         return Starts(limits=limits)
 
     def rows(query: str) -> list[sqlite3.Row]:
-        return connection.execute(query, (moment.now,)).fetchall()
+        return connection.execute(query, (moment.now - since_seconds,)).fetchall()
 
     return Starts(
         limits=limits,
@@ -41,7 +45,8 @@ def keep(connection: sqlite3.Connection, starts: Starts, chosen: Sequence[Candid
     if buckets:
         connection.executemany("INSERT OR REPLACE INTO start_buckets VALUES (?, ?, ?, ?, ?)", buckets)
         connection.execute(
-            "DELETE FROM start_buckets WHERE scope = ? AND full_at <= ?", (Scope.REPOSITORY.value, now)
+            "DELETE FROM start_buckets WHERE scope = ? AND full_at <= ?",
+            (Scope.REPOSITORY.value, now - MINUTE),
         )
     counted = starts.counted(chosen, now)
     if counted:
@@ -50,7 +55,7 @@ def keep(connection: sqlite3.Connection, starts: Starts, chosen: Sequence[Candid
             " ON CONFLICT (owner, until) DO UPDATE SET starts = starts + excluded.starts",
             counted,
         )
-        connection.execute("DELETE FROM owner_starts WHERE until <= ?", (now,))
+        connection.execute("DELETE FROM owner_starts WHERE until <= ?", (now - MINUTE,))
 
 
 def _running(connection: sqlite3.Connection) -> Mapping[str, int]:
