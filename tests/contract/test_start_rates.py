@@ -181,6 +181,16 @@ class TestWhy:
         assert (why.reason, why.resource) == (WaitReason.RATE_LIMITED, "repository")
         assert why.until == pytest.approx(clock.now + 10, abs=1e-4)
 
+    async def test_what_a_worker_is_short_of_is_told_with_its_age(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await store.register(card(WORKER, name="quay"))
+        run_id = await wait(store, 1)
+        await store.report(WORKER, Condition(refuses=Resource.LOAD, refusal="the load is 50.0"))
+        clock.forward(7)
+        detail = (await why_last(store, run_id)).detail
+        assert "quay starts nothing while the load is 50.0 (measured 7 s ago)" in detail
+
     async def test_workers_that_refuse_are_named_with_the_resource(self, store: JobStore) -> None:
         await store.register(card(WORKER, name="quay"))
         run_id = await wait(store, 1)

@@ -14,7 +14,7 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.timetable import NotScheduled, ScheduleFilters, ScheduleView, Timetable
 from solstice_orchestrator.ticks import (
     KEPT_TICKS,
-    ON_TIME_SECONDS,
+    LATE_SECONDS,
     RETRY_CAP_SECONDS,
     Missed,
     Overlap,
@@ -398,7 +398,7 @@ class TestMissed:
         self, store: JobStore, timetable: Timetable, clock: Clock
     ) -> None:
         await scheduled(timetable, missed=Missed.SKIP)
-        clock.forward(60 + ON_TIME_SECONDS + 1)
+        clock.forward(60 + LATE_SECONDS + 1)
         claimed = await timetable.claim(HOLDER, 9)
         assert claimed.tasks == []
         (missed,) = await history(timetable)
@@ -462,7 +462,8 @@ class TestTrouble:
         clock.forward(RETRY_CAP_SECONDS)
         await timetable.fired(await taken(timetable), COMMIT)
         (fired,) = await history(timetable)
-        assert (fired.state, fired.reason, fired.detail) == (TickState.FIRED, TickReason.ON_TIME, "")
+        # The forge was away for minutes: that is a run, and not on time.
+        assert (fired.state, fired.reason, fired.detail) == (TickState.FIRED, TickReason.LATE, "")
 
     async def test_a_branch_that_is_gone_is_said_and_the_next_tick_tries_again(
         self, timetable: Timetable, clock: Clock

@@ -47,6 +47,7 @@ async def test_workers_are_listed_with_all_that_is_known(line: Stage, http: http
         "shrunk_to": None,
         "refuses": None,
         "refusal": "",
+        "condition_at": None,
     }
     assert (await http.get(f"/api/v1/workers/{WORKER}")).json()["worker_id"] == WORKER
 

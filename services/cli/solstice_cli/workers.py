@@ -61,6 +61,7 @@ def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) ->
             ("at once", found["limit"]),
             ("pressure", display.pressure(found) or None),
             ("why", found.get("refusal") or None),
+            ("measured", found.get("condition_at") if found.get("refusal") else None),
             ("version", found["version"]),
             ("started", found["started_at"]),
             ("seen", found["seen_at"]),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,8 @@ CLAIM_LIMIT: Final = 32
 POLL_SECONDS: Final = 2.0
 """How late a backoff's end is noticed, or a wake-up that went astray."""
 LEAST_PAUSE_SECONDS: Final = 0.01
+CONDITION_SECONDS: Final = 10.0
+"""How often the store is told anew what we are short of, and how much there is of it, while we start nothing."""
 CANCEL_LOOK_SECONDS: Final = 1.0
 """How often at most a change in the store makes us ask whether something of ours was cancelled."""
 
@@ -87,6 +90,7 @@ class Dispatch:
         self._monotonic = monotonic
         self._told = Condition()
         """What the store knows of the pressure that we are under."""
+        self._told_at = -math.inf
         self._held: dict[AttemptKey, _Held] = {}
         self._wake = asyncio.Event()
         self._claiming = True
@@ -185,19 +189,21 @@ class Dispatch:
         await self._tell(condition)
         if condition.shrunk_to is not None:
             whole = replace(whole, limit=condition.shrunk_to)
-        startable = CLAIM_LIMIT if self._governing.startable is None else self._governing.startable
-        return whole, 0 if condition.refuses is not None else min(CLAIM_LIMIT, startable)
+        startable = self._governing.startable
+        return whole, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
 
     async def _tell(self, condition: Condition) -> None:
-        # The sentence has numbers that change at every look: who reads it wants to know why, not how much.
-        if (condition.shrunk_to, condition.refuses) == (self._told.shrunk_to, self._told.refuses):
+        # The sentence has numbers that change at every look: readers get them a few seconds old, with their age.
+        changed = (condition.shrunk_to, condition.refuses) != (self._told.shrunk_to, self._told.refuses)
+        is_old = self._monotonic() - self._told_at >= CONDITION_SECONDS
+        if not changed and not (is_old and condition.refuses is not None):
             return
         try:
             await self._store.report(self._card.worker_id, condition)
         except StoreUnavailable as error:
             log.warning(LogEvent.CONDITION_NOT_TOLD, detail=str(error))
         else:
-            self._told = condition
+            self._told, self._told_at = condition, self._monotonic()
 
     async def _rate_pause(self, claimed_at: float) -> float:
         """Until a rate lets one more start than the claim that began then; no notification tells of that moment."""
@@ -232,6 +238,8 @@ class Dispatch:
             runs_on=claim.spec.runs_on,
             waited_seconds=round(waited, 3),
         )
+        if self._governing is not None:
+            self._governing.started()
         stop = asyncio.Event()
         task = self._jobs.create_task(
             self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"

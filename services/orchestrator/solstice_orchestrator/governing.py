@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from solstice_orchestrator.concurrency import Window, after_trouble, is_trouble, slots
-from solstice_orchestrator.governor import Limits, Reading, Refusal, refusal, startable
+from solstice_orchestrator.governor import Limits, Reading, Refusal, out_of_patience, refusal, startable
 from solstice_orchestrator.jobs import Outcome
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
@@ -47,19 +47,29 @@ class Governing:
         read: Callable[[], Reading],
         starting: Starting,
         metrics: Metrics,
+        patience_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`patience_seconds`: under load one job starts after so long without any; 0: none does."""
         self._limit = limit
         self._limits = limits
         self._adaptive = adaptive
         self._read = read
         self._starting = starting
         self._metrics = metrics
+        self._patience_seconds = patience_seconds
         self._clock = clock
         self._window: Window | None = None
         self._reading = Reading()
         self._read_at: float | None = None
         self._refused: Refusal | None = None
+        self._nothing_since = 0.0
+        """Since when nothing has started for a refusal's sake."""
+        self._slots_said = limit
+
+    def started(self) -> None:
+        """A job of ours has started."""
+        self._nothing_since = self._clock()
 
     def ended(self, outcome: Outcome) -> None:
         """An attempt of ours ended so."""
@@ -74,8 +84,9 @@ class Governing:
         refused = refusal(self._limits, self._reading, self._starting.count)
         if refused is not None and is_trouble(refused):
             self._shrink(refused.resource.value)
-        self._tell(refused)
+        self._tell(refused, now)
         at_once = slots(self._window, self._limit, now)
+        self._tell_slots(at_once)
         self._metrics.governed(at_once, None if refused is None else refused.resource)
         return Condition(
             shrunk_to=at_once if at_once < self._limit else None,
@@ -85,22 +96,31 @@ class Governing:
 
     @property
     def startable(self) -> int | None:
-        """How many jobs more may begin to start; None: any number."""
+        """How many jobs more may begin to start, by the last look; None: any number."""
+        if self._refused is not None:
+            waited = self._clock() - self._nothing_since
+            return int(out_of_patience(self._refused, waited, self._patience_seconds))
         return startable(self._limits, self._reading.processors, self._starting.count)
 
     def _shrink(self, cause: str) -> None:
         if not self._adaptive:
             return
         now = self._clock()
-        before = slots(self._window, self._limit, now)
         self._window = after_trouble(self._window, self._limit, now)
-        after = slots(self._window, self._limit, now)
-        if after < before:
-            log.warning(LogEvent.SLOTS_SHRUNK, slots=after, was=before, limit=self._limit, cause=cause)
+        self._tell_slots(slots(self._window, self._limit, now), cause)
 
-    def _tell(self, refused: Refusal | None) -> None:
+    def _tell_slots(self, now_at_once: int, cause: str | None = None) -> None:
+        was, self._slots_said = self._slots_said, now_at_once
+        if now_at_once < was:
+            log.warning(LogEvent.SLOTS_SHRUNK, slots=now_at_once, was=was, limit=self._limit, cause=cause)
+        elif now_at_once > was:
+            log.info(LogEvent.SLOTS_GROWN, slots=now_at_once, was=was, limit=self._limit)
+
+    def _tell(self, refused: Refusal | None, now: float) -> None:
         was, self._refused = self._refused, refused
         if refused is not None and (was is None or was.resource is not refused.resource):
+            if was is None:
+                self._nothing_since = now
             log.warning(LogEvent.STARTS_REFUSED, resource=refused.resource, detail=refused.detail)
         elif refused is None and was is not None:
             log.info(LogEvent.STARTS_RESUMED, resource=was.resource)

@@ -53,6 +53,12 @@ class Reading:
     """Percent."""
 
 
+PATIENT: Final = frozenset({Resource.LOAD})
+"""What others on the machine may cause for as long as they like, and one more job does not make much worse.
+
+Not a full disk or memory: a job that is started then fails, and may take others with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Nothing is started now."""
@@ -93,6 +99,11 @@ def parse_limits(text: str) -> Limits:
 def startable(limits: Limits, processors: int, starting: int) -> int | None:
     """How many jobs more may begin to start; None: any number. One may start on the smallest machine."""
     return None if limits.starting is None else max(1, int(limits.starting * processors)) - starting
+
+
+def out_of_patience(refusal: Refusal, waited_seconds: float, patience_seconds: float) -> bool:
+    """Whether one job starts all the same, since none has started for so long; patience of 0: never."""
+    return refusal.resource in PATIENT and 0 < patience_seconds <= waited_seconds
 
 
 def refusal(limits: Limits, reading: Reading, starting: int) -> Refusal | None:

@@ -56,6 +56,8 @@ class LogEvent(StrEnum):
     """It has enough again: resource (of which it was short)."""
     SLOTS_SHRUNK = "slots.shrunk"
     """After failures of the world, or under load, fewer jobs at once for a while: slots, was, limit, cause."""
+    SLOTS_GROWN = "slots.grown"
+    """More jobs at once again, one by one: slots, was, limit."""
     CONDITION_NOT_TOLD = "condition.not_told"
     """The store could not be told of the pressure that we are under; it is tried again: detail."""
 

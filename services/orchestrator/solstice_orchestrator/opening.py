@@ -124,6 +124,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             read=functools.partial(sensors.read, workspaces.directory),
             starting=starting,
             metrics=metrics,
+            patience_seconds=settings.governor_patience_seconds,
         )
         app = create_app(
             store=store,

@@ -174,6 +174,12 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         description="A worker starts nothing while its load is higher or less is free; load and jobs being checked out are "
         "for each processor. off: whatever there is.",
     )
+    governor_patience_seconds: float = Field(
+        default=300.0,
+        ge=0,
+        description="When only the load has kept a worker from starting anything for so long, one job starts all the same; "
+        "0: none does.",
+    )
     adaptive_concurrency: bool = Field(
         default=True,
         description="Whether a worker halves the jobs it takes at once when the world fails them, or under load, and "

@@ -7,8 +7,10 @@ from typing import Final
 
 from solstice_orchestrator.cron import Timing
 
-ON_TIME_SECONDS: Final = 120.0
-"""A tick that is noticed later than this was missed."""
+ON_TIME_SECONDS: Final = 30.0
+"""A tick that fires within this is on time: so late a look may be that no notification came for."""
+LATE_SECONDS: Final = 120.0
+"""A tick that is noticed later than this was missed; until then it fires, and is called late."""
 MAX_COUNTED: Final = 1000
 """So many missed ticks are counted one by one; of more it is known that they were more."""
 RETRY_BASE_SECONDS: Final = 5.0
@@ -50,6 +52,8 @@ class TickReason(StrEnum):
     """Why a tick is in its state."""
 
     ON_TIME = "on_time"
+    LATE = "late"
+    """It fired more than ON_TIME_SECONDS after it was due: no orchestrator was there, or the forge did not answer."""
     CAUGHT_UP = "caught_up"
     """It makes up for what was missed."""
     BY_HAND = "by_hand"
@@ -96,7 +100,7 @@ class Considered:
 def consider(timing: Timing, *, after: float, now: float, missed: Missed) -> Considered:
     """What the ticks later than `after` and not later than `now` are; `after` is where the last look ended.
 
-    One of them fires at most, the newest: when it is on time, or when it makes up for all. A clock that was set back
+    One of them fires at most, the newest: when it is not missed yet, or when it makes up for all. A clock that was set back
     brings no tick twice, for it is asked only for those that are later than what was considered.
     """
     first = timing.after(after)
@@ -104,15 +108,21 @@ def consider(timing: Timing, *, after: float, now: float, missed: Missed) -> Con
         return Considered(next_at=first)
     newest = timing.newest(after, now)
     assert newest is not None  # noqa: S101  there is at least the first
-    on_time = now - newest <= ON_TIME_SECONDS
-    fires = on_time or missed is Missed.ONCE
+    fires = now - newest <= LATE_SECONDS or missed is Missed.ONCE
     ticks = list(islice(timing.between(after, newest), MAX_COUNTED + 1))
     lost = [tick for tick in ticks if not fires or tick != newest][:MAX_COUNTED]
     # Ticks are a second apart at least, and of many only the first were counted.
     last = timing.newest(after, newest - 1.0) if fires else newest
     return Considered(
         due=newest if fires else None,
-        reason=TickReason.ON_TIME if on_time else TickReason.CAUGHT_UP,
+        reason=_reason(newest, now),
         missed=Gap(first=lost[0], last=last or lost[-1], count=len(lost)) if lost else None,
         next_at=timing.after(now),
     )
+
+
+def _reason(tick_at: float, now: float) -> TickReason:
+    """What a tick is called that is noticed now."""
+    if now - tick_at <= ON_TIME_SECONDS:
+        return TickReason.ON_TIME
+    return TickReason.LATE if now - tick_at <= LATE_SECONDS else TickReason.CAUGHT_UP

@@ -142,7 +142,7 @@ def _in_line(facts: WaitFacts) -> Why:
         return _why(
             facts,
             WaitReason.GOVERNOR,
-            f"governor({first.refuses}): {first.name} starts nothing while {first.refusal}"
+            f"governor({first.refuses}): {first.name} starts nothing while {refusal_words(first, facts.now)}"
             f"{_and_others(len(with_room) - 1)}.",
             ahead=facts.ahead,
             resource=first.refuses,
@@ -219,6 +219,13 @@ def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
         resource=bound.resource,
         expected_start=start,
     )
+
+
+def refusal_words(worker: WorkerView, now: float) -> str:
+    """What it is short of, with the figure that it told last and how old that is."""
+    if worker.condition_at is None:
+        return worker.refusal
+    return f"{worker.refusal} (measured {max(0.0, now - worker.condition_at):.0f} s ago)"
 
 
 def _shrunk(workers: Iterable[WorkerView]) -> str:

@@ -114,6 +114,8 @@ class WorkerView:
     """The resource for want of which it starts nothing."""
     refusal: str = ""
     """A sentence about that."""
+    condition_at: float | None = None
+    """When it told of these three; null: it never did."""
 
     @property
     def at_once(self) -> int:

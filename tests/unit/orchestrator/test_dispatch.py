@@ -233,6 +233,53 @@ async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
         await play.until(lambda: len(play.running) == 3)
 
 
+async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_its_present_load(
+    store: MoodyStore, play: Play, clock: Clock
+) -> None:
+    load, now = 6.2, Clock()
+    governing = Governing(
+        limit=4,
+        limits=Limits(load=2.5),
+        adaptive=False,
+        read=lambda: Reading(load=load),
+        starting=Starting(),
+        metrics=Metrics(),
+        patience_seconds=300.0,
+        clock=now,
+    )
+    await store.register(card(WORKER, capacity=capacity({"linux": 4}, 0)))
+    for name in "ab":
+        await planned(store, job("true", name=name), planner="planner")
+
+    async def shown(figure: str) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                view = await store.worker(WORKER)
+                if view is not None and figure in view.refusal and view.condition_at == clock.now:
+                    return
+                dispatch.look_again()
+                await asyncio.sleep(0.01)
+
+    async with dispatching(store, play, slots={"linux": 4}, governing=governing, monotonic=now) as dispatch:
+        await shown("the load is 6.2")
+        load = 50.0
+        for _ in range(29):
+            now.forward(10.0)
+            clock.forward(10.0)
+            await shown("the load is 50.0")
+        assert not play.running
+        now.forward(10.0)
+        dispatch.look_again()
+        await play.until(lambda: len(play.running) == 1)
+        now.forward(299.0)
+        dispatch.look_again()
+        await asyncio.sleep(0.05)
+        assert len(play.running) == 1
+        now.forward(1.0)
+        dispatch.look_again()
+        await play.until(lambda: len(play.running) == 2)
+
+
 async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
     tmp_path: Path, clock: Clock
 ) -> None:

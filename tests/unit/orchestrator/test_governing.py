@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_orchestrator import sensors
@@ -31,6 +32,7 @@ class Machine:
             read=lambda: self.reading,
             starting=self.starting,
             metrics=self.metrics,
+            patience_seconds=300.0,
             clock=self.clock,
         )
 
@@ -68,6 +70,53 @@ def test_a_busy_processor_refuses_by_name_halves_the_slots_and_gives_them_back()
     assert machine.look() == Condition(shrunk_to=5)
     machine.clock.forward(3 * GROW_SECONDS)
     assert machine.look() == Condition()
+
+
+def test_under_a_load_that_stays_one_job_starts_each_time_patience_runs_out() -> None:
+    machine = Machine()
+    machine.look(load=50.0)
+    assert machine.governing.startable == 0
+    machine.clock.forward(298.0)
+    machine.look(load=50.0)
+    assert machine.governing.startable == 0
+    machine.clock.forward(2.0)
+    assert machine.look(load=50.0).refuses is Resource.LOAD
+    assert machine.governing.startable == 1
+    machine.governing.started()
+    assert machine.governing.startable == 0
+    machine.clock.forward(300.0)
+    assert machine.governing.startable == 1
+
+
+def test_patience_begins_anew_with_each_refusal() -> None:
+    machine = Machine()
+    machine.look(load=50.0)
+    machine.clock.forward(200.0)
+    machine.look(load=0.1)
+    machine.look(load=50.0)
+    machine.clock.forward(200.0)
+    machine.look(load=50.0)
+    assert machine.governing.startable == 0
+
+
+def test_each_change_of_the_slots_is_said_once() -> None:
+    machine = Machine()
+    with capture_logs() as logs:
+        machine.governing.ended(WORLD_WRONG)
+        machine.look()
+        machine.look()
+        for _ in range(4):
+            machine.clock.forward(GROW_SECONDS)
+            machine.look()
+        machine.look()
+    said = [(line["event"], line["was"], line["slots"]) for line in logs]
+    assert said == [
+        ("slots.shrunk", 8, 4),
+        ("slots.grown", 4, 5),
+        ("slots.grown", 5, 6),
+        ("slots.grown", 6, 7),
+        ("slots.grown", 7, 8),
+    ]
 
 
 def test_a_full_disk_refuses_and_shrinks_nothing() -> None:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from solstice_orchestrator.governor import Limits, Reading, Resource, parse_limits, refusal, startable
+from solstice_orchestrator.governor import (
+    Limits,
+    Reading,
+    Refusal,
+    Resource,
+    out_of_patience,
+    parse_limits,
+    refusal,
+    startable,
+)
 from solstice_orchestrator.settings import OrchestratorSettings
 
 USUAL = parse_limits(OrchestratorSettings.model_fields["governor"].default)
@@ -57,6 +66,23 @@ def test_off_refuses_nothing() -> None:
     assert limits == Limits()
     assert refusal(limits, Reading(load=1e6, disk_free=0.0, memory_available=0.0), 10**6) is None
     assert startable(limits, 1, 10**6) is None
+
+
+@pytest.mark.parametrize(
+    ("resource", "waited", "patience", "lets_one"),
+    [
+        (Resource.LOAD, 299.9, 300.0, False),
+        (Resource.LOAD, 300.0, 300.0, True),
+        (Resource.LOAD, 1e9, 0.0, False),
+        (Resource.DISK, 1e9, 300.0, False),
+        (Resource.MEMORY, 1e9, 300.0, False),
+        (Resource.STARTING, 1e9, 300.0, False),
+    ],
+)
+def test_only_load_loses_to_patience(
+    resource: Resource, waited: float, patience: float, lets_one: bool
+) -> None:
+    assert out_of_patience(Refusal(resource=resource, detail=""), waited, patience) is lets_one
 
 
 @pytest.mark.parametrize(("processors", "starting", "more"), [(1, 0, 1), (8, 3, 1), (8, 4, 0)])

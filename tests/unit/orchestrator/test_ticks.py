@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.cron import timing
 from solstice_orchestrator.ticks import (
+    LATE_SECONDS,
     MAX_COUNTED,
     ON_TIME_SECONDS,
     Considered,
@@ -35,6 +36,12 @@ HOUR = 3600.0
             NOON + ON_TIME_SECONDS,
             Considered(due=NOON, next_at=NOON + HOUR),
             id="just on time",
+        ),
+        pytest.param(
+            NOON - 5,
+            NOON + ON_TIME_SECONDS + 1,
+            Considered(due=NOON, reason=TickReason.LATE, next_at=NOON + HOUR),
+            id="noticed after a while: late",
         ),
         pytest.param(NOON + HOUR, NOON, Considered(next_at=NOON + 2 * HOUR), id="the clock was set back"),
         pytest.param(
@@ -102,10 +109,10 @@ def test_every_tick_is_fired_or_recorded_once_however_the_clock_steps(
         gaps += settled
         if found.due is not None:
             assert found.due <= now
-            assert missed is Missed.ONCE or now - found.due <= ON_TIME_SECONDS
-            assert found.reason is (
-                TickReason.ON_TIME if now - found.due <= ON_TIME_SECONDS else TickReason.CAUGHT_UP
-            )
+            late = now - found.due
+            assert missed is Missed.ONCE or late <= LATE_SECONDS
+            assert (found.reason is TickReason.ON_TIME) is (late <= ON_TIME_SECONDS)
+            assert (found.reason is TickReason.CAUGHT_UP) is (late > LATE_SECONDS)
             fired.append(found.due)
         considered = max(considered, now)
         assert found.next_at is not None

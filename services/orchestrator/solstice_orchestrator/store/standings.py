@@ -43,6 +43,7 @@ class Worker(NamedTuple):
     shrunk_to: int | None = None
     refuses: str | None = None
     refusal: str = ""
+    condition_at: float | None = None
 
     @property
     def standing(self) -> Standing:
@@ -144,6 +145,7 @@ def worker_view(worker: Worker, jobs: Sequence[HeldJob], now: float, lease_secon
         shrunk_to=worker.shrunk_to,
         refuses=None if worker.refuses is None else Resource(worker.refuses),
         refusal=worker.refusal,
+        condition_at=worker.condition_at,
     )
 
 

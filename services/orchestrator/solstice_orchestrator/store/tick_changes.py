@@ -10,6 +10,7 @@ from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.schedule_rows import Schedule, Tick
 from solstice_orchestrator.store.timetable import TickTask
 from solstice_orchestrator.ticks import (
+    ON_TIME_SECONDS,
     RETRY_BASE_SECONDS,
     RETRY_CAP_SECONDS,
     Overlap,
@@ -97,9 +98,9 @@ def request_of(moment: Moment, schedule: Schedule, tick: Tick, commit_sha: str) 
 
 def fired(tick: Tick, moment: Moment, run_id: str, commit_sha: str) -> Tick:
     """The tick that became a run."""
-    return ended(tick, moment, TickState.FIRED, tick.reason, "")._replace(
-        run_id=run_id, commit_sha=commit_sha
-    )
+    is_late = tick.reason is TickReason.ON_TIME and moment.now - tick.tick_at > ON_TIME_SECONDS
+    reason = TickReason.LATE if is_late else tick.reason
+    return ended(tick, moment, TickState.FIRED, reason, "")._replace(run_id=run_id, commit_sha=commit_sha)
 
 
 def not_fired(tick: Tick, moment: Moment, reason: TickReason, detail: str, *, again: bool) -> Tick:

@@ -11,6 +11,7 @@ from solstice_orchestrator.statuses import detail_of
 from solstice_orchestrator.store.timetable import ScheduleView, TickView
 from solstice_orchestrator.store.views import JobView, RunView
 from solstice_orchestrator.ticks import TickReason, TickState
+from solstice_orchestrator.waiting import refusal_words
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
 STATE_WORDS: Final = MappingProxyType(
@@ -214,12 +215,12 @@ def worker_remark(worker: WorkerView, now: float) -> str:
         failures = worker.failures_in_a_row
         why = f" after {failures} infrastructure failures in a row" if failures else ""
         return f"Takes no jobs for {duration(worker.quarantined_until - now)}{why}."
-    return _pressure(worker) if worker.presence is Presence.ALIVE else ""
+    return _pressure(worker, now) if worker.presence is Presence.ALIVE else ""
 
 
-def _pressure(worker: WorkerView) -> str:
+def _pressure(worker: WorkerView, now: float) -> str:
     if worker.refuses is not None:
-        return f"Starts no jobs for want of {worker.refuses}: {worker.refusal}."
+        return f"Starts no jobs for want of {worker.refuses}: {refusal_words(worker, now)}."
     if worker.shrunk_to is not None:
         return f"Takes {worker.shrunk_to} at once for now, after failures or under load."
     return ""

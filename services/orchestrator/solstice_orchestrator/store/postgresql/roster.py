@@ -105,13 +105,14 @@ async def leave(connection: "Connection", worker_id: str, now: float) -> None:
     )
 
 
-async def report(connection: "Connection", worker_id: str, condition: Condition) -> None:
+async def report(connection: "Connection", worker_id: str, condition: Condition, now: float) -> None:
     await connection.execute(
-        "UPDATE workers SET shrunk_to = $2, refuses = $3, refusal = $4 WHERE worker_id = $1",
+        "UPDATE workers SET shrunk_to = $2, refuses = $3, refusal = $4, condition_at = $5 WHERE worker_id = $1",
         worker_id,
         condition.shrunk_to,
         condition.refuses and condition.refuses.value,
         condition.refusal,
+        now,
     )
 
 

@@ -226,7 +226,7 @@ class PostgreSQLStore(PostgreSQLQueries):
         await self._on_roster(lambda connection, now: roster.leave(connection, worker_id, now))
 
     async def report(self, worker_id: str, condition: Condition) -> None:
-        await self._on_roster(lambda connection, _: roster.report(connection, worker_id, condition))
+        await self._on_roster(lambda connection, now: roster.report(connection, worker_id, condition, now))
 
     async def workers(self) -> Sequence[WorkerView]:
         return await self._on_roster(

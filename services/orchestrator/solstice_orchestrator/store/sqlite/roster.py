@@ -90,10 +90,11 @@ def leave(connection: sqlite3.Connection, worker_id: str, now: float) -> None:
     )
 
 
-def report(connection: sqlite3.Connection, worker_id: str, condition: Condition) -> None:
+def report(connection: sqlite3.Connection, worker_id: str, condition: Condition, now: float) -> None:
+    refuses = condition.refuses and condition.refuses.value
     connection.execute(
-        "UPDATE workers SET shrunk_to = ?, refuses = ?, refusal = ? WHERE worker_id = ?",
-        (condition.shrunk_to, condition.refuses and condition.refuses.value, condition.refusal, worker_id),
+        "UPDATE workers SET shrunk_to = ?, refuses = ?, refusal = ?, condition_at = ? WHERE worker_id = ?",
+        (condition.shrunk_to, refuses, condition.refusal, now, worker_id),
     )
 
 

@@ -220,7 +220,9 @@ class SqliteStore(SqliteQueries):
         )
 
     async def report(self, worker_id: str, condition: Condition) -> None:
-        await self._write(lambda transaction: roster.report(transaction.connection, worker_id, condition))
+        await self._write(
+            lambda transaction: roster.report(transaction.connection, worker_id, condition, transaction.now)
+        )
 
     async def workers(self) -> Sequence[WorkerView]:
         return await self._database.read(
