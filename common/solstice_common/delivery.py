@@ -27,3 +27,8 @@ class Refuse:
 
 
 Verdict = Ack | Retry | Refuse
+
+
+def unreadable(error: Exception) -> Refuse:
+    """The refusal of a delivery that brought out a mistake of ours."""
+    return Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])

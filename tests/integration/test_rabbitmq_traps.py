@@ -134,6 +134,22 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         (CONSUMING, "test_a_message_whose_dead_letter_cannot_be_published_is_dead_lettered_by_the_broker"),
         (CONSUMING, "test_a_dead_letter_exchange_without_a_queue_loses_nothing"),
     ),
+    "tables nested a thousand deep are passed on; a client that recurses into them dies at every delivery": (
+        (
+            "integration/test_hostile_headers.py",
+            "test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator",
+        ),
+        (
+            "integration/test_hostile_headers.py",
+            "test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_taken",
+        ),
+    ),
+    "headers larger than a frame cost the connection, again at every retry": (
+        (
+            "integration/test_hostile_headers.py",
+            "test_headers_above_the_frame_are_refused_and_cost_no_connection",
+        ),
+    ),
     "a killed consumer": ((CONSUMING, "test_what_a_killed_consumer_held_comes_again_once"),),
     "the socket of a client that reconnects takes the port of the stopped server": (
         (WIRE, "test_a_socket_that_reached_itself_is_refused"),

@@ -27,6 +27,8 @@ class LogEvent(StrEnum):
     """Poison, to the dead letters: reason, detail, correlation_id."""
     REQUEST_BROKE = "request.broke"
     """A mistake of ours, to the dead letters: request_id, with the traceback."""
+    DELIVERY_UNREADABLE = "delivery.unreadable"
+    """A delivery brought out a mistake of ours while it was read; to the dead letters: detail, with the traceback."""
     CANCEL_KEPT = "cancel.kept"
     """Durable, then acked: cancel_id, repository, change_number, sender, run_ids, reason (runs_ended, nothing_runs,
     unknown_change). What was asked for before it and comes later ends as well."""

@@ -10,7 +10,7 @@ import structlog
 
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
-from solstice_common.delivery import Ack, Refuse, Verdict
+from solstice_common.delivery import Ack, Refuse, Verdict, unreadable
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.topology import Topology
 from solstice_orchestrator.log_events import LogEvent
@@ -107,10 +107,9 @@ class Receiver(Generic[M, R]):
         verdicts: list[tuple[Delivery, Verdict]] = []
         messages: list[tuple[Delivery, M]] = []
         for delivery in batch:
-            examined = self._desk.examine(delivery.body)
+            examined = self._examine(delivery)
             if isinstance(examined, Refuse):
                 verdicts.append((delivery, examined))
-                self._desk.refused(examined, delivery.correlation_id)
             else:
                 messages.append((delivery, examined))
         if verdicts:
@@ -118,6 +117,18 @@ class Receiver(Generic[M, R]):
             await consumer.settle(verdicts)
         if messages:
             await self._keep_and_ack(consumer, messages)
+
+    def _examine(self, delivery: Delivery) -> M | Refuse:
+        """The message, or its refusal, which is logged. Nothing in a delivery may end the process."""
+        try:
+            examined = self._desk.examine(delivery.body)
+            if isinstance(examined, Refuse):
+                self._desk.refused(examined, delivery.correlation_id)
+        except Exception as error:
+            refusal = unreadable(error)
+            log.exception(LogEvent.DELIVERY_UNREADABLE, detail=refusal.detail)
+            return refusal
+        return examined
 
     async def _keep_and_ack(self, consumer: Consumer, messages: Sequence[tuple[Delivery, M]]) -> None:
         try:
@@ -129,7 +140,7 @@ class Receiver(Generic[M, R]):
                     await self._keep_and_ack(consumer, [one])
                 return
             delivery, message = messages[0]
-            refusal = Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])
+            refusal = unreadable(error)
             self._desk.broke(message, error, refusal)
             await consumer.settle([(delivery, refusal)])
         else:

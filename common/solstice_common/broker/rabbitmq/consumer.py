@@ -13,8 +13,9 @@ from pamqp.common import FieldTable
 
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.broker.protocol import Delivery, Published
+from solstice_common.broker.protocol import Delivery, Published, PublishStatus
 from solstice_common.broker.rabbitmq.acks import Settlement
+from solstice_common.broker.rabbitmq.dead_letters import RESERVED_BYTES, fitting
 from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.properties import of_properties
 from solstice_common.broker.rabbitmq.publisher import Envelope
@@ -30,6 +31,8 @@ REDECLARE_SECONDS: Final = 3.0
 """A queue that vanished is declared again after this long: an operator who replaces it by another kind goes first."""
 RETRY_BASE_SECONDS: Final = 0.2
 RETRY_CAP_SECONDS: Final = 60.0
+
+UNWRITABLE: Final = Published(PublishStatus.REJECTED, "the dead letter could not be written")
 
 Decisions = dict[Subscription, dict[int, Settlement]]
 
@@ -164,7 +167,10 @@ class RabbitMQConsumer:
         outcomes: Sequence[Published | None] = [None] * len(refused)
         if exchange is not None:
             letters = [self._letter(exchange, delivery, why) for delivery, why in refused]
-            outcomes = await self._surroundings.publish_envelopes(letters)
+            published = iter(
+                await self._surroundings.publish_envelopes([each for each in letters if each is not None])
+            )
+            outcomes = [UNWRITABLE if each is None else next(published) for each in letters]
         decisions: Decisions = {}
         for (delivery, why), outcome in zip(refused, outcomes, strict=True):
             kept = outcome is not None and outcome.confirmed
@@ -181,10 +187,21 @@ class RabbitMQConsumer:
             decisions.setdefault(delivery.subscription, {})[delivery.tag] = settlement
         return decisions
 
-    def _letter(self, exchange: str, delivery: Arrival, why: Refuse) -> Envelope:
+    def _letter(self, exchange: str, delivery: Arrival, why: Refuse) -> Envelope | None:
+        """The dead letter; None when a mistake of ours prevents it."""
+        try:
+            return self._dead(exchange, delivery, why)
+        except Exception:
+            log.exception(LogEvent.DEAD_LETTER_FAILED, queue=self._queue, reason=why.reason)
+            return None
+
+    def _dead(self, exchange: str, delivery: Arrival, why: Refuse) -> Envelope:
         theirs = delivery.properties
-        headers = refusal_headers(
-            delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
+        headers = fitting(
+            refusal_headers(
+                delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
+            ),
+            self._link.header_bytes - RESERVED_BYTES,
         )
         return Envelope(
             exchange=exchange,

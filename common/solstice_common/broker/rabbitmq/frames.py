@@ -20,7 +20,8 @@ from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.exceptions import PAMQPException
 from pamqp.frame import FrameTypes
-from pamqp.header import ContentHeader
+
+from solstice_common.broker.rabbitmq.received_properties import read_properties
 
 PIECE_BYTES: Final = 256 * 1024
 
@@ -54,17 +55,14 @@ class UnreadHeader:
         (self.body_size,) = _BODY_SIZE.unpack_from(data)
 
     def read(self) -> spec.Basic.Properties:
-        """The properties; none at all when they cannot be read.
+        """The properties, as far as they can be read.
 
-        RabbitMQ passes on whatever bytes a publisher put there. That such a message is strange is for whoever reads
-        its body to find; it must not cost the connection, on which it would come again and again.
+        Never raises: that a message is strange must not cost the connection, on which it would come again and again.
         """
-        header = ContentHeader()
         try:
-            header.unmarshal(self._data)
-        except (ValueError, struct.error, PAMQPException):
+            return read_properties(self._data)
+        except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
             return spec.Basic.Properties()
-        return header.properties
 
 
 Received = tuple[int, int, FrameTypes | UnreadHeader]

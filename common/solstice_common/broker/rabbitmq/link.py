@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 
 from solstice_common.backoff import backoff_seconds
-from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, dial
+from solstice_common.broker.rabbitmq.wire import LEAST_FRAME_BYTES, LinkLost, Wire, dial
 from solstice_common.errors import BrokerUnavailable
 from solstice_common.log_events import LogEvent
 
@@ -52,6 +52,11 @@ class Link:
     def wire(self) -> Wire | None:
         """The connection, when there is one."""
         return self._wire
+
+    @property
+    def header_bytes(self) -> int:
+        """The largest content header that the broker takes; AMQP's least where there is no connection."""
+        return LEAST_FRAME_BYTES if self._wire is None else self._wire.header_bytes
 
     async def connected(self) -> Wire:
         """Wait for a connection, for ever if need be."""

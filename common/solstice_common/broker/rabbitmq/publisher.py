@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import struct
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -231,7 +230,7 @@ class Publisher:
                 continue
             try:
                 encoded = self._encode(pending.envelope, channel, unconfirmed.next_message_id())
-            except (TypeError, ValueError, OverflowError, struct.error) as error:
+            except Exception as error:  # noqa: BLE001  one strange message must not end the publishing of all others
                 pending.settle(Published(PublishStatus.REJECTED, f"AMQP cannot carry it: {error}"))
                 continue
             unconfirmed.add(pending)
@@ -243,6 +242,9 @@ class Publisher:
         number, body = channel.number, envelope.body
         header = content_header(envelope.properties(message_id), len(body))
         step = channel.max_content_size
+        if len(header) > step:
+            # The broker answers a frame that is too large by closing the connection, again at every retry.
+            raise ValueError(f"its headers take {len(header)} bytes, one frame to this broker carries {step}")
         return b"".join(
             [
                 self._method(envelope, number),

@@ -35,6 +35,8 @@ from solstice_common.broker.rabbitmq.frames import FrameStream, UnreadHeader
 HEARTBEAT_SECONDS: Final = 10
 """Unless the URL says otherwise: a dead link is noticed after about 33 s, instead of aiormq's 200."""
 CLOSE_SECONDS: Final = 2.5
+LEAST_FRAME_BYTES: Final = 4096
+"""Every broker takes frames of this size."""
 RPC_SECONDS: Final = 15.0
 
 
@@ -209,6 +211,11 @@ class Wire(Connection):
         self.unblocked = asyncio.Event()
         self.unblocked.set()
         self._numbers = itertools.count(1)
+
+    @property
+    def header_bytes(self) -> int:
+        """The largest content header that the broker takes: a frame without its own eight bytes."""
+        return max(self.connection_tune.frame_max, LEAST_FRAME_BYTES) - 8
 
     async def open_channel(self, user: ChannelUser, *, publisher_confirms: bool = False) -> WireChannel:
         """A new channel; LinkLost when the connection is gone or does not answer."""

@@ -11,7 +11,7 @@ import structlog
 
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
-from solstice_common.delivery import Ack, Refuse, Verdict
+from solstice_common.delivery import Ack, Refuse, Verdict, unreadable
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.topology import Topology
 from solstice_forge.log_events import LogEvent
@@ -59,17 +59,11 @@ class StatusIntake:
         asked: list[tuple[Delivery, Wanted]] = []
         counted: Counter[str] = Counter()
         for delivery in batch:
-            found = wanted(delivery.body, self._tellable)
+            found = self._examine(delivery)
             match found:
-                case Refuse(reason=reason, detail=detail):
+                case Refuse():
                     verdicts.append((delivery, found))
                     counted["refused"] += 1
-                    log.warning(
-                        LogEvent.STATUS_REFUSED,
-                        reason=reason,
-                        detail=detail,
-                        correlation_id=delivery.correlation_id,
-                    )
                 case Untold(reason=reason):
                     verdicts.append((delivery, Ack()))
                     counted[reason] += 1
@@ -83,6 +77,22 @@ class StatusIntake:
             await consumer.settle([(delivery, Ack()) for delivery, _ in asked])
         for outcome, count in counted.items():
             self._metrics.status_taken(outcome, count)
+
+    def _examine(self, delivery: Delivery) -> Wanted | Untold | Refuse:
+        """What the status asks for, or its refusal, which is logged. Nothing in a delivery may end the process."""
+        try:
+            found = wanted(delivery.body, self._tellable)
+            if isinstance(found, Refuse):
+                log.warning(
+                    LogEvent.STATUS_REFUSED,
+                    reason=found.reason,
+                    detail=found.detail,
+                    correlation_id=delivery.correlation_id,
+                )
+        except Exception as error:
+            found = unreadable(error)
+            log.exception(LogEvent.STATUS_REFUSED, reason=found.reason, detail=found.detail)
+        return found
 
     async def _keep(self, statuses: Sequence[Wanted]) -> Sequence[str]:
         """Durable on return, however long the store is away."""

@@ -1,0 +1,184 @@
+"""Reads the properties of a received message, whatever bytes its publisher put there.
+
+Pure. RabbitMQ passes on tables nested thousands deep and strings that are not UTF-8. Each value is measured before pamqp
+decodes it: pamqp recurses into tables, trusts their lengths, and gives up a whole header for one bad value.
+
+Source: the AMQP 0-9-1 specification, sections 2.3.5.2 and 4.2.5; rabbitmq.com/docs/amqp-0-9-1-errata (field types).
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from pamqp import commands as spec
+from pamqp import decode, encode
+
+MAX_DEPTH: Final = 16
+"""Tables and arrays inside each other; RabbitMQ's own `x-death` has three."""
+MAX_FIELDS: Final = 2048
+"""Values in a header table, those of nested tables included."""
+
+_PROPERTIES_AT: Final = 12
+_LENGTH: Final = struct.Struct(">I")
+_FLAGS: Final = struct.Struct(">H")
+_MORE_FLAGS: Final = 1
+_FIXED: Final = dict(zip(b"tbBsuIilLfdDTV\x00", (1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 5, 8, 0, 0), strict=True))
+"""Bytes that a value takes, by the letter of its type."""
+_SIZED: Final = frozenset(b"SxAF")
+_NESTED: Final = frozenset(b"AF")
+_WIDTHS: Final = {"octet": 1, "timestamp": 8}
+
+
+class Malformed(ValueError):
+    """The bytes do not follow the layout; what stands behind them cannot be found."""
+
+
+def read_properties(header: bytes) -> spec.Basic.Properties:
+    """The properties of a content header, without those that cannot be read."""
+    properties = spec.Basic.Properties()
+    with suppress(Malformed):
+        _read(header, properties)
+    return properties
+
+
+def publishable(value: Any) -> Any:
+    """A header value as AMQP can carry it again, or None."""
+    value = _without_text_that_is_none(value)
+    try:
+        encode.encode_table_value(value)
+    except (TypeError, ValueError, OverflowError, ArithmeticError, struct.error):
+        return None
+    return value
+
+
+def encoded_size(name: str, value: Any) -> int:
+    """How many bytes a publishable header takes in a table."""
+    return 1 + len(name.encode()) + len(encode.encode_table_value(value))
+
+
+def _read(header: bytes, properties: spec.Basic.Properties) -> None:
+    (flags,) = _unpack(_FLAGS, header, _PROPERTIES_AT)
+    at = _PROPERTIES_AT + _FLAGS.size
+    if flags & _MORE_FLAGS:
+        raise Malformed("AMQP 0-9-1 has no property behind the first fifteen")
+    for name in properties.__slots__:
+        if not flags & properties.flags[name]:
+            continue
+        kind = properties.amqp_type(name)
+        end = _property_end(header, at, kind)
+        value = header[at:end]
+        read = _table(value[_LENGTH.size :]) if kind == "table" else _decoded(decode.METHODS[kind], value)
+        if read is not None:
+            setattr(properties, name, read)
+        at = end
+
+
+def _property_end(header: bytes, at: int, kind: str) -> int:
+    if kind == "table":
+        end = at + _LENGTH.size + _unpack(_LENGTH, header, at)[0]
+    elif kind == "shortstr":
+        end = at + 1 + _byte(header, at)
+    else:
+        end = at + _WIDTHS[kind]
+    return _within(end, len(header))
+
+
+def _table(data: bytes) -> dict[str, Any]:
+    """The fields that can be read; of two with one name, the first."""
+    fields: dict[str, Any] = {}
+    left = [MAX_FIELDS]
+    try:
+        for name, start, end in _fields(data):
+            left[0] -= 1
+            if left[0] < 0:
+                break
+            if name not in fields and (data[start] not in _NESTED or _bounded(data[start:end], left)):
+                value = _decoded(decode.embedded_value, data[start:end])
+                if value is not None:
+                    fields[name] = value
+    except Malformed:
+        pass
+    return fields
+
+
+def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
+    """Name, start and end of each value, its type's letter included."""
+    at = 0
+    while at < len(table):
+        start = _within(at + 1 + table[at], len(table))
+        end = _value_end(table, start, len(table))
+        yield table[at + 1 : start].decode("utf-8", "backslashreplace"), start, end
+        at = end
+
+
+def _bounded(value: bytes, left: list[int]) -> bool:
+    """Whether a table or array nests no deeper than MAX_DEPTH and holds no more than `left` values; without recursion."""
+    at, ends = 0, [(len(value), False)]
+    try:
+        while ends:
+            end, is_table = ends[-1]
+            if at >= end:
+                ends.pop()
+                continue
+            if is_table:
+                at = _within(at + 1 + value[at], end)
+            after = _value_end(value, at, end)
+            left[0] -= 1
+            if left[0] < 0:
+                return False
+            if value[at] not in _NESTED:
+                at = after
+                continue
+            if len(ends) > MAX_DEPTH:
+                return False
+            ends.append((after, value[at] == ord("F")))
+            at += 1 + _LENGTH.size
+    except Malformed:
+        return False
+    return True
+
+
+def _value_end(data: bytes, at: int, end: int) -> int:
+    kind = _byte(data, at)
+    if kind in _SIZED:
+        return _within(at + 1 + _LENGTH.size + _unpack(_LENGTH, data, at + 1)[0], end)
+    if kind not in _FIXED:
+        raise Malformed(f"no type of field has the letter {kind}")
+    return _within(at + 1 + _FIXED[kind], end)
+
+
+def _decoded(read: Callable[[bytes], tuple[int, Any]], data: bytes) -> Any:
+    try:
+        return read(data)[1]
+    except (ValueError, ArithmeticError, OSError, struct.error):
+        # A moment after the year 9999, a text that is not UTF-8: this value alone.
+        return None
+
+
+def _without_text_that_is_none(value: Any) -> Any:
+    match value:
+        case bytes():
+            return bytearray(value)
+        case list():
+            return [_without_text_that_is_none(part) for part in value]
+        case dict():
+            return {name: _without_text_that_is_none(part) for name, part in value.items()}
+        case _:
+            return value
+
+
+def _unpack(layout: struct.Struct, data: bytes, at: int) -> tuple[Any, ...]:
+    _within(at + layout.size, len(data))
+    return layout.unpack_from(data, at)
+
+
+def _byte(data: bytes, at: int) -> int:
+    _within(at + 1, len(data))
+    return data[at]
+
+
+def _within(end: int, limit: int) -> int:
+    if end > limit:
+        raise Malformed("a length leads behind the end")
+    return end

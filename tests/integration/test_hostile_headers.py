@@ -1,0 +1,188 @@
+"""Messages whose headers are poison, on real brokers: a dead letter each, and the work behind them is taken."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from solstice_common.broker import Broker, Delivery, Message, PublishStatus, open_broker
+from solstice_common.delivery import Refuse
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jobs_route
+from solstice_forge.metrics import Metrics as ForgeMetrics
+from solstice_forge.statuses.intake import StatusIntake
+from solstice_forge.statuses.protocol import StatusStore
+from solstice_orchestrator.receiving import Receiver
+from tests.raw_amqp import BrokerClosed, field, long, nested, properties, raw_publisher
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.rabbitmq import Vhost
+from tests.traffic import WAIT_SECONDS, drain
+
+DEEP = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"poison")
+GOOD = b"good"
+
+kinds = st.sampled_from([bytes((letter,)) for letter in b"tbBsuIilLfdDTVSxAF\x00Qz"])
+values = st.one_of(
+    st.binary(max_size=12),
+    st.just(b"\xff" * 8),
+    st.binary(max_size=40).map(long),
+    st.integers(1, 3000).map(lambda depth: long(nested(depth))),
+    st.integers(1, 3000).map(lambda depth: long(nested(depth, kind=b"F"))),
+    st.integers(1, 20_000).map(lambda count: long(b"V" * count)),
+)
+tables = st.lists(
+    st.builds(field, st.sampled_from([b"k", b"x-solstice-attempt", b"\xff", b""]), kinds, values), max_size=5
+).map(b"".join)
+hostile = st.one_of(
+    st.builds(properties, tables, correlation_id=st.none() | st.binary(max_size=20)),
+    st.binary(max_size=30),
+    st.integers(1, 30).map(lambda words: b"\xff\xff" * words),
+    st.integers(30_000, 65_000).map(
+        lambda size: properties(field(b"big", b"S", long(b"x" * 2 * size)), correlation_id=b"c")
+    ),
+)
+
+
+class Desk:
+    """Takes GOOD, and refuses all else."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.arrived = asyncio.Event()
+
+    def examine(self, body: bytes) -> bytes | Refuse:
+        return body if body == GOOD else Refuse(reason="not_json", detail="é" * 2048)
+
+    async def keep(self, messages: Sequence[bytes], bodies: Sequence[bytes]) -> Sequence[bytes]:
+        assert list(messages) == list(bodies)
+        return messages
+
+    def kept(self, messages: Sequence[bytes], results: Sequence[bytes]) -> None:
+        assert len(messages) == len(results)
+        self.taken += len(messages)
+        self.arrived.set()
+
+    def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+        assert refusal.reason
+        assert correlation_id is None or isinstance(correlation_id, str)
+
+    def broke(self, message: bytes, error: Exception, refusal: Refuse) -> None:
+        raise AssertionError((message, error, refusal))
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Broker]:
+    async with open_broker(url, name="test") as broker:
+        await broker.ready(WAIT_SECONDS)
+        await broker.declare(full_topology(BrokerSettings(amqp_url=url)))
+        yield broker
+
+
+def send(url: str, route: Route, header: bytes, body: bytes) -> bool:
+    """Whether the broker took it."""
+    try:
+        with raw_publisher(url) as publisher:
+            return publisher.publish(route.exchange, route.routing_key, header, body)
+    except BrokerClosed:
+        return False
+
+
+def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_taken(
+    rabbitmq_vhost: Vhost,
+) -> None:
+    url = rabbitmq_vhost.url
+    route = jobs_route(BrokerSettings(amqp_url=url))
+
+    async def scenario(headers: Sequence[bytes]) -> None:
+        async with opened(url) as broker:
+            desk = Desk()
+            receiver = Receiver(desk, broker=broker, rng=random.Random(1))
+            topology = full_topology(BrokerSettings(amqp_url=url))
+            running = asyncio.create_task(receiver.run(route.queue, topology, prefetch=4))
+            taken = sum([await asyncio.to_thread(send, url, route, each, b"not json") for each in headers])
+            assert await asyncio.to_thread(send, url, route, properties(b""), GOOD)
+            async with asyncio.timeout(WAIT_SECONDS):
+                await desk.arrived.wait()
+            dead = await drain(broker, route.dlq, taken) if taken else []
+            assert not running.done()
+            running.cancel()
+            await asyncio.wait([running])
+        assert [letter.headers.get("x-solstice-reason") for letter in dead] == ["not_json"] * taken
+        assert {letter.body for letter in dead} <= {b"not json"}
+
+    @settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.lists(hostile, min_size=4, max_size=8))
+    def play(headers: Sequence[bytes]) -> None:
+        asyncio.run(scenario([DEEP, *headers]))
+
+    play()
+
+
+async def test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator(
+    rabbitmq_vhost: Vhost, tmp_path: Path
+) -> None:
+    """It ended each with a RecursionError, again after every restart."""
+    url = rabbitmq_vhost.url
+    place = Place(directory=tmp_path)
+    jobs = jobs_route(BrokerSettings(amqp_url=url))
+    async with opened(url) as broker:
+        with orchestrator(place, AMQP_URL=url) as process:
+            for route in (jobs, CANCELS):
+                assert await asyncio.to_thread(send, url, route, DEEP, b"not json")
+                (letter,) = await drain(broker, route.dlq, 1)
+                told(letter)
+            assert process.process.poll() is None
+            process.terminate()
+            assert await asyncio.to_thread(process.ended) == 0
+
+
+async def test_a_status_with_poison_in_its_headers_ends_no_intake(rabbitmq_vhost: Vhost) -> None:
+    nothing_told: Mapping[str, bool] = {}
+    url = rabbitmq_vhost.url
+    async with opened(url) as broker:
+        intake = StatusIntake(
+            broker=broker,
+            store=cast("StatusStore", None),  # nothing is to be kept
+            tellable=nothing_told,
+            metrics=ForgeMetrics(),
+            rng=random.Random(1),
+        )
+        topology = full_topology(BrokerSettings(amqp_url=url))
+        running = asyncio.create_task(intake.run(STATUSES.queue, topology, prefetch=4))
+        assert await asyncio.to_thread(send, url, STATUSES, DEEP, b"not json")
+        (letter,) = await drain(broker, STATUSES.dlq, 1)
+        told(letter)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def told(letter: Delivery) -> None:
+    assert (letter.body, letter.correlation_id) == (b"not json", "poison")
+    assert letter.headers["x-solstice-reason"] == "not_json"
+    assert "k" not in letter.headers
+
+
+@pytest.mark.parametrize("size", [140_000, 400_000])
+async def test_headers_above_the_frame_are_refused_and_cost_no_connection(
+    rabbitmq_vhost: Vhost, size: int
+) -> None:
+    url = rabbitmq_vhost.url
+    route = jobs_route(BrokerSettings(amqp_url=url))
+
+    def message(headers: Mapping[str, str]) -> Message:
+        return Message(
+            exchange=route.exchange, routing_key=route.routing_key, body=b"1", type="t", headers=headers
+        )
+
+    async with opened(url) as broker:
+        too_large, small = await broker.publish([message({"h": "x" * size}), message({})])
+    assert too_large.status is PublishStatus.REJECTED
+    assert "one frame to this broker carries" in too_large.detail
+    assert small.confirmed
