@@ -1,14 +1,39 @@
 """How a service runs as a process: on the fastest event loop there is, until a signal asks it to end."""
 
 import asyncio
+import contextlib
+import ctypes
 import gc
+import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 COLLECT_AFTER: Final = (10_000, 20, 20)
 """Objects before cycles among them are looked for, and how seldom among older ones (Python's own: 700, 10, 10)."""
+PR_SET_DUMPABLE: Final = 4
+URLS_WITH_PASSWORDS: Final = frozenset({"amqp_url", "database_url"})
+
+
+def hide(settings: BaseSettings) -> None:
+    """Let no other process of this user read this one's memory or environment; call it once settings are read.
+
+    The kernel keeps the environment of the start in memory, whatever becomes of `os.environ`: so the process is made
+    undumpable (prctl(2), Linux), whereby its files in /proc belong to root. Besides, secrets leave `os.environ`, but for
+    names that a file of sources or secrets may refer to.
+    """
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    referred = any(getattr(settings, name, "") for name in ("forge_config", "secrets_config"))
+    for name, field in type(settings).model_fields.items():
+        if name in URLS_WITH_PASSWORDS or (field.annotation is SecretStr and not referred):
+            os.environ.pop(name.upper(), None)
 
 
 def run_until_signalled(

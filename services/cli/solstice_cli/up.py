@@ -21,7 +21,7 @@ from solstice_common.commandline import with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.logs import configure_logs
 from solstice_common.messages import Source
-from solstice_common.process import run_until_signalled
+from solstice_common.process import hide, run_until_signalled
 from solstice_common.settings import ClientSettings, state_directory
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
@@ -57,6 +57,7 @@ def up(
     A second Ctrl-C does not wait for running jobs. Webhook secrets are made the first time, and kept.
     """
     configure_logs(settings.log_format, settings.log_level)
+    hide(settings)
     with _alone(state_directory()):
         secrets = kept_secrets()
         complete, hurry = _with_secrets(settings, secrets), asyncio.Event()

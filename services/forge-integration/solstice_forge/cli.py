@@ -6,7 +6,7 @@ import typer
 
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
-from solstice_common.process import run_until_signalled
+from solstice_common.process import hide, run_until_signalled
 from solstice_forge import deliveries_command, service
 from solstice_forge.check_command import check_command
 from solstice_forge.enqueue import EnqueueSettings
@@ -39,6 +39,7 @@ def serve(settings: ForgeSettings) -> None:
     FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET, GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
     """
     configure_logs(settings.log_format, settings.log_level)
+    hide(settings)
     run_until_signalled(lambda stop: service.serve(settings, stop=stop))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from solstice_orchestrator.endings import to_its_end
+from solstice_orchestrator.orphans import is_ours
 
 PIECE_BYTES: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
@@ -85,7 +86,7 @@ def start(
     stderr: int | IO[bytes],
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own. This takes about a millisecond, in which nothing else runs."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         cwd=directory,
         env=environment,
@@ -95,6 +96,8 @@ def start(
         stderr=stderr,
         start_new_session=True,
     )
+    is_ours(process)
+    return process
 
 
 async def see_end(process: subprocess.Popen[bytes]) -> int:

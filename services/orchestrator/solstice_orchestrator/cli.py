@@ -7,7 +7,7 @@ import typer
 
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
-from solstice_common.process import run_until_signalled
+from solstice_common.process import hide, run_until_signalled
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
 
@@ -33,6 +33,7 @@ def run(settings: OrchestratorSettings) -> None:
     not finish is handed back, and runs elsewhere or at the next start.
     """
     configure_logs(settings.log_format, settings.log_level)
+    hide(settings)
     hurry = asyncio.Event()
     run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry), hurry=hurry)
 

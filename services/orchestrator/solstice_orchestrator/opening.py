@@ -30,6 +30,7 @@ from solstice_orchestrator.governor import parse_limits
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metering import MeteredExecutor
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.orphans import adopt
 from solstice_orchestrator.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.store import JobStore, open_store
@@ -102,6 +103,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
         )
         store = await when_there(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
         broker = await stack.enter_async_context(open_broker(settings.amqp_url, name="orchestrator"))
+        adopt()
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
         executor = make_executor(
             settings.executor,

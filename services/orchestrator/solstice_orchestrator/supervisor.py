@@ -237,6 +237,11 @@ def signal_all(pids: set[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def kill_now(pid: int) -> None:
+    """Kill one process, unless it is gone."""
+    signal_all({pid}, signal.SIGKILL)
+
+
 def kill_descendants(ancestor: int) -> None:
     """Kill everything below `ancestor`, until nothing is left that could fork again."""
     patience = time.monotonic() + 20.0
@@ -260,9 +265,13 @@ def _become_keeper() -> None:
     """Orphans below come to us, and the same user's processes cannot look into us (Linux; elsewhere neither)."""
     if not sys.platform.startswith("linux"):
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    become_subreaper()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def become_subreaper() -> None:
+    """Become the parent of every process below whose own parent ends; Linux alone."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _say(**words: Any) -> None:

@@ -1,6 +1,6 @@
-"""An orchestrator's process executor in a process of its own, to be killed: `process_peer.py WORK URL SHA SCRIPT`.
+"""An orchestrator's process executor in a process of its own, to be killed: `process_peer.py WORK URL SHA SCRIPT...`.
 
-Copies the job's log to standard output as it comes.
+Every script is a job, all side by side. Copies the job's log to standard output as it comes.
 """
 
 import asyncio
@@ -9,19 +9,24 @@ from pathlib import Path
 
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.orphans import adopt
 from solstice_orchestrator.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 
 
-async def main(work: str, url: str, sha: str, script: str) -> None:
+async def main(work: str, url: str, sha: str, *scripts: str) -> None:
     async def log(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
+    adopt()
     async with open_workspaces(Path(work)) as workspaces:
         executor = make_executor("process", workspaces=workspaces, git=GitPolicy(protocols=("file",)))
         request = job_request(repo_url=url, commit_sha=sha)
-        await executor.run(execution(job(script), request), log, asyncio.Event())
+        runs = [executor.run(execution(job(script), request), log, asyncio.Event()) for script in scripts]
+        for ending in asyncio.as_completed(runs):
+            outcome = await ending
+            await log(f"ended {outcome.state.value} {outcome.reason.value}\n".encode())
 
 
 if __name__ == "__main__":

@@ -268,6 +268,37 @@ async def test_when_the_orchestrator_is_killed_its_jobs_die_and_are_swept_up(
     assert list(work.iterdir()) == []
 
 
+@PROC
+async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
+    tmp_path: Path, repository: Repository
+) -> None:
+    nap, other = naps(), naps()
+    sha = repository.commit({"x": "y"})
+    hides = (
+        f"(env -i /usr/bin/setsid /bin/sh -c '/usr/bin/setsid /bin/sleep {nap} & :' >/dev/null 2>&1 </dev/null &)\n"
+        f"until pgrep -f -x '/bin/sleep {nap}' >/dev/null; do sleep 0.01; done\n"
+        f"until pgrep -f -x 'sleep {other}' >/dev/null; do sleep 0.01; done\nkill -9 $PPID\nsleep 60"
+    )
+    stays = f"(env -i setsid sleep {other} &)\nuntil test -e {tmp_path}/go; do sleep 0.02; done\npgrep -c -f -x 'sleep {other}'"
+    peer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
+        *(str(tmp_path / "work"), repository.url, sha, hides, stays),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert peer.stdout is not None
+    said = b""
+    while b"ended " not in said:
+        said += await peer.stdout.readline()
+    assert b"ended failed step_failed" in said
+    assert sleeping(nap) == set()
+    (tmp_path / "go").touch()
+    said = await peer.stdout.read()
+    assert b"\n1\n" in said or said.startswith(b"1\n")
+    assert b"ended succeeded completed" in said
+    assert await peer.wait() == 0
+    assert sleeping(other) == set()
+
+
 # -- nothing stays behind ------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution
 from solstice_orchestrator.executors.silence import Silence
 from solstice_orchestrator.executors.verdict import Verdict, read_verdict
+from solstice_orchestrator.orphans import kill_orphans
 from solstice_orchestrator.workspaces import Workspace, kill_marked
 
 PIECE_BYTES: Final = 64 * 1024
@@ -71,6 +72,7 @@ class Keeper:
         except RuntimeError:
             # The job has taken every process there may be, threads among them. It is killed all the same.
             self._kill()
+        await kill_orphans()
 
     def _kill(self) -> None:
         # First what is below, for as long as it is known to be below; then the supervisor; then what lost it.
@@ -88,6 +90,8 @@ class Keeper:
         except TimeoutError:
             await self.kill()
             await ended(self._process)
+        # Also of a job that ended well: its supervisor may have left zombies.
+        await kill_orphans()
 
 
 @asynccontextmanager
