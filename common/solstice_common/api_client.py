@@ -134,9 +134,16 @@ class OrchestratorClient:
             f"/api/v1/jobs/{job_id}/log", {"attempt": attempt, "after": after, "limit": limit}
         )
 
-    def log_events(self, job_id: str, *, attempt: int | None = None) -> AsyncGenerator[ApiEvent, None]:
-        """The log from its beginning and on as it grows: `attempt`, `chunk`, `gap`, and one `end`, the last."""
+    def log_events(
+        self, job_id: str, *, attempt: int | None = None, after: str | None = None
+    ) -> AsyncGenerator[ApiEvent, None]:
+        """The log from its beginning and on as it grows: `attempt`, `chunk`, `gap`, and one `end`, the last.
+
+        Of the newest attempt and those that follow it, unless `after` names a place (`1.0`: of all attempts).
+        """
         parameters = {} if attempt is None else {"attempt": str(attempt)}
+        if after is not None:
+            parameters["after"] = after
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
     def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:

@@ -1,18 +1,26 @@
 """What the commands of Solstice CI have in common: flags made from settings, errors said plainly, exit codes."""
 
+import errno
 import inspect
+import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
+from typer.core import TyperGroup
 
+from solstice_common.complaints import in_words
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    ServiceRefused,
     ServiceUnavailable,
     SolsticeError,
     StoreUnavailable,
@@ -35,10 +43,31 @@ class Exit(IntEnum):
     """The command or its settings are wrong."""
     UNAVAILABLE = 3
     """A broker, database or service did not answer; trying again later may help."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+_ASKED_WRONGLY: Final = frozenset({400, 401, 403, 422})
+"""Answers of a service that mean: the command or the token is wrong."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
+SLOW_SECONDS: Final = 2.0
 
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 """What every command line is made with: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
+
+
+class Commands(TyperGroup):
+    """The group at the root of a command line: a wrong value is told in our words, not in pydantic's."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context, by its public name
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as wrong:
+            if isinstance(wrong.__cause__, ValidationError):
+                wrong.message = in_words(wrong.__cause__.errors(include_url=False)[0])
+            raise
+
 
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
 
@@ -73,8 +102,7 @@ def load_settings(model: type[S], **given: Any) -> S:
         return model(**given)
     except ValidationError as error:
         problems = [
-            f"{str(problem['loc'][0]).upper() if problem['loc'] else 'settings'}: "
-            f"{problem['msg'].removeprefix('Value error, ')}"
+            f"{str(problem['loc'][0]).upper() if problem['loc'] else 'settings'}: {in_words(problem)}"
             for problem in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigurationError("; ".join(problems)) from None
@@ -96,22 +124,75 @@ def run(app: typer.Typer) -> None:
     configure_logs(level="critical")
     try:
         app()
-    except (SolsticeError, BaseExceptionGroup) as raised:
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+    except (SolsticeError, OSError, BaseExceptionGroup) as raised:
         error = first_of(raised)
-        if not isinstance(error, SolsticeError):
+        if isinstance(error, BrokenPipeError):
+            _leave_a_closed_pipe()
+        code = _exit_code(error)
+        if code is None:
             raise
-        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
-        sys.exit(_exit_code(error))
+        typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED)
+        sys.exit(code)
 
 
-def _exit_code(error: SolsticeError) -> Exit:
+def read_text(option: str, path: Path) -> str:
+    """The text of a file that an option names; ConfigurationError when it cannot be read, or is no text."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{option}: {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{option}: {path}: byte {error.start} is not UTF-8") from None
+
+
+@contextmanager
+def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
+    """Say on a terminal what is waited for when it takes more than two seconds; yields what ends the wait early.
+
+    Scripts are not told: nothing is written in a pipe, nor with --json.
+    """
+    if "--json" in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
+        yield lambda: None
+        return
+    timer = threading.Timer(SLOW_SECONDS, lambda: typer.secho(f"waiting for {what} ...", err=True, dim=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
+
+
+def _leave_a_closed_pipe() -> None:
+    """End quietly when the reader of standard output has gone, as `head` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(Exit.FAILED)
+
+
+def _exit_code(error: BaseException) -> Exit | None:
+    """The exit code; None for what is a mistake of ours and keeps its traceback."""
     match error:
         case ConfigurationError():
             return Exit.USAGE
+        case ServiceRefused(status=status, code=code) if status in _ASKED_WRONGLY or code == "not_the_api":
+            return Exit.USAGE
         case BrokerUnavailable() | StoreUnavailable() | ServiceUnavailable():
             return Exit.UNAVAILABLE
-        case _:
+        case SolsticeError():
             return Exit.FAILED
+        case OSError() if error.errno in _NO_ROOM or error.filename is not None:
+            return Exit.UNAVAILABLE if error.errno in _NO_ROOM else Exit.USAGE
+    return None
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else "cannot write: "
+        return f"{where}{error.strerror}"
+    return str(error)
 
 
 def _is_secret(field: FieldInfo) -> bool:

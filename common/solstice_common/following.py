@@ -11,6 +11,9 @@ from solstice_common.terminal import HarmlessText
 
 Write = Callable[[str], None]
 
+FROM_THE_FIRST: Final = "1.0"
+"""The place in a job's logs before everything: attempt 1, nothing of it."""
+
 NEVER_RAN: Final = frozenset({"blocked", "waiting", "backoff", "approval", "skipped"})
 
 
@@ -24,14 +27,23 @@ async def follow_job(
 ) -> Document:
     """Write a job's log as it comes; return the data of its `end` (`state`, `reason`, `exit_code`).
 
+    Without `attempt` that is the log of every attempt, each but the first behind a line `attempt 2`.
+
     With `terminal`, only what may be shown on one: colours, and no other command to it.
     """
     harmless = HarmlessText() if terminal else None
-    async with aclosing(api.log_events(job_id, attempt=attempt)) as events:
+    line_open = False
+    async with aclosing(
+        api.log_events(job_id, attempt=attempt, after=FROM_THE_FIRST if attempt is None else None)
+    ) as events:
         async for event in events:
             if event.name == "chunk":
                 text = str(event.data["text"])
+                line_open = not text.endswith("\n")
                 write(harmless.feed(text) if harmless else text)
+            elif event.name == "attempt" and event.data["attempt"] > 1 and attempt is None:
+                write("\n" * line_open + f"attempt {event.data['attempt']}\n")
+                line_open = False
             elif event.name == "gap":
                 write(missing(event.data))
             elif event.name == "end":

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from solstice_common.complaints import in_words
 from solstice_common.errors import InvalidMessage
 from solstice_common.message_fields import (
     MAX_INTEGER,
@@ -326,8 +327,7 @@ def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMess
     return InvalidMessage(
         "invalid_field",
         "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg'].removeprefix('Value error, ')}"
-            for problem in problems
+            f"{'.'.join(str(part) for part in problem['loc'])}: {in_words(problem)}" for problem in problems
         ),
     )
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from solstice_common.complaints import in_words
 from solstice_common.errors import ConfigurationError
 from solstice_common.log_events import LogEvent
 from solstice_common.message_fields import Timestamp
@@ -97,7 +98,7 @@ def read(path: Path) -> Tokens:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise ConfigurationError(
-            f"the tokens in {path} cannot be used ({where or 'file'}: {problem['msg']}): mend the file, or remove it and "
+            f"the tokens in {path} cannot be used ({where or 'file'}: {in_words(problem)}): mend the file, or remove it and "
             "make new ones with 'solstice token create'"
         ) from None
     return tuple(_token(entry) for entry in entries)

@@ -12,7 +12,7 @@ from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import Exit, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.following import LineWriter, follow_job, follow_run, missing
+from solstice_common.following import FROM_THE_FIRST, LineWriter, follow_job, follow_run, missing
 from solstice_common.settings import ClientSettings
 
 PAGE: Final = 1000
@@ -77,7 +77,9 @@ async def _print_log(
 ) -> None:
     """Everything there is now, page by page; as JSON and with `follow`, event by event to the end."""
     if follow:
-        async for event in api.log_events(job["job_id"], attempt=attempt):
+        async for event in api.log_events(
+            job["job_id"], attempt=attempt, after=FROM_THE_FIRST if attempt is None else None
+        ):
             _write_json({"event": event.name, "job_id": job["job_id"], **event.data})
         return
     lines, after = LineWriter(_write, label, terminal=sys.stdout.isatty()), 0

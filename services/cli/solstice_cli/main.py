@@ -36,6 +36,7 @@ app = typer.Typer(
     help="Solstice CI: a push becomes a message, a job, a log and a result.",
     no_args_is_help=True,
     context_settings=commandline.CONTEXT_SETTINGS,
+    cls=commandline.Commands,
 )
 
 

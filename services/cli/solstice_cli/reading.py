@@ -13,6 +13,7 @@ from solstice_common.api_client import Document, Filters, OrchestratorClient
 from solstice_common.commandline import with_settings
 from solstice_common.messages import Priority
 from solstice_common.settings import ClientSettings
+from solstice_orchestrator.jobs import JobState, RunState
 
 PAGE: Final = 100
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API gave it.")]
@@ -27,7 +28,8 @@ OfBranch = Annotated[
     str | None,
     typer.Option("--branch", "-b", help="Only of this branch; of a tag: refs/tags/NAME."),
 ]
-InState = Annotated[str | None, typer.Option("--state", "-s", help="Only in this state.")]
+RunInState = Annotated[RunState | None, typer.Option("--state", "-s", help="Only in this state.")]
+JobInState = Annotated[JobState | None, typer.Option("--state", "-s", help="Only in this state.")]
 OnLabel = Annotated[str | None, typer.Option("--label", "-l", help="Only what runs on this label.")]
 OfPriority = Annotated[Priority | None, typer.Option("--priority", "-p", help="Only what is of this class.")]
 
@@ -40,7 +42,7 @@ def runs(
     everything: Everything = False,
     repository: OfRepository = None,
     branch: OfBranch = None,
-    state: InState = None,
+    state: RunInState = None,
     label: OnLabel = None,
     priority: OfPriority = None,
     as_json: AsJson = False,
@@ -71,7 +73,7 @@ def jobs(
     everything: Everything = False,
     repository: OfRepository = None,
     branch: OfBranch = None,
-    state: InState = None,
+    state: JobInState = None,
     label: OnLabel = None,
     priority: OfPriority = None,
     as_json: AsJson = False,

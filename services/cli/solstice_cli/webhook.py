@@ -15,7 +15,7 @@ import typer
 from solstice_cli import display
 from solstice_cli.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_cli.secrets import kept_secret
-from solstice_common.commandline import CONTEXT_SETTINGS, Exit
+from solstice_common.commandline import CONTEXT_SETTINGS, Exit, said_when_slow
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
 
@@ -77,7 +77,8 @@ def send(
         now=time.time(),
     )
     target = url if urlsplit(url).path not in {"", "/"} else f"{url.rstrip('/')}/webhooks/{source.value}"
-    response = asyncio.run(_post(target, delivery))
+    with said_when_slow(f"forge-integration at {target}"):
+        response = asyncio.run(_post(target, delivery))
     answer = _answer(response)
     if as_json:
         display.print_json({"status": response.status_code, "answer": answer})
@@ -142,9 +143,19 @@ def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | No
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=30
-    )
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=30
+        )
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "git is not on the PATH: install it, or name --repo-url URL, --ref and --sha"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(f"git {' '.join(arguments)} in {folder} took longer than 30 s") from None
     if done.returncode:
-        raise ConfigurationError(f"git {' '.join(arguments)} in {folder}: {done.stderr.strip()}")
+        raise ConfigurationError(
+            f"{folder}: git says: {done.stderr.strip()}. Go into a repository with a commit on a branch, "
+            "or name one with --repo-url, --ref and --sha"
+        )
     return done.stdout.strip()

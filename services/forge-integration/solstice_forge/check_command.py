@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from solstice_common.commandline import Exit
+from solstice_common.commandline import Exit, read_text
 from solstice_common.errors import ConfigurationError
 from solstice_common.times import parse_timestamp
 from solstice_forge.checking import check, described, read_headers, source_named
@@ -61,7 +61,7 @@ def check_command(
         raise ConfigurationError("a recorded webhook is checked with --source and --headers beside its body")
     result = check(
         source_named(source, sources, verify=verify),
-        read_headers(headers.read_text("utf-8")),
+        read_headers(read_text("--headers", headers)),
         file.read_bytes(),
         now=_moment(at),
         verify=verify,

@@ -22,6 +22,7 @@ app: Final = typer.Typer(
     help="Takes the webhooks of GitHub, Forgejo, Gitea and GitLab, and publishes the jobs they ask for.",
     no_args_is_help=True,
     context_settings=commandline.CONTEXT_SETTINGS,
+    cls=commandline.Commands,
 )
 
 

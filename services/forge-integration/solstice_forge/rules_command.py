@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
+from solstice_common.commandline import CONTEXT_SETTINGS, read_text, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_forge.checking import read_headers, source_named
 from solstice_forge.config import configured_sources
@@ -72,7 +72,9 @@ def rules_check_command(
     if delivery is not None:
         if headers is None:
             raise ConfigurationError("--delivery is checked with --headers beside it")
-        explained = explain_delivery(found, read_headers(headers.read_text("utf-8")), delivery.read_bytes())
+        explained = explain_delivery(
+            found, read_headers(read_text("--headers", headers)), delivery.read_bytes()
+        )
     elif repository is None or event is None:
         raise ConfigurationError("describe an event by --repository and --event, or name a --delivery")
     else:

@@ -16,6 +16,7 @@ app: Final = typer.Typer(
     help="Takes job requests from the broker, runs their jobs, keeps their logs and tells what became of them.",
     no_args_is_help=True,
     context_settings=commandline.CONTEXT_SETTINGS,
+    cls=commandline.Commands,
 )
 
 

@@ -20,6 +20,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from solstice_common.complaints import in_words
 from solstice_common.errors import ConfigurationError
 from solstice_common.globs import fits, meaningful
 from solstice_common.messages import JobRequestV1
@@ -130,10 +131,10 @@ def parse_secret_rules(content: bytes, references: References) -> SecretRules:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"is not TOML: {error}") from None
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = error.errors(include_url=False, include_input=False)
         lines = (
             f"{'.'.join(str(part + 1) if isinstance(part, int) else part for part in problem['loc'])}: "
-            f"{problem['msg'].removeprefix('Value error, ')}"
+            f"{in_words(problem)}"
             for problem in problems
         )
         raise ConfigurationError("\n  ".join(lines)) from None

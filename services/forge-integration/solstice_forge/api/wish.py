@@ -14,6 +14,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from solstice_common.access import LOCAL
+from solstice_common.complaints import in_words
 from solstice_common.delays import MAX_DELAY, too_far
 from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.times import format_seconds, parse_timestamp
@@ -49,8 +50,8 @@ def read_wish(body: bytes, now: float) -> JobWish | Refused:
 def problems_of(error: ValidationError) -> str:
     """What is wrong, in one line."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_input=False, include_context=False)
+        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {in_words(problem)}"
+        for problem in error.errors(include_url=False, include_input=False)
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from solstice_common.complaints import in_words
 from solstice_common.openapi import JSON
 from solstice_orchestrator.web.refusals import Refusal
 
@@ -42,6 +43,6 @@ async def sent(request: Request, model: type[ModelT]) -> ModelT:
 def _said(error: ValidationError) -> str:
     """What is wrong, in one line."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_input=False, include_context=False)[:10]
+        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {in_words(problem)}"
+        for problem in error.errors(include_url=False, include_input=False)[:10]
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from solstice_common.complaints import in_words
 from solstice_common.message_fields import Label
 from solstice_common.messages import Priority
 from solstice_orchestrator.jobs import JobState, RunState
@@ -180,7 +181,7 @@ def asked(request: Request, model: type[QueryT], *, others: bool = False) -> Que
         return model.model_validate_strings({name: value for name, value in given if name in known})
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        raise _wrong(f"{problem['loc'][0]}: {problem['msg']}") from None
+        raise _wrong(f"{problem['loc'][0]}: {in_words(problem)}") from None
 
 
 def _wrong(detail: str) -> Refusal:

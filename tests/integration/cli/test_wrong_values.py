@@ -1,0 +1,225 @@
+"""Every option of every command with a wrong value, and commands without what they need: a sentence and its exit code."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+import pytest
+import structlog
+from typer.main import get_command
+
+from solstice_cli.main import app as solstice
+from solstice_common import commandline
+from solstice_forge.cli import app as forge_integration
+from solstice_orchestrator.cli import app as orchestrator
+from tests.servers.service_process import kept_environment
+
+PROGRAMS = {"solstice": solstice, "forge-integration": forge_integration, "orchestrator": orchestrator}
+PYDANTICS_WORDS = re.compile(
+    r"Input should|String should|validation error|Value error|unable to parse|Traceback|pydantic"
+)
+WRONG = "none of these"
+"""No number, age, choice, time, URL or file."""
+CHECKED_TEXT = {
+    *("--older-than", "--since", "--expires", "--delay", "--not-before", "--at", "--event", "--over"),
+    *("--slots", "--labels", "--repository-caps", "--owner-caps", "--owner-starts-per-hour"),
+    *("--label-start-rates", "--repository-start-rates", "--to", "--source"),
+}
+"""Options of free text that commands read themselves."""
+GOOD = {
+    "repo_url": "https://forge.example/a/b.git",
+    "commit_sha": "c" * 40,
+    "trace": "trace.jsonl",
+    "slots": "linux=1",
+    "older_than": "30d",
+    "to": "high",
+    "from": "sqlite:///store.db",
+    "source": "github",
+    "target": "postgresql://nobody@127.0.0.1:9/none",
+    "out": "trace.jsonl",
+    "scope": "read",
+    "cron": "@daily",
+    "branch": "main",
+}
+GIVEN_WITH = {"--at": ("body", "--source", "github", "--headers", "headers", "--no-verify")}
+
+
+def checked_by_its_type(kind: object) -> bool:
+    return kind in {int, float} or (isinstance(kind, type) and issubclass(kind, Enum))
+
+
+def leaves(command: object, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    inner = getattr(command, "commands", None)
+    if not inner:
+        yield words, command
+        return
+    for name, each in inner.items():
+        yield from leaves(each, (*words, name))
+
+
+def wrong() -> Iterator[tuple[str, ...]]:
+    """A whole command line for each option that checks its value, with that one wrong."""
+    for program, app in PROGRAMS.items():
+        for words, command in leaves(get_command(app), (program,)):
+            parameters = command.params  # type: ignore[attr-defined]
+            for parameter in parameters:
+                flag = next((name for name in parameter.opts if name.startswith("--")), "")
+                panel = getattr(parameter, "rich_help_panel", None)
+                kind = parameter.bare_type
+                ours = panel == commandline.SETTINGS_PANEL and re.search(
+                    r"(port|seconds|days|mib|concurrency|prefetch|caps|rates|map|access|format|type|executor|"
+                    r"governor|supersede|minutes|backlog|url|runs|hour)$",
+                    flag,
+                )
+                if parameter.param_type_name != "option" or getattr(parameter, "is_flag", False) or not flag:
+                    continue
+                if not (
+                    checked_by_its_type(kind)
+                    or flag in {"--limit", "--attempt", "--count", "--jobs"}
+                    or ours
+                    or (flag in CHECKED_TEXT and (flag, words[-1]) != ("--source", "list"))
+                ):
+                    continue
+                others: list[str] = []
+                for other in parameters:
+                    if other is not parameter and other.required:
+                        value = GOOD.get(other.name, "abcd")
+                        others += [value] if other.param_type_name == "argument" else [other.opts[0], value]
+                if flag == "--source" and words[-1] == "check":
+                    others += (
+                        ["body", "--headers", "headers"] if words[1] == "check" else ["--repository", "a/b"]
+                    )
+                yield (*words, *others, *GIVEN_WITH.get(flag, ()), flag, WRONG)
+
+
+LINES = list(wrong())
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("AMQP_", "SOLSTICE_", "FORGE", "GITHUB_", "DATABASE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SOLSTICE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SOLSTICE_URL", "http://127.0.0.1:9")
+    (tmp_path / "body").write_text("{}")
+    (tmp_path / "headers").write_text("x: y")
+    yield tmp_path
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("line", [pytest.param(line, id=" ".join(line)) for line in LINES])
+def test_a_wrong_value_is_a_mistake_of_the_command_line(
+    line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", list(line))
+    with pytest.raises(SystemExit) as ended:
+        commandline.run(PROGRAMS[line[0]])
+    told = capsys.readouterr()
+    assert ended.value.code == 2, told
+    assert told.err
+    assert not PYDANTICS_WORDS.search(told.err), told.err
+
+
+def test_the_tree_of_commands_was_walked() -> None:
+    assert len(LINES) > 150
+    assert {line[0] for line in LINES} == set(PROGRAMS)
+
+
+def run(
+    *words: str, cwd: Path, program: str = "solstice", **settings: str
+) -> "subprocess.CompletedProcess[str]":
+    module = {"solstice": "solstice_cli.main", "forge-integration": "solstice_forge.cli"}[program]
+    return subprocess.run(
+        [sys.executable, "-c", f"from {module} import main; main()", *words],
+        env={**kept_environment(), "SOLSTICE_HOME": str(cwd / "home"), "NO_COLOR": "1", **settings},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+class TestWithoutGit:
+    def test_a_missing_git_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        done = run("webhook", "send", "--secret", "x", cwd=tmp_path, PATH=str(tmp_path / "empty"))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: git is not on the PATH: install it")
+
+    def test_a_folder_that_is_no_repository_is_named(self, tmp_path: Path) -> None:
+        done = run("webhook", "send", "--secret", "x", cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {tmp_path}: git says: fatal: not a git repository")
+
+    def test_a_repository_without_a_commit_is_named(self, tmp_path: Path) -> None:
+        subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+        done = run("webhook", "send", "--secret", "x", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+class TestWhatCannotBeReadOrWritten:
+    def test_headers_that_are_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "body").write_text("{}")
+        (tmp_path / "headers").write_bytes(b"x: \xff")
+        words = ("check", "body", "--source", "github", "--headers", "headers", "--no-verify")
+        done = run(*words, cwd=tmp_path, program="forge-integration")
+        assert done.returncode == 2
+        assert done.stderr == "error: --headers: headers: byte 3 is not UTF-8\n"
+
+    def test_a_full_standard_output_is_said(self, tmp_path: Path) -> None:
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "solstice_cli", "schema", "show", "jobrequest.v1"],
+                env=kept_environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+                timeout=100,
+            )
+        assert done.returncode == 3
+        assert done.stderr == "error: cannot write: No space left on device\n"
+
+    def test_a_closed_pipe_ends_it_quietly(self, tmp_path: Path) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [sys.executable, "-m", "solstice_cli", "schema", "show", "--json"],
+            env=kept_environment(),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (1, "")
+
+    def test_ctrl_c_ends_it_without_a_traceback(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "solstice_cli", "runs"],
+                env={**kept_environment(), "SOLSTICE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            connection, _ = silent.accept()
+            with connection:
+                connection.recv(10)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "Traceback" not in out + err
