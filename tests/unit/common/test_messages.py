@@ -183,7 +183,7 @@ class TestFields:
     def test_every_field_of_the_published_v1_is_needed(self, field: str) -> None:
         error = refusal(canonical({key: value for key, value in REQUEST.items() if key != field}))
         assert error.reason == "invalid_field"
-        assert error.detail == f"{field}: Field required"
+        assert error.detail == f"{field}: is missing"
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -272,7 +272,7 @@ class TestFields:
 
     @pytest.mark.parametrize("field", STATUS)
     def test_every_field_that_a_status_needs_is_needed(self, field: str) -> None:
-        with pytest.raises(InvalidMessage, match=f"invalid_field: {field}: Field required"):
+        with pytest.raises(InvalidMessage, match=f"invalid_field: {field}: is missing"):
             JobStatusV1.decode(canonical({key: value for key, value in STATUS.items() if key != field}))
 
     @pytest.mark.parametrize(

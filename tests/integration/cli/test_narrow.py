@@ -1,0 +1,67 @@
+"""Lists on terminals of 60 and 80 columns: every id that is printed can be copied into `solstice show`."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.servers.service_process import kept_environment
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+IDS = [f"0190b8c7-0000-7000-8000-00000000{number:04x}" for number in range(3)]
+SHOW = """
+from datetime import UTC, datetime
+from solstice_cli import display
+ids = {ids!r}
+now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+common = {{"state": "cancelled", "created_at": "2026-01-31T11:00:00Z", "started_at": "2026-01-31T11:00:00Z",
+    "finished_at": None, "reason": "lease_expired_and_more", "repo_url": "https://forge.example/a/b.git",
+    "repo_full_name": "a-very-long-owner-name/a-very-long-repository-name", "commit_sha": "c" * 40,
+    "ref": "refs/heads/a-very-long-branch-name", "event": "change_request", "source": "forgejo",
+    "name": "a-job-with-a-very-long-name-linux-3.12", "runs_on": "linux-with-a-long-label", "attempt": 2}}
+rows = [{{**common, "run_id": each, "job_id": each}} for each in ids]
+display.{what}(rows, now=now)
+"""
+
+
+def on_a_terminal(code: str, columns: int) -> str:
+    """What a process writes to a real pseudo-terminal of that width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**kept_environment(), "TERM": "xterm", "NO_COLOR": "1"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while piece := os.read(ours, 65536):
+            written += piece
+    except OSError:
+        pass  # the other end is closed
+    os.close(ours)
+    assert process.wait(60) == 0, written.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("what", ["print_runs", "print_jobs"])
+def test_no_id_and_no_state_is_cut(what: str, columns: int, tmp_path: Path) -> None:
+    shown = on_a_terminal(SHOW.format(ids=IDS, what=what), columns)
+    lines = shown.replace("\r", "").splitlines()
+    assert all(len(line.rstrip()) <= columns for line in lines)
+    for each in IDS:
+        (line,) = [line for line in lines if line.startswith(each[-8:] + " ")]
+        assert " cancelled" in line
+    assert "\u2026" not in shown
