@@ -1,13 +1,19 @@
 """Secrets are taken out of what a job prints, however the output is cut into pieces. Pure.
 
-What is looked for: the secret itself (of one with several lines each line), and what base64 makes of it, in both
-alphabets, wherever in a longer text it stands and wherever lines are broken. It is a net against accidents: a job that
-wants to give a secret away can always change it into something that nobody knows.
+What is looked for: the secret itself (of one with several lines each line), as URLs, JSON, shells and hexadecimal digits
+write it, and what base64 makes of it, in both alphabets, wherever in a longer text it stands and wherever lines are
+broken. Escape sequences of terminals, colours above all, may stand anywhere within. It is a net against accidents: a job
+that wants to give a secret away can always change it into something that nobody knows.
 """
 
 import base64
-from collections.abc import Iterable, Sequence
+import json
+import re
+import shlex
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+from urllib.parse import quote, quote_plus
 
 LEAST_CHARACTERS: Final = 8
 """Of a secret, or a line of one: shorter ones would be found where nobody wrote them."""
@@ -15,6 +21,12 @@ MASK: Final = b"***"
 _BREAKS: Final = b"\r\n"
 _BEGINNING: Final = 4
 """So many bytes decide whether it is worth while to look closer."""
+_ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-~])")
+"""A control sequence (ECMA-48), or one that chooses a character set, as `tput sgr0` writes."""
+_UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,8})?\Z")
+_MOST_HELD: Final = 64 * 1024
+"""Bytes that are held back for the sake of escape sequences within a secret."""
+_HEX_OF_URL: Final = re.compile(r"%[0-9A-F]{2}")
 
 
 class Masking:
@@ -38,22 +50,29 @@ class Masking:
     def feed(self, data: bytes) -> bytes:
         """What may be shown by now: all but an end that may be the beginning of a secret."""
         data = self._held + data
-        spans, cut = self._spans(data), self._open(data)
+        text = _Text(data)
+        spans, cut = self._spans(text.flat), self._open(text.flat)
         for start, end in spans:
             if start < cut < end:
                 cut = start
-        self._held = data[cut:]
-        return _without(data[:cut], [span for span in spans if span[1] <= cut])
+        place = text.place(cut) if cut < len(text.flat) else text.end
+        if len(data) - place > max(_MOST_HELD, self._longest):
+            cut, place = len(text.flat), text.end
+        self._held = data[place:]
+        return _without(data[:place], [text.span(span) for span in spans if span[1] <= cut])
 
     def end(self) -> bytes:
         """What was held back: it was no secret, unless a whole one stands in it."""
         data, self._held = self._held, b""
-        return _without(data, self._spans(data))
+        return self._masked(data)
 
     def masked(self, text: str) -> str:
         """A whole text without them."""
-        data = text.encode(errors="surrogateescape")
-        return _without(data, self._spans(data)).decode(errors="surrogateescape")
+        return self._masked(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+    def _masked(self, data: bytes) -> bytes:
+        text = _Text(data)
+        return _without(data, [text.span(span) for span in self._spans(text.flat)])
 
     def _spans(self, data: bytes) -> Sequence[tuple[int, int]]:
         """From where to where secrets stand, in order, those that overlap as one."""
@@ -94,10 +113,55 @@ class Masking:
         return any(_begins(needle, flat) for needle in self._encoded)
 
 
+class _Text:
+    """Bytes without the escape sequences among them, and where each of the rest stands."""
+
+    def __init__(self, data: bytes) -> None:
+        unfinished = _UNFINISHED.search(data, max(0, len(data) - 80)) if b"\x1b" in data else None
+        self.end = unfinished.start() if unfinished else len(data)
+        """Where an escape sequence begins whose end is not known yet."""
+        self._begins, self._places, pieces, done, length = [0], [0], [], 0, 0
+        for escape in _ESCAPE.finditer(data, 0, self.end) if b"\x1b" in data else ():
+            pieces.append(data[done : escape.start()])
+            length, done = length + escape.start() - done, escape.end()
+            self._begins.append(length)
+            self._places.append(done)
+        self.flat = b"".join((*pieces, data[done : self.end])) if pieces or unfinished else data
+
+    def place(self, at: int) -> int:
+        piece = bisect_right(self._begins, at) - 1
+        return self._places[piece] + at - self._begins[piece]
+
+    def span(self, span: tuple[int, int]) -> tuple[int, int]:
+        return self.place(span[0]), self.place(span[1] - 1) + 1
+
+
 def _plain(secret: str) -> Iterable[bytes]:
-    """The secret, or each of its lines; the whole of it when they are all too short to be looked for."""
+    """The secret, or each of its lines, as it is and as others write it; the whole when all lines are too short."""
     lines = [line for line in secret.splitlines() if len(line) >= LEAST_CHARACTERS]
-    return [line.encode() for line in lines or [secret]]
+    for line in lines:
+        yield from (form.encode() for form in _forms(line))
+    if not lines:
+        yield secret.encode()
+
+
+def _forms(line: str) -> Iterator[str]:
+    yield line
+    for url in (quote(line, ""), quote(line), quote_plus(line), quote(line, "!'()*")):
+        yield url
+        yield _HEX_OF_URL.sub(lambda escape: escape.group().lower(), url)
+    for document in (json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1]):
+        yield document
+        yield document.replace("/", "\\/")
+        for digits in ("04x", "04X"):
+            # As Go, Rails and others write what HTML would take for its own.
+            yield re.sub("[<>&']", lambda found, digits=digits: f"\\u{ord(found.group()):{digits}}", document)  # type: ignore[misc]
+    yield re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found.group()[2:].upper(), json.dumps(line)[1:-1])
+    yield line.encode().hex()
+    yield line.encode().hex().upper()
+    yield shlex.quote(line).removeprefix("'").removesuffix("'")
+    yield line.replace("'", "'\\''")
+    yield re.sub(r"([^\w@%+=:,./-])", r"\\\1", line, flags=re.ASCII)
 
 
 def _encoded(secret: str) -> Iterable[bytes]:
@@ -128,6 +192,7 @@ def _begins(needle: bytes, tail: bytes) -> bool:
 def _without(data: bytes, spans: Sequence[tuple[int, int]]) -> bytes:
     pieces, done = [], 0
     for start, end in spans:
-        pieces += [data[done:start], MASK]
+        # The colours within it hold for what follows, too.
+        pieces += [data[done:start], MASK, *_ESCAPE.findall(data, start, end)]
         done = end
     return b"".join((*pieces, data[done:]))

@@ -103,7 +103,9 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
     )
     git_timeout_seconds: float = Field(default=600.0, gt=0, description="Time for one checkout.")
     git_max_mib: int = Field(default=4096, ge=1, description="Disk space for one checkout.")
-    max_log_mib: int = Field(default=16, ge=1, description="What is kept of the log of one attempt.")
+    max_log_mib: int = Field(
+        default=16, ge=1, description="What is kept of the log of one attempt: its beginning and its end."
+    )
     stop_grace_seconds: float = Field(
         default=10.0,
         ge=0,

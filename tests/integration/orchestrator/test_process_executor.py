@@ -135,15 +135,34 @@ async def test_thousands_of_lines_and_any_bytes_arrive(lab: Lab) -> None:
     assert whole.endswith(b"\0" * 300_000 + b"\xff\xfe\x00\n")
 
 
-async def test_beyond_its_limit_the_log_ends_and_the_job_goes_on(lab: Lab) -> None:
-    outcome = await lab.run("head -c 5000000 /dev/zero | tr '\\0' x", "echo unseen > /dev/null", "exit 9")
+async def test_beyond_its_limit_the_log_keeps_its_end_and_the_job_goes_on(lab: Lab) -> None:
+    outcome = await lab.run("seq 1 500000", "echo the failure >&2; exit 9")
+    assert outcome.exit_code == 9
+    assert len(lab.text) < 201_000
+    head, mark, rest = lab.text.partition(
+        "\n! the log is longer than 200000 bytes; what follows is not kept, but for its end\n! "
+    )
+    assert mark
+    assert len(head) > 149_000
+    said, _, end = rest.partition(" bytes are left out here\n")
+    assert end.endswith("\n500000\n$ step 2\nthe failure\n! the step 'step 2' ended with exit code 9\n")
+    # Whole lines on both sides, and not one unaccounted for.
+    last, first = int(head.splitlines()[-1]), int(end.splitlines()[0])
+    assert int(said) == sum(len(f"{number}\n") for number in range(last + 1, first))
+
+
+async def test_a_log_of_one_endless_line_keeps_both_ends(lab: Lab) -> None:
+    outcome = await lab.run("head -c 5000000 /dev/zero | tr '\\0' x", "printf end; exit 9")
     assert outcome.exit_code == 9
     assert lab.text.count("x" * 1000) > 100
     assert len(lab.text) < 201_000
-    assert lab.text.endswith(
-        "\n! the log is longer than 200000 bytes; what follows is not kept\n"
-        "! the step 'step 3' ended with exit code 9\n"
-    )
+    assert lab.text.endswith("end\n! the step 'step 2' ended with exit code 9\n")
+
+
+async def test_the_end_of_a_long_log_is_kept_when_the_job_kills_its_supervisor(lab: Lab) -> None:
+    await lab.run("seq 1 100000; echo the last word; kill -9 $PPID; sleep 60")
+    assert "bytes are left out here\n" in lab.text
+    assert "\n100000\nthe last word\n! the supervisor" in lab.text
 
 
 async def test_a_job_that_closes_its_output_goes_on(lab: Lab) -> None:

@@ -1,7 +1,12 @@
 """Secrets never reach a log, however the output is cut, and everything else does."""
 
 import base64
+import json
+import random
+import re
+import shlex
 import textwrap
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -87,3 +92,61 @@ def test_whole_text_is_masked() -> None:
 
 def test_without_secrets_nothing_is_held() -> None:
     assert Masking([]).feed(b"anything") == b"anything"
+
+
+ODD = "p@ss/w\u00f6rd+'<\"&\\ =%~(7)"
+FORMS = {
+    "URL": quote(ODD, ""),
+    "URL, lower": re.sub("%..", lambda found: found.group().lower(), quote(ODD, "")),
+    "form": quote_plus(ODD),
+    "JSON": json.dumps(ODD)[1:-1],
+    "JSON, unescaped": json.dumps(ODD, ensure_ascii=False)[1:-1],
+    "JSON, upper": json.dumps(ODD)[1:-1].replace("\\u00f6", "\\u00F6"),
+    "hex": ODD.encode().hex(),
+    "HEX": ODD.encode().hex().upper(),
+    "shell": shlex.quote(ODD)[1:-1],
+    "shell, another": ODD.replace("'", "'\\''"),
+}
+COLOURS = (b"\x1b[31m", b"\x1b[0m", b"\x1b[38;5;9;1m", b"\x1b(B\x1b[m", b"\x1b[K")
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_secret_is_masked_as_others_write_it(form: str, cuts: list[int]) -> None:
+    assert masked(f"before {form} after".encode(), ODD, cuts=cuts) == b"before *** after"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(FORMS.values())), st.integers(0, 2**32)), max_size=4),
+    st.lists(st.integers(0, 600), max_size=10),
+)
+def test_colours_within_a_secret_do_not_hide_it(told: list[tuple[str, int]], cuts: list[int]) -> None:
+    """Compared with a naive model: colours taken out, forms replaced."""
+    data = b""
+    for form, seed in told:
+        rng = random.Random(seed)
+        data += b" a "
+        for byte in form.encode():
+            data += bytes([byte]) + (rng.choice(COLOURS) if rng.random() < 0.4 else b"")
+    data += b" end"
+    shown = masked(data, ODD, cuts=cuts)
+    assert shown == masked(data, ODD)
+    for colour in COLOURS:
+        data, shown = data.replace(colour, b""), shown.replace(colour, b"")
+    assert shown == b" a ***" * len(told) + b" end"
+
+
+def test_colours_stay_where_no_secret_is() -> None:
+    data = b"\x1b[31mred\x1b[0m heron\x1b[1m stands \x1b["
+    assert masked(data, SECRET, cuts=[3, 17, 25]) == data
+
+
+def test_colour_that_ends_within_a_secret_still_ends() -> None:
+    assert masked(b"\x1b[31mheron-\x1b[0motter-7731!", SECRET) == b"\x1b[31m***\x1b[0m!"
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    masking = Masking([SECRET])
+    held = sum(len(piece) for piece in [b"heron" + b"\x1b[0m" * 20_000] * 10)
+    shown = sum(len(masking.feed(b"heron" + b"\x1b[0m" * 20_000)) for _ in range(10))
+    assert held - shown <= 200_000

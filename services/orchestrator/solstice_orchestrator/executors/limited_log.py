@@ -1,27 +1,62 @@
-"""A job's log up to its limit, and what we ourselves have to say in it."""
+"""A job's log up to its limit, its end included, and what we ourselves have to say in it."""
+
+from typing import Final
 
 from solstice_orchestrator.executors.protocol import LogWriter
 
+PIECE_BYTES: Final = 64 * 1024
+
 
 class LimitedLog:
-    """Passes on as much as there may be, and our own remarks beyond it."""
+    """Passes on the first three quarters of what there may be, and the last quarter once `end` is called.
+
+    What lies between is dropped as it comes; no more than a quarter of the limit is ever held in memory.
+    """
 
     def __init__(self, log: LogWriter, limit: int) -> None:
-        self._log, self._left, self._limit = log, limit, limit
+        self._log, self._limit = log, limit
+        self._tail_bytes = limit // 4
+        self._left = limit - self._tail_bytes
+        self._tail = bytearray()
+        self._dropped = 0
         self._line_open = self._cut = False
 
     async def write(self, data: bytes) -> None:
-        kept = data[: self._left]
-        self._left -= len(kept)
-        if kept:
-            self._line_open = not kept.endswith(b"\n")
-            await self._log(kept)
-        if len(kept) < len(data) and not self._cut:
-            self._cut = True
-            await self.remark(f"the log is longer than {self._limit} bytes; what follows is not kept")
+        if not self._cut:
+            if len(data) <= self._left:
+                return await self._pass_on(data)
+            kept = data[: self._left]
+            # At the end of a line, if there is one: no secret shall be cut in two, whose halves nobody knows.
+            kept = kept[: kept.rfind(b"\n") + 1] or kept
+            self._cut, data = True, data[len(kept) :]
+            await self._pass_on(kept)
+            await self.remark(
+                f"the log is longer than {self._limit} bytes; what follows is not kept, but for its end"
+            )
+        self._tail += data
+        if (excess := len(self._tail) - self._tail_bytes) > 0:
+            self._dropped += excess
+            del self._tail[:excess]
+        return None
+
+    async def end(self) -> None:
+        """The job will write no more: pass on the end of what it wrote."""
+        tail, self._tail = bytes(self._tail), bytearray()
+        if self._dropped:
+            begin = tail.find(b"\n") + 1
+            self._dropped, tail = self._dropped + begin, tail[begin:]
+            await self.remark(f"{self._dropped} bytes are left out here")
+        for start in range(0, len(tail), PIECE_BYTES):
+            await self._pass_on(tail[start : start + PIECE_BYTES])
 
     async def remark(self, text: str) -> None:
         """A line of ours."""
         before = "\n" if self._line_open else ""
         self._line_open = False
         await self._log(f"{before}! {text}\n".encode())
+
+    async def _pass_on(self, data: bytes) -> None:
+        if data:
+            self._left -= len(data)
+            self._line_open = not data.endswith(b"\n")
+            await self._log(data)

@@ -74,6 +74,7 @@ class ProcessExecutor:
                 reason=Reason.PROVISION_FAILED,
                 detail=f"the attempt could not be set up in {self.workspaces.directory}: {error}",
             )
+        await limited.end()
         if outcome.state is JobState.CANCELLED:
             await limited.remark("the job was asked to end")
         elif outcome.detail and outcome.state is not JobState.SUCCEEDED:
