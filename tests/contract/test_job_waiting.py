@@ -11,6 +11,7 @@ from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.wait_facts import LOOKED_AT
 from solstice_orchestrator.waiting import explain
 from solstice_orchestrator.waits import WaitReason, Why
 from solstice_orchestrator.workers import Pause
@@ -249,11 +250,7 @@ class TestAhead:
 
 class TestExpectedStart:
     async def test_is_told_by_how_long_jobs_of_the_label_lasted(self, store: JobStore, clock: Clock) -> None:
-        for _ in range(5):
-            held = await busy(store)
-            clock.forward(50)
-            await store.register(card(WORKER))
-            await finish(store, held)
+        await fifty_seconds_each(store, clock)
         await busy(store)
         clock.forward(20)
         await waits(store, job("true", name="before", runs_on="illumos"))
@@ -262,6 +259,49 @@ class TestExpectedStart:
         assert found.expected_start is not None
         assert found.expected_start.earliest == pytest.approx(clock.now + 30 + 50)
         assert found.expected_start.latest == pytest.approx(clock.now + 30 + 50)
+
+    async def test_of_a_job_that_needs_others_follows_from_when_they_end(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await fifty_seconds_each(store, clock)
+        linked = [
+            job("true", name="lint", runs_on="illumos"),
+            job("true", name="ship", runs_on="illumos", needs=("lint",)),
+            job("true", name="tell", runs_on="illumos", needs=("ship", "lint")),
+        ]
+        _, ship, tell = await jobs_of(store, await planned(store, *linked))
+        (lint,) = await claimed(store, free={"illumos": 1})
+        clock.forward(20)
+        await store.register(card(WORKER))
+        assert seconds_until(await why(store, ship), clock) == pytest.approx((30, 30))
+        assert seconds_until(await why(store, tell), clock) == pytest.approx((80, 80))
+        clock.forward(30)
+        await store.register(card(WORKER))
+        await store.finish(lint.key, SUCCEEDED)
+        assert seconds_until(await why(store, tell), clock) == pytest.approx((50, 50))
+
+    async def test_of_a_group_follows_from_when_its_holder_ends(self, store: JobStore, clock: Clock) -> None:
+        await fifty_seconds_each(store, clock)
+        said, runs = RunSpec(concurrency=Concurrency(group="deploy")), []
+        for _ in range(3):
+            runs.append(await admitted(store))
+            await store.planned(await planning_task(store), [job("true", runs_on="illumos")], said)
+        _, (second,), (third,) = [await jobs_of(store, run_id) for run_id in runs]
+        await claimed(store, free={"illumos": 1})
+        clock.forward(20)
+        await store.register(card(WORKER))
+        assert seconds_until(await why(store, second), clock) == pytest.approx((30, 30))
+        assert seconds_until(await why(store, third), clock) == pytest.approx((80, 80))
+
+    async def test_of_more_jobs_than_can_be_looked_at_is_not_told(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await fifty_seconds_each(store, clock)
+        wide = [job("true", name=f"job-{number}", runs_on="illumos") for number in range(LOOKED_AT + 1)]
+        last = job("true", name="last", needs=tuple(each.name for each in wide), runs_on="illumos")
+        *_, job_id = await jobs_of(store, await planned(store, *wide, last))
+        found = await why(store, job_id)
+        assert (found.reason, found.expected_start) == (WaitReason.NEEDS, None)
 
     async def test_is_not_told_without_anything_to_go_by(self, store: JobStore) -> None:
         await busy(store)
@@ -274,6 +314,20 @@ class TestExpectedStart:
         await busy(store)
         found = await why(store, await waits(store, job("true", runs_on="illumos")))
         assert found.expected_start is None
+
+
+async def fifty_seconds_each(store: JobStore, clock: Clock) -> None:
+    """So long have jobs of illumos lasted."""
+    for _ in range(5):
+        held = await busy(store)
+        clock.forward(50)
+        await store.register(card(WORKER))
+        await finish(store, held)
+
+
+def seconds_until(why: Why, clock: Clock) -> tuple[float, float]:
+    assert why.expected_start is not None
+    return why.expected_start.earliest - clock.now, why.expected_start.latest - clock.now
 
 
 async def finish(store: JobStore, job_id: str) -> None:

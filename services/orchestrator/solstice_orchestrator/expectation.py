@@ -1,11 +1,12 @@
 """When everything lets a waiting job start: a slot, the caps of its repository and owner, quota and rates. Pure."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from solstice_orchestrator import quotas
-from solstice_orchestrator.forecast import Busy, Forecast, Line, forecast
+from solstice_orchestrator.forecast import Busy, Forecast, Line, forecast, lasting
+from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.rates import Scope, seconds_until
 from solstice_orchestrator.waits import COUNTED, OWNER, Holder, WaitFacts
 from solstice_orchestrator.workers import active, free_slots
@@ -23,12 +24,58 @@ class Bound:
 
 
 def expected(facts: WaitFacts) -> Forecast | None:
-    """When everything lets it start: a slot, the caps of its repository and owner, and the rates."""
+    """When everything lets it start: the jobs and the group it waits for, a slot, caps, and rates; None: nobody can tell."""
+    if facts.state is JobState.BLOCKED:
+        return _after_group(facts) if facts.group_ahead else _after_all([need.facts for need in facts.needs])
+    if facts.state is JobState.APPROVAL:
+        return None
     start = _slot_and_room(facts)
     rated = facts.now + max((each.seconds for each in bounds(facts)), default=0.0)
     if start is None or math.isinf(rated):
         return None
-    return later(start, Forecast(earliest=rated, latest=rated))
+    found = later(start, Forecast(earliest=rated, latest=rated))
+    if facts.state is JobState.BACKOFF:
+        # Without an end of it nobody knows.
+        return (
+            None if facts.until is None else later(found, Forecast(earliest=facts.until, latest=facts.until))
+        )
+    return found
+
+
+def expected_end(facts: WaitFacts) -> Forecast | None:
+    """When a job that runs or waits ends, judged by how long others lasted; None: nobody can tell."""
+    running = facts.state is JobState.RUNNING and facts.started_at is not None
+    for_seconds = facts.now - facts.started_at if running and facts.started_at is not None else 0.0
+    start = Forecast(earliest=facts.now, latest=facts.now) if running else expected(facts)
+    lasts = lasting(facts.repository, max(0.0, for_seconds), facts.recent)
+    if start is None or lasts is None:
+        return None
+    shortest, longest = lasts
+    return Forecast(earliest=start.earliest + shortest, latest=start.latest + longest)
+
+
+def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
+    """When the last of these jobs has ended; a slot that is busy then comes on top."""
+    found: Forecast | None = None
+    for each in others:
+        end = None if each is None else expected_end(each)
+        if end is None:
+            return None
+        found = end if found is None else later(found, end)
+    return found
+
+
+def _after_group(facts: WaitFacts) -> Forecast | None:
+    """When the holder of the group has ended, and those that go before; each is taken to last as the holder does."""
+    end = _after_all(facts.group_jobs)
+    if end is None:
+        return None
+    begun = [each.started_at for each in facts.group_jobs if each is not None and each.started_at is not None]
+    since, behind = min(begun, default=facts.now), len(facts.group_ahead) - 1
+    return Forecast(
+        earliest=end.earliest + behind * (end.earliest - since),
+        latest=end.latest + behind * (end.latest - since),
+    )
 
 
 def bounds(facts: WaitFacts) -> list[Bound]:

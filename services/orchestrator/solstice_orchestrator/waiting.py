@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from solstice_common.times import format_seconds
-from solstice_orchestrator.expectation import bounds, expected, later
+from solstice_orchestrator.expectation import bounds, expected
 from solstice_orchestrator.forecast import Forecast
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.waits import (
@@ -72,15 +72,12 @@ def _not_planned(facts: WaitFacts) -> Why:
 def _backoff(facts: WaitFacts) -> Why:
     what = facts.reason.value if facts.reason else "the world was wrong"
     trouble = f"{what}: {facts.detail}" if facts.detail else what
-    start = None
-    if facts.until is not None and (then := expected(facts)) is not None:
-        start = later(then, Forecast(earliest=facts.until, latest=facts.until))
     return _why(
         facts,
         WaitReason.BACKOFF,
         f"It is tried again after a while ({trouble}).",
         until=facts.until,
-        expected_start=start,
+        expected_start=expected(facts),
     )
 
 
@@ -94,6 +91,7 @@ def _blocked(facts: WaitFacts) -> Why:
             f"{_called(first)} has the concurrency group {facts.group!r}{more}.",
             ahead=len(facts.group_ahead),
             holders=facts.group_ahead,
+            expected_start=expected(facts),
         )
     holders = [
         Holder(run_id=facts.run_id, job_id=need.job_id, name=need.name, repository=facts.repository)
@@ -105,6 +103,7 @@ def _blocked(facts: WaitFacts) -> Why:
         WaitReason.NEEDS,
         f"It needs jobs that have not ended: {states}." if states else "The jobs it needs have just ended.",
         holders=holders,
+        expected_start=expected(facts),
     )
 
 

@@ -65,6 +65,8 @@ class Need:
     job_id: str
     name: str
     state: JobState
+    facts: "WaitFacts | None" = None
+    """What is known about it in its turn, to tell when it ends; None when nobody looked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,10 @@ class WaitFacts:
     """The concurrency group that it waits for, by the name in the workflow."""
     group_ahead: Sequence[Holder] = ()
     """The holder first."""
+    group_jobs: Sequence["WaitFacts | None"] = ()
+    """What is known about the jobs of the holder that have not ended, to tell when it does."""
+    started_at: float | None = None
+    """Of a job that runs."""
     cap: int | None = None
     """Of its repository."""
     running_of_repository: Sequence[Holder] = ()
@@ -128,7 +134,7 @@ class WaitFacts:
     throttles: Sequence[Throttle] = ()
     """The rates that its start has to keep to."""
     recent: Sequence[Sample] = ()
-    """How long the last jobs of its label ran."""
+    """How long the last jobs of its label ran; of a job that is blocked or runs only where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

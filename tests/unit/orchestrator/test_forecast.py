@@ -1,10 +1,11 @@
 import random
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.forecast import Busy, Forecast, Line, Sample, durations, forecast
+from solstice_orchestrator.forecast import Busy, Line, Met, Sample, durations, forecast, judge
 
 NOW = 1000.0
 
@@ -34,18 +35,23 @@ ALIKE = samples(60, 60, 60, 60)
         pytest.param(1, busy(20), line(own=2), ALIKE, (160, 160), id="and those ahead"),
         pytest.param(2, busy(20, 50), line(own=2), ALIKE, (70, 70), id="two slots"),
         pytest.param(
-            1, busy(0), line(), samples(10, 20, 30, 40, 50), (14, 46), id="the 10th to 90th percentile"
+            1,
+            busy(0),
+            line(),
+            samples(10, 20, 30, 40, 50),
+            (8.6, 79.2),
+            id="wider than what so few have shown",
         ),
         pytest.param(
-            1, busy(25), line(), samples(10, 20, 30, 40, 50), (7, 23), id="of those that ran as long"
+            1, busy(25), line(), samples(10, 20, 30, 40, 50), (0, 45.8), id="of those that ran as long"
         ),
-        pytest.param(1, busy(80), line(), ALIKE, (0, 80), id="longer than any that we know"),
+        pytest.param(1, busy(80), line(), ALIKE, (0, 160), id="longer than any that we know"),
         pytest.param(
             1,
             busy(0),
             line(own=1, others=1),
             samples(10, 10, 10) + samples(*[50] * 97, repository="reef/tide"),
-            (10 + 10 + 48.8, 10 + 10 + 48.8),
+            (10 + 10 + 39.6, 10 + 10 + 60.3),
             id="each by its own repository, where there is enough to go by",
         ),
         pytest.param(1, busy(0, 30), line(), ALIKE, (60, 60), id="more run than may: it waits for both"),
@@ -74,7 +80,7 @@ def test_the_longer_the_line_the_narrower_the_range_in_proportion() -> None:
     assert short is not None
     assert long is not None
     assert (long.latest - NOW) / (long.earliest - NOW) < (short.latest - NOW) / (short.earliest - NOW)
-    assert long.latest - NOW == pytest.approx(400 * 60, rel=0.1)
+    assert long.latest - NOW == pytest.approx(400 * 60, rel=0.15)
 
 
 @given(
@@ -92,24 +98,40 @@ def test_a_range_is_a_range_and_begins_not_before_now(
         assert NOW <= found.earliest <= found.latest
 
 
-def test_most_jobs_start_within_the_range_they_were_given() -> None:
+WORLDS: Mapping[str, Callable[[random.Random], float]] = {
+    "alike": lambda rng: rng.gauss(60, 3),
+    "unlike": lambda rng: rng.lognormvariate(4.0, 0.5),
+    "very unlike": lambda rng: rng.lognormvariate(4.0, 1.0),
+    "without a memory": lambda rng: rng.expovariate(1 / 60),
+    "short and long": lambda rng: rng.uniform(8, 12) if rng.random() < 0.5 else rng.uniform(200, 300),
+}
+
+
+@pytest.mark.parametrize(
+    ("world", "known"),
+    # Of two kinds of jobs fewer than five known ones may all be of the same: no range helps against that.
+    [
+        (world, known)
+        for world in WORLDS
+        for known in (2, 3, 5, 10, 30, 100)
+        if known >= 5 or "short" not in world
+    ],
+)
+def test_eight_of_ten_jobs_start_within_the_range_they_were_given_however_few_are_known(
+    world: str, known: int
+) -> None:
     """A world of jobs that last as those before them did, played to the end many times."""
-    rng = random.Random(20)
-
-    def lasts() -> float:
-        return rng.lognormvariate(4.0, 0.5)
-
-    within = 0
-    for _ in range(400):
-        recent = [Sample(repository="acme/app", seconds=lasts()) for _ in range(60)]
+    rng, lasts = random.Random(20), WORLDS[world]
+    within, rounds = 0, 250
+    for _ in range(rounds):
+        recent = [Sample(repository="acme/app", seconds=lasts(rng)) for _ in range(known)]
         slots, ahead = rng.randint(1, 6), rng.randint(0, 30)
-        lives = [lasts() for _ in range(slots)]
+        lives = [lasts(rng) for _ in range(slots)]
         for_seconds = [life * rng.random() for life in lives]
         found = forecast(NOW, slots, busy(*for_seconds), line(own=ahead), recent)
         assert found is not None
         free = sorted(life - been for life, been in zip(lives, for_seconds, strict=True))
         for _ in range(ahead):
-            free = sorted([free[0] + lasts(), *free[1:]])
-        within += found.earliest <= NOW + free[0] <= found.latest
-    assert within >= 280, f"{within} of 400"
-    assert isinstance(found, Forecast)
+            free = sorted([free[0] + lasts(rng), *free[1:]])
+        within += judge(found, NOW + free[0]).met is Met.WITHIN
+    assert within >= 0.8 * rounds, f"{within} of {rounds}"

@@ -21,6 +21,8 @@ from solstice_orchestrator.workers import WorkerView
 RECENT: Final = 200
 """So many of a label's last jobs tell how long the next ones take."""
 HOLDERS: Final = 1000
+LOOKED_AT: Final = 64
+"""So many other jobs are looked at to tell when one that is blocked may start; of more nobody can tell."""
 
 IN_LINE: Final = frozenset({JobState.WAITING, JobState.BACKOFF})
 """States in which a job waits for a slot, now or later."""
@@ -57,6 +59,7 @@ def of_job(job: Row, now: float) -> WaitFacts:
         owner=job["owner"],
         runs_on=job["runs_on"],
         since=job["created_at"] if job["waiting_since"] is None else job["waiting_since"],
+        started_at=job["started_at"] if state is JobState.RUNNING else None,
         until=job["retry_at"] if state is JobState.BACKOFF else None,
         detail=job["detail"],
     )

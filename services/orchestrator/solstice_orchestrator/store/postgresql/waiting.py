@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import overdue
 from solstice_orchestrator.store.postgresql import roster, starting
@@ -12,6 +13,7 @@ from solstice_orchestrator.store.postgresql.transaction import Transaction
 from solstice_orchestrator.store.wait_facts import (
     HOLDERS,
     IN_LINE,
+    LOOKED_AT,
     RECENT,
     ahead_of,
     group_of,
@@ -29,6 +31,8 @@ from solstice_orchestrator.waits import COUNTED, Holder, WaitFacts
 if TYPE_CHECKING:
     import asyncpg
 
+Seen = dict[str, WaitFacts | None]
+
 
 async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
     run = await transaction.connection.fetchrow(
@@ -43,30 +47,75 @@ async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
     return of_planning(run, now, workers)
 
 
-async def waiting(transaction: Transaction, job_id: str) -> WaitFacts | None:
+async def waiting(transaction: Transaction, job_id: str, seen: Seen | None = None) -> WaitFacts | None:
+    """About one job; `seen` collects what was looked at on the way to one that is blocked."""
     job = await transaction.connection.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
     if job is None:
         return None
     facts = of_job(job, await transaction.now())
     if facts.state is JobState.BLOCKED:
-        return await _blocked(transaction, job, facts)
+        return await _blocked(transaction, job, facts, {} if seen is None else seen)
     if facts.state in IN_LINE:
         return await _in_line(transaction, job, facts)
+    if seen is not None and facts.state is JobState.RUNNING:
+        return replace(facts, recent=await _recent(transaction, facts.runs_on))
     return facts
 
 
-async def _blocked(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
+async def _others(transaction: Transaction, job_ids: Sequence[str], seen: Seen) -> Sequence[WaitFacts | None]:
+    """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
+    found: list[WaitFacts | None] = []
+    for job_id in job_ids:
+        if job_id not in seen and len(seen) < LOOKED_AT:
+            seen[job_id] = None
+            seen[job_id] = await waiting(transaction, job_id, seen)
+        found.append(seen.get(job_id))
+    return found
+
+
+async def _blocked(
+    transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts, seen: Seen
+) -> WaitFacts:
     connection = transaction.connection
+    facts = replace(facts, recent=await _recent(transaction, facts.runs_on))
     run = await connection.fetchrow("SELECT * FROM runs WHERE run_id = $1", facts.run_id)
     asked = None if run is None else group_of(job, run)
     if asked is not None:
         group, holder = asked
         name, ahead = ahead_of(await members_of(transaction, group), holder, facts.repository)
-        return replace(facts, group=name, group_ahead=ahead)
+        jobs = await _jobs_of(transaction, ahead[0]) if ahead else ()
+        return replace(
+            facts, group=name, group_ahead=ahead, group_jobs=await _others(transaction, jobs, seen)
+        )
     siblings = await connection.fetch(
         "SELECT job_id, name, state FROM jobs WHERE run_id = $1 ORDER BY position", facts.run_id
     )
-    return replace(facts, needs=needs_of(job, siblings))
+    needs = needs_of(job, siblings)
+    others = await _others(transaction, [need.job_id for need in needs], seen)
+    return replace(facts, needs=[replace(need, facts=each) for need, each in zip(needs, others, strict=True)])
+
+
+async def _jobs_of(transaction: Transaction, holder: Holder) -> Sequence[str]:
+    """The jobs of a holder of a group that have not ended."""
+    if holder.job_id is not None:
+        return (holder.job_id,)
+    rows = await transaction.connection.fetch(
+        "SELECT job_id FROM jobs WHERE run_id = $1 AND finished_at IS NULL LIMIT $2",
+        holder.run_id,
+        LOOKED_AT + 1,
+    )
+    return [row["job_id"] for row in rows]
+
+
+async def _recent(transaction: Transaction, label: str) -> Sequence[Sample]:
+    rows = await transaction.connection.fetch(
+        "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+        " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = $1 AND started_at IS NOT NULL"
+        " ORDER BY finished_at DESC LIMIT $2",
+        label,
+        RECENT,
+    )
+    return samples_of(rows)
 
 
 async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
@@ -104,15 +153,7 @@ async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitF
         running=await _holders(transaction, "runs_on = $1", facts.runs_on),
         workers=await roster.workers(connection, facts.now, rules.lease_seconds),
         throttles=starts.throttles(throttle_keys(facts)),
-        recent=samples_of(
-            await connection.fetch(
-                "SELECT repository, finished_at - started_at AS seconds FROM jobs"
-                " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = $1 AND started_at IS NOT NULL"
-                " ORDER BY finished_at DESC LIMIT $2",
-                facts.runs_on,
-                RECENT,
-            )
-        ),
+        recent=await _recent(transaction, facts.runs_on),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from solstice_orchestrator.forecast import Sample
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import overdue
 from solstice_orchestrator.store.moment import Moment
@@ -15,6 +16,7 @@ from solstice_orchestrator.store.sqlite.transaction import Transaction
 from solstice_orchestrator.store.wait_facts import (
     HOLDERS,
     IN_LINE,
+    LOOKED_AT,
     RECENT,
     ahead_of,
     group_of,
@@ -29,6 +31,8 @@ from solstice_orchestrator.store.wait_facts import (
 )
 from solstice_orchestrator.waits import COUNTED, Holder, WaitFacts
 
+Seen = dict[str, WaitFacts | None]
+
 
 def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> WaitFacts | None:
     run = connection.execute(
@@ -39,29 +43,76 @@ def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> Wai
     return of_planning(run, moment.now, roster.workers(connection, moment.now, moment.rules.lease_seconds))
 
 
-def waiting(connection: sqlite3.Connection, job_id: str, moment: Moment) -> WaitFacts | None:
+def waiting(
+    connection: sqlite3.Connection, job_id: str, moment: Moment, seen: Seen | None = None
+) -> WaitFacts | None:
+    """About one job; `seen` collects what was looked at on the way to one that is blocked."""
     job = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
     if job is None:
         return None
     facts = of_job(job, moment.now)
     if facts.state is JobState.BLOCKED:
-        return _blocked(connection, job, facts)
+        return _blocked(connection, moment, job, facts, {} if seen is None else seen)
     if facts.state in IN_LINE:
         return _in_line(Transaction(connection=connection, moment=moment), job, facts)
+    if seen is not None and facts.state is JobState.RUNNING:
+        return replace(facts, recent=_recent(connection, facts.runs_on))
     return facts
 
 
-def _blocked(connection: sqlite3.Connection, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
+def _others(
+    connection: sqlite3.Connection, moment: Moment, job_ids: Sequence[str], seen: Seen
+) -> Sequence[WaitFacts | None]:
+    """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
+    found: list[WaitFacts | None] = []
+    for job_id in job_ids:
+        if job_id not in seen and len(seen) < LOOKED_AT:
+            seen[job_id] = None
+            seen[job_id] = waiting(connection, job_id, moment, seen)
+        found.append(seen.get(job_id))
+    return found
+
+
+def _blocked(
+    connection: sqlite3.Connection, moment: Moment, job: sqlite3.Row, facts: WaitFacts, seen: Seen
+) -> WaitFacts:
+    facts = replace(facts, recent=_recent(connection, facts.runs_on))
     run = connection.execute("SELECT * FROM runs WHERE run_id = ?", (facts.run_id,)).fetchone()
     asked = group_of(job, run)
     if asked is not None:
         group, holder = asked
         name, ahead = ahead_of(members_of(connection, group), holder, facts.repository)
-        return replace(facts, group=name, group_ahead=ahead)
+        jobs = _jobs_of(connection, ahead[0]) if ahead else ()
+        return replace(
+            facts, group=name, group_ahead=ahead, group_jobs=_others(connection, moment, jobs, seen)
+        )
     siblings = connection.execute(
         "SELECT job_id, name, state FROM jobs WHERE run_id = ? ORDER BY position", (facts.run_id,)
     )
-    return replace(facts, needs=needs_of(job, siblings))
+    needs = needs_of(job, siblings)
+    others = _others(connection, moment, [need.job_id for need in needs], seen)
+    return replace(facts, needs=[replace(need, facts=each) for need, each in zip(needs, others, strict=True)])
+
+
+def _jobs_of(connection: sqlite3.Connection, holder: Holder) -> Sequence[str]:
+    """The jobs of a holder of a group that have not ended."""
+    if holder.job_id is not None:
+        return (holder.job_id,)
+    rows = connection.execute(
+        "SELECT job_id FROM jobs WHERE run_id = ? AND finished_at IS NULL LIMIT ?",
+        (holder.run_id, LOOKED_AT + 1),
+    )
+    return [row["job_id"] for row in rows]
+
+
+def _recent(connection: sqlite3.Connection, label: str) -> Sequence[Sample]:
+    rows = connection.execute(
+        "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+        " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = ? AND started_at IS NOT NULL"
+        " ORDER BY finished_at DESC LIMIT ?",
+        (label, RECENT),
+    )
+    return samples_of(rows)
 
 
 def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
@@ -100,14 +151,7 @@ def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> Wa
         running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
         workers=roster.workers(connection, now, rules.lease_seconds),
         throttles=starts.throttles(throttle_keys(facts)),
-        recent=samples_of(
-            connection.execute(
-                "SELECT repository, finished_at - started_at AS seconds FROM jobs"
-                " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = ? AND started_at IS NOT NULL"
-                " ORDER BY finished_at DESC LIMIT ?",
-                (facts.runs_on, RECENT),
-            )
-        ),
+        recent=_recent(connection, facts.runs_on),
     )
 
 
