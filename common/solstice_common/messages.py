@@ -85,6 +85,7 @@ class _Wire(BaseModel):
         except ValidationError as error:
             raise _diagnose(cls.VERSION, body, error) from None
         _refuse_infinite(message.model_extra)
+        _refuse_doubled(body, len(message.model_fields_set))
         return message
 
     @classmethod
@@ -126,8 +127,8 @@ class JobRequestV1(_Wire):
 
     VERSION: ClassVar[str] = "jobrequest.v1"
 
-    schema_version: Literal["jobrequest.v1"]
-    """Equals the routing key."""
+    schema_version: Literal["jobrequest.v1"] = "jobrequest.v1"
+    """Equals the routing key, which says the version where this is absent."""
     request_id: Identifier
     """UUID of the request. Forge requests derive it (UUIDv5), so that the same delivery is the same request."""
     source: Annotated[Source, Field(strict=False)]
@@ -158,7 +159,7 @@ class JobRequestV1(_Wire):
     head_repo_url: RepoUrl | None = None
     """Where a change request's commits come from, when it is another repository (a fork)."""
     trusted: bool | None = None
-    """False for code from somebody who may not push here (a fork); absent counts as not trusted for forges."""
+    """False for code from somebody who may not push here (a fork); absent, it means what the reader's V1_TRUST says."""
     sender: Name | None = None
     """Login of who caused the event."""
     source_name: Name | None = None
@@ -215,8 +216,8 @@ class JobCancelV1(_Wire):
 
     VERSION: ClassVar[str] = "jobcancel.v1"
 
-    schema_version: Literal["jobcancel.v1"]
-    """Equals the routing key."""
+    schema_version: Literal["jobcancel.v1"] = "jobcancel.v1"
+    """Equals the routing key, which says the version where this is absent."""
     cancel_id: Identifier
     """UUID of the wish. Forges' ones derive it (UUIDv5) as requests do, so that the same delivery is the same wish."""
     source: Annotated[Source, Field(strict=False)]
@@ -245,8 +246,8 @@ class JobStatusV1(_Wire):
 
     VERSION: ClassVar[str] = "jobstatus.v1"
 
-    schema_version: Literal["jobstatus.v1"]
-    """Equals the routing key."""
+    schema_version: Literal["jobstatus.v1"] = "jobstatus.v1"
+    """Equals the routing key, which says the version where this is absent."""
     status_id: Identifier
     """Stable for one transition: a repeated publish carries the same."""
     request_id: Identifier
@@ -330,6 +331,27 @@ def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMess
             f"{'.'.join(str(part) for part in problem['loc'])}: {in_words(problem)}" for problem in problems
         ),
     )
+
+
+def _refuse_doubled(body: bytes, distinct: int) -> None:
+    """Refuse a key that stands twice in an object: readers disagree about which of the two counts.
+
+    Nearly every message is flat and has no white space before a colon; then `":` stands in it once for each key, and
+    what is counted cannot be more than the keys that were found.
+    """
+    if body.count(b'":') == distinct and not (
+        b" :" in body or b"\t:" in body or b"\n:" in body or b"\r:" in body
+    ):
+        return
+    json.loads(body, object_pairs_hook=_once_each, parse_int=str, parse_float=str)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise InvalidMessage("invalid_field", f"{name[:80]}: stands twice in one object")
+        seen.add(name)
 
 
 def _refuse_infinite(extra: Mapping[str, Any] | None) -> None:

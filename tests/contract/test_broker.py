@@ -144,6 +144,18 @@ class TestPublishing:
         await publish(broker, message(b"after"))
         assert [delivery.body for delivery in await drain(broker, route.queue, 1)] == [b"after"]
 
+    async def test_headers_that_are_too_large_are_rejected_and_the_broker_goes_on(
+        self, broker: Broker, route: Route
+    ) -> None:
+        too_large = message(
+            b"1", exchange=route.exchange, routing_key=route.routing_key, headers={"h": "x" * 200_000}
+        )
+        outcomes = await broker.publish(
+            [too_large, message(b"2", exchange=route.exchange, routing_key=route.routing_key)]
+        )
+        assert [outcome.status for outcome in outcomes] == [PublishStatus.REJECTED, PublishStatus.CONFIRMED]
+        assert "its headers take 2" in outcomes[0].detail
+
     async def test_a_fanout_exchange_gives_each_queue_its_copy(self, broker: Broker) -> None:
         queues = ("copy.a", "copy.b")
         await broker.declare(

@@ -12,17 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from solstice_common.broker import Broker, Delivery, Message, PublishStatus, open_broker
-from solstice_common.delivery import Refuse
+from solstice_common.delivery import Refuse, Retry
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jobs_route
 from solstice_forge.metrics import Metrics as ForgeMetrics
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
 from solstice_orchestrator.receiving import Receiver
+from tests.patience import becomes
 from tests.raw_amqp import BrokerClosed, field, long, nested, properties, raw_publisher
 from tests.servers.orchestrator import Place, orchestrator
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import WAIT_SECONDS, drain
+from tests.traffic import WAIT_SECONDS, drain, ready_becomes
 
 DEEP = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"poison")
 GOOD = b"good"
@@ -167,6 +168,37 @@ def told(letter: Delivery) -> None:
     assert (letter.body, letter.correlation_id) == (b"not json", "poison")
     assert letter.headers["x-solstice-reason"] == "not_json"
     assert "k" not in letter.headers
+
+
+async def test_the_broker_keeps_poison_that_nobody_settles_and_its_dead_letter_queue_drops_it(
+    rabbitmq_vhost: Vhost,
+) -> None:
+    """Where poison goes from 4.0 on, where the limit is 20 unless told: after it a dead letter, and then nowhere."""
+    url = rabbitmq_vhost.url
+    route = jobs_route(BrokerSettings(amqp_url=url))
+    async with opened(url) as broker:
+        rabbitmq_vhost.policy("^solstice.jobs", {"delivery-limit": 2})
+        assert await asyncio.to_thread(send, url, route, DEEP, b"not json")
+
+        async def put_back_until(queue: str, *, there: int) -> None:
+            async with broker.consume(queue, prefetch=1) as consumer, asyncio.TaskGroup() as group:
+
+                async def put_back() -> None:
+                    while True:
+                        batch = await consumer.batch()
+                        await consumer.settle([(each, Retry(reason="crashed")) for each in batch])
+                        seen.extend(batch)
+
+                seen: list[Delivery] = []
+                putting = group.create_task(put_back())
+                await becomes(lambda: len(seen) >= 3)
+                await ready_becomes(broker, route.dlq, there)
+                putting.cancel()
+
+        await put_back_until(route.queue, there=1)
+        await put_back_until(route.dlq, there=0)
+        depths = [await broker.depth(queue) for queue in (route.queue, route.dlq)]
+    assert [depth and depth.ready for depth in depths] == [0, 0]
 
 
 @pytest.mark.parametrize("size", [140_000, 400_000])

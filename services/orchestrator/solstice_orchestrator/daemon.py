@@ -30,6 +30,7 @@ from solstice_orchestrator.rescue import run_rescue
 from solstice_orchestrator.retention import run_retention
 from solstice_orchestrator.schedules import Schedules
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.trust import parse_sources
 
 log = structlog.get_logger("solstice_orchestrator.daemon")
 
@@ -202,6 +203,7 @@ async def _planning(parts: Parts) -> None:
             default_runs_on=settings.default_runs_on,
             run_untrusted=parts.executor.isolates or settings.untrusted_runs == "run",
             run_approved=settings.untrusted_runs == "approved",
+            v1_trust=parse_sources(settings.v1_trust),
         ),
     )
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages import JobRequestV1, Priority, Source
 from solstice_orchestrator.jobs import JobSpec, Reason, RunSpec, StepSpec
-from solstice_orchestrator.trust import is_trusted, is_vouched_for
+from solstice_orchestrator.trust import V1_TRUST, is_trusted, is_vouched_for
 from solstice_orchestrator.workflow import Workflow, parse_workflow
 
 WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
@@ -42,6 +42,8 @@ class PlanningRules:
     """Whether strangers' code may run here: the executor isolates, or the operator says so by name."""
     run_approved: bool = False
     """Whether that of it may which somebody approved."""
+    v1_trust: frozenset[Source] = V1_TRUST
+    """Sources whose requests are trusted when they do not say."""
 
 
 def wanted_paths(request: JobRequestV1) -> Sequence[str]:
@@ -51,7 +53,11 @@ def wanted_paths(request: JobRequestV1) -> Sequence[str]:
 
 def untrusted(request: JobRequestV1, rules: PlanningRules) -> Refused | None:
     """The refusal of a stranger's code where nothing would keep it in."""
-    if rules.run_untrusted or is_trusted(request) or (rules.run_approved and is_vouched_for(request)):
+    if (
+        rules.run_untrusted
+        or is_trusted(request, rules.v1_trust)
+        or (rules.run_approved and is_vouched_for(request))
+    ):
         return None
     return Refused(
         reason=Reason.NOT_TRUSTED,

@@ -34,6 +34,7 @@ from solstice_orchestrator.orphans import adopt
 from solstice_orchestrator.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.trust import parse_sources
 from solstice_orchestrator.web.app import create_app
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams
@@ -78,7 +79,9 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
     rng = random.Random(secrets.randbits(128))  # noqa: S311
     metrics, streams = Metrics(), Streams()
     access = access_rules(settings)
-    secret_rules = read_secret_rules(settings.secrets_config, os.environ)
+    secret_rules = replace(
+        read_secret_rules(settings.secrets_config, os.environ), v1_trust=parse_sources(settings.v1_trust)
+    )
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
     tell_access(access, service="orchestrator")
     git = GitPolicy(

@@ -23,11 +23,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from solstice_common.complaints import in_words
 from solstice_common.errors import ConfigurationError
 from solstice_common.globs import fits, meaningful
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, Source
 from solstice_common.references import References, split
 from solstice_common.repo_urls import name_of
 from solstice_orchestrator.masking import LEAST_CHARACTERS
-from solstice_orchestrator.trust import is_trusted
+from solstice_orchestrator.trust import V1_TRUST, is_trusted
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 """As of a variable of the environment, which it becomes."""
@@ -62,10 +62,12 @@ class SecretRules:
 
     references: References
     rules: tuple[SecretRule, ...] = ()
+    v1_trust: frozenset[Source] = V1_TRUST
+    """Sources whose requests are trusted when they do not say."""
 
     def give(self, names: Collection[str], request: JobRequestV1) -> Given | Withheld:
         """The secrets as they are at this moment; reads files."""
-        if not is_trusted(request):
+        if not is_trusted(request, self.v1_trust):
             return Withheld(
                 detail="this is code of somebody who may not push, and no secret is given to that"
             )

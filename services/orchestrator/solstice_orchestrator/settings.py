@@ -24,6 +24,7 @@ from solstice_orchestrator.quotas import Quotas
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.trust import parse_sources
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
 
@@ -89,6 +90,11 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         default="refuse",
         description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, run what somebody approved, "
         "or run all of it.",
+    )
+    v1_trust: str = Field(
+        default="manual",
+        description="Sources, by commas, whose requests are trusted when they have no field `trusted`, as publishers write that "
+        "know only v1: manual,github. A change request never is. Empty: none.",
     )
     secrets_config: str = Field(
         default="",
@@ -236,6 +242,12 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
     @classmethod
     def _readable_limits(cls, text: str) -> str:
         parse_limits(text)
+        return text
+
+    @field_validator("v1_trust")
+    @classmethod
+    def _known_sources(cls, text: str) -> str:
+        parse_sources(text)
         return text
 
     @field_validator("git_protocols")

@@ -1,5 +1,7 @@
 """Which files count, whose code runs, and what a request adds to a workflow."""
 
+from typing import Any
+
 import pytest
 
 from solstice_common.messages import JobRequestV1, Priority
@@ -13,7 +15,7 @@ from solstice_orchestrator.job_plan import (
     wanted_paths,
 )
 from solstice_orchestrator.jobs import JobSpec, Reason, RunSpec
-from solstice_orchestrator.trust import awaits_approval, is_trusted, is_vouched_for
+from solstice_orchestrator.trust import awaits_approval, is_trusted, is_vouched_for, parse_sources
 from tests.builders import job_request
 
 RULES = PlanningRules(default_runs_on="linux")
@@ -113,6 +115,34 @@ def test_code_is_trusted_only_when_it_is_known_to_be(
     assert (refusal is None) is expected
     assert refusal is None or refusal.reason is Reason.NOT_TRUSTED
     assert untrusted(request, PlanningRules(run_untrusted=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "said", "expected"),
+    [
+        ("manual", {"source": "github"}, False),
+        ("manual,github", {"source": "github"}, True),
+        ("github", {"source": "manual"}, False),
+        ("github", {"source": "gitlab"}, False),
+        ("", {"source": "manual"}, False),
+        ("github", {"source": "github", "trusted": False}, False),
+        ("github", {"source": "github", "change_number": 3}, False),
+        ("github", {"source": "github", "head_repo_url": "https://git.example/fork"}, False),
+        ("github", {"source": "github", "needs_approval": True}, False),
+    ],
+)
+def test_a_request_that_does_not_say_is_trusted_by_the_operators_word(
+    operator: str, said: dict[str, Any], *, expected: bool
+) -> None:
+    request = job_request(**{"trusted": None, "change_number": None, "head_repo_url": None, **said})
+    trust = parse_sources(operator)
+    assert is_trusted(request, trust) is expected
+    assert (untrusted(request, PlanningRules(v1_trust=trust)) is None) is expected
+
+
+def test_a_source_that_nobody_knows_is_a_mistake_in_the_setting() -> None:
+    with pytest.raises(ValueError, match="'githbu' is no source"):
+        parse_sources("manual, githbu")
 
 
 VOUCHED = {

@@ -21,6 +21,10 @@ from solstice_common.topology import Binding, Exchange, Queue, Topology
 
 CONFIRMED = Published(PublishStatus.CONFIRMED)
 
+HEADERS_BYTES = 131_064
+"""As many as a frame of RabbitMQ carries unless it was told otherwise; what is refused there is refused here."""
+
+_HEADERS = 5
 MessageRow = tuple[Any, ...]
 """exchange, routing_key, message_id, type, correlation_id, headers, priority, published_at, content_type, app_id, body"""
 
@@ -82,6 +86,14 @@ def store(connection: sqlite3.Connection, rows: Sequence[MessageRow]) -> list[Pu
     outcomes: list[Published] = []
     copies: list[tuple[Any, ...]] = []
     for row in rows:
+        if len(row[_HEADERS]) > HEADERS_BYTES:
+            outcomes.append(
+                Published(
+                    PublishStatus.REJECTED,
+                    f"its headers take {len(row[_HEADERS])} bytes, this broker carries {HEADERS_BYTES}",
+                )
+            )
+            continue
         key = (row[0], row[1])
         route = routes.get(key)
         if route is None:
