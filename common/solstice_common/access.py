@@ -4,13 +4,13 @@ import base64
 import binascii
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 
 from solstice_common.errors import ConfigurationError
+from solstice_common.local_callers import is_loopback
 from solstice_common.log_events import LogEvent
 from solstice_common.settings import AccessSettings
 from solstice_common.token_file import TokenFile
@@ -21,6 +21,7 @@ log = structlog.get_logger("solstice_common.access")
 LOCAL: Final = "@local"
 """The name of a caller without a token; no token can have it."""
 REALM: Final = 'realm="solstice"'
+NONE_LEFT: Final = "there were tokens here and none is left, so nobody is answered, not this machine either"
 _MAKE_ONE: Final = "'solstice token create NAME --scope {}' makes one"
 
 
@@ -56,7 +57,12 @@ class Access:
     @property
     def is_local_only(self) -> bool:
         """Whether there is no token, so that nobody but this machine is answered."""
-        return not self.is_open and not self.file.current()
+        return not self.is_open and not self.file.current() and not self.file.held_tokens
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether there were tokens and none is left, so that nobody is answered."""
+        return not self.is_open and not self.file.current() and self.file.held_tokens
 
     def admit(self, needed: Scope, *, authorization: str | None, is_local: bool) -> Caller | Denied:
         """Whether a request with this `Authorization` may do what needs that scope."""
@@ -66,9 +72,13 @@ class Access:
             self.file.current(),
             needed,
             authorization=authorization,
-            is_local=is_local,
+            is_local=is_local and not self.file.held_tokens,
             now=self.clock(),
         )
+        if isinstance(verdict, Denied) and verdict.reason == "no_tokens_yet" and self.file.held_tokens:
+            verdict = replace(
+                verdict, reason="no_tokens_left", detail=f"{NONE_LEFT}: {_MAKE_ONE.format(needed)}"
+            )
         # Who sends nothing is a stranger, and there are many; who sends a wrong token wants to be helped or watched.
         if isinstance(verdict, Denied) and authorization is not None:
             log.warning(
@@ -109,18 +119,6 @@ def admit(
     return Caller(name=token.name)
 
 
-def is_loopback(address: str | None) -> bool:
-    """Whether a peer's or listener's address is this machine's own, and reachable from nowhere else."""
-    if address == "localhost":
-        return True
-    try:
-        parsed = ip_address(address or "")
-    except ValueError:
-        return False
-    inner = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
-    return (inner or parsed).is_loopback
-
-
 def check_listening(access: Access, *, host: str, setting: str) -> None:
     """ConfigurationError when we would listen where strangers are, without a token to know anybody by."""
     if access.is_local_only and not is_loopback(host):
@@ -135,6 +133,8 @@ def tell_access(access: Access, *, service: str) -> None:
     """Say in the log when it is not tokens that decide."""
     if access.is_open:
         log.warning(LogEvent.ACCESS_OPEN, service=service)
+    elif access.is_shut:
+        log.warning(LogEvent.ACCESS_SHUT, service=service, tokens=str(access.file.path), detail=NONE_LEFT)
     elif access.is_local_only:
         log.info(LogEvent.ACCESS_LOCAL, service=service, tokens=str(access.file.path))
 

@@ -34,6 +34,8 @@ class LogEvent(StrEnum):
     """It had changed, but cannot be used: path, detail. Those that were read last stay valid: tokens (their names)."""
     ACCESS_LOCAL = "access.local_only"
     """There is no token, so the API and pages answer this machine alone: service, tokens (the file). Webhooks prove themselves."""
+    ACCESS_SHUT = "access.shut"
+    """There were tokens and none is left, so nobody is answered: service, tokens (the file), detail."""
     ACCESS_DENIED = "access.denied"
     """Somebody sent a token that is unknown, has expired or lacks the scope: needed (the scope), reason, detail."""
     ACCESS_OPEN = "access.open"

@@ -55,12 +55,23 @@ class TokenFile:
         self.path = path
         self._seen = _state(path)
         self._tokens = read(path)
+        self._held = bool(self._tokens) or self._seen is not None
+
+    @property
+    def held_tokens(self) -> bool:
+        """Whether the file ever held a token, as far as is known: it is there, or was while this process ran.
+
+        Only 'solstice token' makes the file, and never without a token: an empty one lost its last. Deleting the file,
+        and starting the services anew, says that this machine is to be answered without tokens again.
+        """
+        return self._held
 
     def current(self) -> Tokens:
         """The tokens; looks at the file's inode and times, and reads it only when they are others."""
         seen = _state(self.path)
         if seen != self._seen:
             self._seen = seen
+            self._held = self._held or seen is not None
             try:
                 self._tokens = read(self.path)
             except ConfigurationError as error:

@@ -121,6 +121,12 @@ def revoke(
         display.print_json({"revoked": name})
     else:
         typer.echo(f"{name} is revoked")
+    if not read(settings.solstice_tokens):
+        typer.echo(
+            "That was the last token: nobody is answered now, not this machine either, until 'solstice token create' makes "
+            f"one. To be answered here without tokens again, remove {settings.solstice_tokens} and start the services anew.",
+            err=True,
+        )
 
 
 def _document(token: Token) -> Document:

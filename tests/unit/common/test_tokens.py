@@ -16,10 +16,10 @@ from solstice_common.access import (
     Denied,
     admit,
     check_listening,
-    is_loopback,
     tell_access,
 )
 from solstice_common.errors import ConfigurationError
+from solstice_common.local_callers import is_loopback
 from solstice_common.token_file import TokenFile, change
 from solstice_common.tokens import Scope, Token, find, lifetime_seconds, mint
 

@@ -1,13 +1,12 @@
 """Who may use the API: the token decides, and where there is none, whether it is a program on this machine that asks."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from solstice_common.access import Access, Caller, Denied, is_loopback
+from solstice_common import local_callers
+from solstice_common.access import Access, Caller, Denied
 from solstice_common.errors import StoreUnavailable
 from solstice_common.tokens import Scope
 from solstice_forge.answers import response
@@ -15,15 +14,6 @@ from solstice_forge.triage import Refused
 from solstice_forge.webhooks import RETRY_AFTER_SECONDS
 
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
-
-_FORWARDED: Final = (
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-real-ip",
-)
 
 
 def guarded(access: Access, needed: Scope, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
@@ -58,13 +48,11 @@ def is_local(request: Request) -> bool:
     passes on, or by HTTP/1.0 (nginx, unless told otherwise); a page in a browser by `Origin`, or, when its name was
     bound to 127.0.0.1, by `Host`.
     """
-    headers, peer = request.headers, request.client
-    return (
-        is_loopback(peer.host if peer else None)
-        and is_loopback(_hostname(headers.get("host", "")))
-        and request.scope.get("http_version") != "1.0"
-        and "origin" not in headers
-        and not any(name in headers for name in _FORWARDED)
+    peer = request.client
+    return "origin" not in request.headers and local_callers.is_local(
+        peer=peer.host if peer else None,
+        headers=request.scope["headers"],
+        http_version=request.scope.get("http_version", ""),
     )
 
 
@@ -76,10 +64,3 @@ def refused(refusal: Refused, headers: Mapping[str, str] | None = None) -> Respo
 def json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON that no cache keeps: it is about now, and for one caller."""
     return response(status, content, {"Cache-Control": "no-store", **(headers or {})})
-
-
-def _hostname(host: str) -> str | None:
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from solstice_common import tokens
-from solstice_common.access import REALM, Access, Caller, is_loopback
+from solstice_common.access import REALM, Access, Caller
+from solstice_common.local_callers import is_local
 
 READING: Final = frozenset({"GET", "HEAD"})
 _FOR_EVERYBODY: Final = ("/healthz", "/readyz", "/metrics", "/openapi.json")
@@ -40,7 +41,11 @@ class Entrance:
         verdict = self._access.admit(
             needed,
             authorization=Headers(scope=scope).get("authorization"),
-            is_local=is_loopback(peer[0] if peer else None),
+            is_local=is_local(
+                peer=peer[0] if peer else None,
+                headers=scope["headers"],
+                http_version=scope.get("http_version", ""),
+            ),
         )
         if isinstance(verdict, Caller):
             scope["caller"] = verdict.name

@@ -53,7 +53,9 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:
-        host = headers.get("host", "")
+        host, *others = headers.getlist("host") or [""]
+        if others:
+            return _refused(421, "foreign_host", "This server is asked by one Host, not by several.")
         if not self._is_ours(host):
             return _refused(
                 421,
@@ -85,7 +87,9 @@ class Guard:
 
 def _hostname(host: str) -> str | None:
     try:
-        return urlsplit(f"//{host}").hostname if host and not set(host) & set("/?#@\\ ") else None
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # ValueError: 127.0.0.1:1,evil is no host and port
+        return parts.hostname if host and not set(host) & set("/?#@\\ ,") else None
     except ValueError:
         return None
 

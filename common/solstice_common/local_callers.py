@@ -1,0 +1,68 @@
+"""Decide whether a request comes from a program on this machine itself, not through a proxy. Pure."""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+_HOST: Final = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)
+_FORWARDED: Final = frozenset({
+    "forwarded",
+    "via",
+    "true-client-ip",
+    "client-ip",
+    "cdn-loop",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "remote-addr",
+})  # fmt: skip
+_FORWARDED_PREFIXES: Final = (
+    "x-forwarded",
+    "x-real-",
+    "x-original-",
+    "x-client-",
+    "x-cluster-client-ip",
+    "x-remote-",
+    "x-proxy",
+    "x-envoy-",
+    "x-appengine-",
+    "x-azure-",
+    "cf-",
+)
+"""What proxies and content networks add: each of them says that somebody else asked."""
+
+
+def is_loopback(address: str | None) -> bool:
+    """Whether a peer's or listener's address is this machine's own, and reachable from nowhere else."""
+    if address == "localhost":
+        return True
+    try:
+        parsed = ip_address(address or "")
+    except ValueError:
+        return False
+    inner = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (inner or parsed).is_loopback
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether the value of `Host` is one loopback name with at most a port, and nothing else."""
+    matched = _HOST.fullmatch(host)
+    return matched is not None and is_loopback(matched[1].strip("[]").lower())
+
+
+def is_local(*, peer: str | None, headers: Iterable[tuple[bytes, bytes]], http_version: str) -> bool:
+    """Whether a program on this machine asks by itself; a peer without an address (a Unix socket) is none.
+
+    A proxy on this machine gives itself away by what it adds, by the name that it passes on, or by HTTP/1.0 (nginx,
+    unless told otherwise).
+    """
+    if not is_loopback(peer) or http_version == "1.0":
+        return False
+    hosts: list[str] = []
+    for raw_name, value in headers:
+        name = raw_name.decode("latin-1").lower()
+        if name == "host":
+            hosts.append(value.decode("latin-1"))
+        elif name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES):
+            return False
+    return len(hosts) == 1 and is_loopback_host(hosts[0])
