@@ -4,7 +4,7 @@ import base64
 import binascii
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -76,8 +76,11 @@ class Access:
             now=self.clock(),
         )
         if isinstance(verdict, Denied) and verdict.reason == "no_tokens_yet" and self.file.held_tokens:
-            verdict = replace(
-                verdict, reason="no_tokens_left", detail=f"{NONE_LEFT}: {_MAKE_ONE.format(needed)}"
+            verdict = Denied(
+                status=401,
+                reason="no_tokens_left",
+                detail=f"{NONE_LEFT}: {_MAKE_ONE.format(needed)}",
+                challenge=f"Bearer {REALM}",
             )
         # Who sends nothing is a stranger, and there are many; who sends a wrong token wants to be helped or watched.
         if isinstance(verdict, Denied) and authorization is not None:
