@@ -22,7 +22,7 @@ class Doorbell:
         self._directory = directory
         self._listeners: set[asyncio.Event] = set()
         self._descriptor, self._fifo = -1, directory
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def ring(self) -> None:
         """Wake every listener, in every process. Cheap, never blocks, never raises; safe from any thread."""
@@ -57,7 +57,7 @@ class Doorbell:
         # Opened under a name that no ringer looks for, then renamed: a ringer must not find it without a reader.
         name = uuid.uuid4().hex
         hidden, visible = self._directory / f"{name}.new", self._directory / f"{name}.fifo"
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.mkfifo(hidden, 0o600)
         descriptor = -1
         try:

@@ -150,8 +150,19 @@ def sqlite_path(url: str) -> Path:
 
 
 def without_password(url: str) -> str:
-    """The URL of a database as it may be printed: without password and options."""
-    parts = urlsplit(url)
+    """The URL of a database as it may be printed: without password and options.
+
+    Of a URL that cannot be taken apart, a '#', '/' or '[' in a password say, only the scheme is shown.
+    """
+    scheme = url.partition("://")[0]
+    hidden = f"{scheme}://..." if "://" in url and scheme.isalnum() else "..."
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return hidden
+    if "@" in parts.path + parts.query + parts.fragment:
+        return hidden
     user = f"{parts.username}@" if parts.username else ""
     return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
 

@@ -9,6 +9,7 @@ Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import sys
@@ -313,7 +314,8 @@ def _prepare(
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """Create the file, apply what is missing in one transaction, and connect: a writer and a reader."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _for_its_owner(path)
         with contextlib.ExitStack() as opened:
             writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
             _use_wal(writer, busy_seconds)
@@ -331,6 +333,18 @@ def _prepare(
     except (sqlite3.Error, OSError) as error:
         named = StoreUnavailable(str(path), str(error)) if isinstance(error, OSError) else _named(path, error)
         raise named from error
+
+
+def _for_its_owner(path: Path) -> None:
+    """Make the file, and what is beside it, 0600 whatever the umask; SQLite gives a WAL the mode of its file.
+
+    A file of another user is left as that user has it.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if each.stat().st_mode & 0o077:
+                each.chmod(0o600)
 
 
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:

@@ -121,7 +121,7 @@ def change(path: Path, decide: Callable[[Tokens], Sequence[Token]]) -> None:
     Durable on return, and a reader sees the old file or the new one. ConfigurationError when it cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(path.with_name(path.name + ".lock")):
             _replace(path, decide(read(path)))
     except OSError as error:

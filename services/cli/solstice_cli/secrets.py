@@ -44,9 +44,11 @@ def _read(path: Path) -> dict[Source, str]:
 
 
 def _write(path: Path, found: dict[Source, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
+    fresh.unlink(missing_ok=True)
+    # O_EXCL: neither a file that others made before us is written to, nor what a symbolic link points to.
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     with os.fdopen(descriptor, "wb") as file:
         file.write(
             orjson.dumps({forge.value: secret for forge, secret in found.items()}, option=orjson.OPT_INDENT_2)

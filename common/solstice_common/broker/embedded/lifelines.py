@@ -23,7 +23,7 @@ class Lifelines:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextmanager
     def hold(self) -> Iterator[str]:

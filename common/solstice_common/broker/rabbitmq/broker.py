@@ -36,7 +36,8 @@ class RabbitMQBroker:
 
     def __init__(self, url: str, *, name: str, confirm_timeout_seconds: float, rng: random.Random) -> None:
         self.name = name
-        self._url = str(_checked(url).with_password(None))
+        # Without options: a certificate's password may stand there.
+        self._url = str(_checked(url).with_password(None).with_query(None))
         self._rng = rng
         self._topologies: list[Topology] = []
         self._mismatches: dict[str, TopologyMismatch] = {}
@@ -156,8 +157,11 @@ class RabbitMQBroker:
 def _checked(url: str) -> URL:
     try:
         address = URL(url)
-    except ValueError as error:
-        raise ConfigurationError(f"AMQP_URL: {error}") from None
+    except ValueError:
+        # What yarl says of it may hold a part of the password.
+        raise ConfigurationError(
+            "AMQP_URL: cannot be taken apart; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
+        ) from None
     if address.scheme not in {"amqp", "amqps"} or not address.host:
         raise ConfigurationError("AMQP_URL: must look like amqp://user:password@host:5672/%2f")
     return address
