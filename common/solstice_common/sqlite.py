@@ -49,6 +49,7 @@ it back each time, and a group of 64 rows would take a second instead of some mi
 WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
 """A write-ahead log that grew beyond this (a reader held it back) is cut back once it has been copied."""
 
+_CREATING: Final = threading.Lock()
 _UNAVAILABLE: Final = frozenset({
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -340,7 +341,10 @@ def _for_its_owner(path: Path) -> None:
 
     A file of another user is left as that user has it.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # Only a new file is opened here, and nobody in this process passes before it is closed: closing any descriptor of a
+    # file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
+    with _CREATING, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if each.stat().st_mode & 0o077:
