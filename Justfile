@@ -71,6 +71,11 @@ docs: install
 bench *ARGS: install
     @python -m tests.bench "$@"
 
+# Change one thing at a time in MODULES (or those that differ from --base), and see which changes no test notices
+[group("work on it")]
+mutate *ARGS: install
+    @python -m tests.mutation "$@"
+
 # The Python environment in .venv, exactly as pinned; does nothing when nothing changed
 [group("set up")]
 install:

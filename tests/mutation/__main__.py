@@ -1,0 +1,178 @@
+"""`./just mutate`: change one thing of a module at a time, and see whether a test notices."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tests.mutation import choosing
+from tests.mutation.changes import Mutant, mutants
+
+JUDGED: Final = Path(__file__).with_name("judged.toml")
+KILLED: Final = ("killed", "timed out")
+
+app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@app.command()
+def mutate(
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Modules: solstice_orchestrator.needs, needs, or a file; unless told, those that differ from --base."
+        ),
+    ] = None,
+    base: Annotated[str, typer.Option(help="The revision that changed modules are compared with.")] = "HEAD",
+    seconds: Annotated[
+        float, typer.Option(help="Begin no further mutant after so long; the tests run once before that.")
+    ] = 600,
+    each: Annotated[int, typer.Option(help="Mutants of a module at most, drawn by lot.")] = 40,
+    seed: Annotated[int, typer.Option(help="Of that lot.")] = 0,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="All modules that decide and do no I/O.")
+    ] = False,
+    at_least: Annotated[
+        float, typer.Option(help="Exit code 1 when a smaller share, in percent, was killed.")
+    ] = 0,
+) -> None:
+    """Say for each module how many mutants its tests kill, and show those that survive."""
+    chosen = _chosen(modules, base, decisions=decisions)
+    made = {module: _mutants_of(module, each, seed) for module in chosen}
+    # In turn, so that time that runs out is short for all of them.
+    plan = [mutant for row in zip_longest(*made.values()) for mutant in row if mutant]
+    if not plan:
+        sys.stderr.write("Nothing to change: no module of ours was named or differs from --base.\n")
+        raise typer.Exit(2)
+    files = choosing.files_of_tests(chosen)
+    if not files:
+        sys.stderr.write("No unit or contract test imports these modules: every change would survive.\n")
+        raise typer.Exit(1)
+    ends = _run(plan, files, seconds)
+    share = _tell(chosen, plan, ends)
+    if share < at_least:
+        raise typer.Exit(1)
+
+
+def _chosen(words: Sequence[str] | None, base: str, *, decisions: bool) -> Sequence[str]:
+    try:
+        if words:
+            return choosing.named(words)
+        return choosing.decisions() if decisions else choosing.changed(base)
+    except LookupError as unknown:
+        sys.stderr.write(f"{unknown.args[0]}\n")
+    except subprocess.CalledProcessError as refused:
+        sys.stderr.write(f"git does not know --base {base}: {refused.stderr.strip()}\n")
+    raise typer.Exit(2)
+
+
+def _mutants_of(module: str, each: int, seed: int) -> Sequence[Mutant]:
+    path = choosing.path_of(module)
+    assert path is not None
+    return mutants(module, path.read_text(), each, seed)
+
+
+def _run(plan: Sequence[Mutant], files: Sequence[str], seconds: float) -> Mapping[int, str]:
+    """How each mutant ended that there was time for, by its place in the plan."""
+    sys.stderr.write(f"{len(plan)} mutants; {len(files)} test files run once unchanged first\n")
+    with tempfile.TemporaryDirectory(prefix="solstice-mutate-") as folder:
+        written, results = Path(folder, "plan.json"), Path(folder, "results")
+        results.touch()
+        asked = {"mutants": [asdict(each) for each in plan], "seconds": seconds, "results": str(results)}
+        written.write_text(json.dumps(asked))
+        ended = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "tests.mutation.session",
+                "-p",
+                "no:xdist",
+                "-p",
+                "no:cacheprovider",
+                "--basetemp",
+                f"{folder}/tests",
+                *files,
+            ],
+            cwd=choosing.ROOT,
+            env={**os.environ, "SOLSTICE_MUTATION_PLAN": str(written), "COVERAGE_CORE": "ctrace"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        told = [json.loads(line) for line in results.read_text().splitlines()]
+        if not told:
+            sys.stderr.write(ended.stdout)
+            raise typer.Exit(2)
+        return {each["number"]: each["end"] if each["tests"] else "survived" for each in told}
+
+
+def judged() -> Mapping[tuple[str, str, str], str]:
+    """Survivors that were looked at, and why they may live."""
+    entries = tomllib.loads(JUDGED.read_text()).get("judged", [])
+    return {(each["module"], each["was"], each["becomes"]): each["why"] for each in entries}
+
+
+def _tell(chosen: Iterable[str], plan: Sequence[Mutant], ends: Mapping[int, str]) -> float:
+    known = judged()
+    table = Table(
+        "module",
+        *(title for title in ("mutants", "killed", "timed out", "judged", "survived", "not tried", "%")),
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    survivors: list[Mutant] = []
+    whole: Counter[str] = Counter()
+    for module in chosen:
+        counts: Counter[str] = Counter()
+        for number, mutant in enumerate(plan):
+            if mutant.module == module:
+                end = ends.get(number, "not tried")
+                if end == "survived" and (module, mutant.was, mutant.becomes) in known:
+                    end = "judged"
+                if end == "survived":
+                    survivors.append(mutant)
+                counts[end] += 1
+        whole += counts
+        table.add_row(module, *_row(counts))
+    table.add_section()
+    table.add_row("all", *_row(whole))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    console.print(table)
+    for mutant in survivors:
+        console.print(f"\n{mutant.diff}", markup=False)
+    return _share(whole)
+
+
+def _row(counts: Mapping[str, int]) -> Sequence[str]:
+    titles = ("killed", "timed out", "judged", "survived", "not tried")
+    return [
+        str(sum(counts.values())),
+        *(str(counts.get(each, 0)) for each in titles),
+        f"{_share(counts):.0f}",
+    ]
+
+
+def _share(counts: Mapping[str, int]) -> float:
+    """Of those tried; a judged survivor is neither killed nor alive."""
+    killed = sum(counts.get(each, 0) for each in KILLED)
+    tried = killed + counts.get("survived", 0)
+    return 100 * killed / tried if tried else 100.0
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,285 @@
+"""A plugin of pytest: tests that were collected once run again for each mutant, each time in a fork.
+
+A change in a function is put into the function object itself, so that all who imported it get it; any other change gets a
+fresh process. The first fork runs the tests unchanged, and notes which of them ran which line.
+"""
+
+import functools
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Final, NoReturn
+
+import coverage
+import pytest
+
+from tests.mutation.changes import Mutant
+from tests.mutation.choosing import ROOT, path_of
+from tests.mutation.swapped import steady_examples
+
+ELSEWHERE: Final = frozenset({"postgresql", "rabbitmq", "rabbitmq-4", "rabbitmq-3"})
+SERVERS: Final = frozenset({"rabbitmq", "postgresql", "own_rabbitmq_vhost", "own_postgresql_database"})
+AT_MOST_SECONDS: Final = 8.0
+"""Of tests for one mutant, by what they took unchanged."""
+AT_IMPORT_SECONDS: Final = 4.0
+"""The same for changes that need a fresh process."""
+PATIENCE: Final = 6.0
+"""A mutant may take so many times what its tests took, and ten seconds."""
+
+
+@dataclass
+class Unchanged:
+    """What the tests did with the module as it is."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By test; those that failed are not in it."""
+    lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    """Which tests ran a line, by module."""
+
+
+def pytest_sessionstart() -> None:
+    steady_examples()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No servers: what a pure module decides shows on SQLite and in memory."""
+    items[:] = [item for item in items if not _needs_server(item)]
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return bool(SERVERS & fixtures) or any(isinstance(each, str) and each in ELSEWHERE for each in parameters)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    if session.testsfailed:
+        message = "the tests could not be collected"
+        raise pytest.UsageError(message)
+    plan = json.loads(Path(os.environ["SOLSTICE_MUTATION_PLAN"]).read_text())
+    changes = [Mutant(**each) for each in plan["mutants"]]
+    ends_at = time.monotonic() + plan["seconds"]
+    items = {item.nodeid: item for item in session.items}
+    with Path(plan["results"]).open("a", buffering=1) as told:
+        unchanged = _run_unchanged(items, {mutant.module for mutant in changes})
+        functions = _functions({str(path_of(mutant.module)): mutant.module for mutant in changes})
+        for number, mutant in enumerate(changes):
+            if time.monotonic() > ends_at:
+                break
+            tests = _tests_of(mutant, unchanged)
+            end = _try(mutant, tests, items, functions, unchanged) if tests else "survived"
+            told.write(json.dumps({"number": number, "end": end, "tests": len(tests)}) + "\n")
+    return True
+
+
+def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
+    """Those that run the changed statement, unit tests and quick ones first, as many as there is time for."""
+    lines = unchanged.lines.get(mutant.module, {})
+    wanted = range(mutant.first_line, mutant.last_line + 1) if mutant.function else lines
+    found = {test for line in wanted for test in lines.get(line, ())}
+    stem = f"test_{mutant.module.rpartition('.')[2]}.py"
+    order = sorted(
+        found, key=lambda test: (stem not in test, not test.startswith("tests/unit"), unchanged.seconds[test])
+    )
+    left = AT_MOST_SECONDS if mutant.function else AT_IMPORT_SECONDS
+    chosen: list[str] = []
+    for test in order:
+        left -= unchanged.seconds[test] + 0.005
+        if left < 0 and chosen:
+            break
+        chosen.append(test)
+    return chosen
+
+
+def _run_unchanged(items: Mapping[str, pytest.Item], modules: set[str]) -> Unchanged:
+    with tempfile.NamedTemporaryFile() as file:
+        process = os.fork()
+        if process == 0:
+            _child(lambda: _note_unchanged(items, modules, Path(file.name)))
+        _, status = os.waitpid(process, 0)
+        if status:
+            message = "the tests of the unchanged module ended the process that ran them"
+            raise pytest.UsageError(message)
+        return Unchanged(**_with_numbers(json.loads(Path(file.name).read_text())))
+
+
+def _with_numbers(noted: dict[str, Any]) -> dict[str, Any]:
+    lines = {
+        module: {int(line): tests for line, tests in each.items()} for module, each in noted["lines"].items()
+    }
+    return {**noted, "lines": lines}
+
+
+def _note_unchanged(items: Mapping[str, pytest.Item], modules: set[str], file: Path) -> bool:
+    paths = {module: str(path_of(module)) for module in modules}
+    tracer = coverage.Coverage(data_file=None, config_file=False, include=list(paths.values()))
+    tracer.start()
+    seconds = {}
+    for nodeid, item in items.items():
+        tracer.switch_context(nodeid)
+        began = time.perf_counter()
+        if _passes([item]):
+            seconds[nodeid] = time.perf_counter() - began
+    tracer.stop()
+    lines = {}
+    for module, path in paths.items():
+        by_line = tracer.get_data().contexts_by_lineno(path)
+        lines[module] = {line: [test for test in tests if test in seconds] for line, tests in by_line.items()}
+    file.write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    return True
+
+
+def _try(
+    mutant: Mutant,
+    tests: Sequence[str],
+    items: Mapping[str, pytest.Item],
+    functions: Mapping[tuple[str, str], Sequence[FunctionType]],
+    unchanged: Unchanged,
+) -> str:
+    patience = 10 + PATIENCE * sum(unchanged.seconds[test] for test in tests)
+    old = functions.get((mutant.module, mutant.function)) if mutant.function else None
+    new = _code_of(mutant) if old else None
+    if not old or new is None or any(len(each.__code__.co_freevars) != len(new.co_freevars) for each in old):
+        return _try_fresh(mutant, tests, patience + 20)
+    process = os.fork()
+    if process == 0:
+        os.setpgid(0, 0)
+        for each in old:
+            each.__code__ = new
+        _forget_what_was_cached()
+        _child(lambda: _passes([items[test] for test in tests]))
+    return _wait(process, patience)
+
+
+def _wait(process: int, seconds: float) -> str:
+    ends_at = time.monotonic() + seconds
+    pause = 0.002
+    while time.monotonic() < ends_at:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process, signal.SIGKILL)
+            return "survived" if status == 0 else "killed"
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.5)
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return "timed out"
+
+
+def _try_fresh(mutant: Mutant, tests: Sequence[str], seconds: float) -> str:
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(mutant.source)
+        file.flush()
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-x",
+                "-q",
+                "-p",
+                "tests.mutation.swapped",
+                "-p",
+                "no:cacheprovider",
+                *tests,
+            ],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "SOLSTICE_MUTATED_MODULE": mutant.module,
+                "SOLSTICE_MUTATED_SOURCE": file.name,
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return "survived" if process.wait(seconds) == 0 else "killed"
+        except subprocess.TimeoutExpired:
+            return "timed out"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _child(work: Any) -> NoReturn:
+    """Run it in this fork, silently, and end."""
+    with Path(os.devnull).open("r+b") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    good = False
+    try:
+        good = work()
+    finally:
+        os._exit(0 if good else 1)
+
+
+class _Failures:
+    def __init__(self) -> None:
+        self.seen = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seen = self.seen or report.failed
+
+
+def _passes(items: Sequence[pytest.Item]) -> bool:
+    """Whether all do; nothing is run after the first that fails."""
+    failures = _Failures()
+    manager = items[0].config.pluginmanager
+    manager.register(failures)
+    try:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if failures.seen:
+                return False
+    finally:
+        manager.unregister(failures)
+    return True
+
+
+def _functions(modules: Mapping[str, str]) -> Mapping[tuple[str, str], Sequence[FunctionType]]:
+    """The function objects of these modules, by module and qualified name."""
+    found: dict[tuple[str, str], list[FunctionType]] = {}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename in modules:
+            key = modules[each.__code__.co_filename], each.__code__.co_qualname
+            found.setdefault(key, []).append(each)
+    return found
+
+
+def _code_of(mutant: Mutant) -> CodeType | None:
+    """The changed function; None where a name stands for several."""
+    found = [
+        each
+        for each in _codes(compile(mutant.source, str(path_of(mutant.module)), "exec"))
+        if each.co_qualname == mutant.function
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def _forget_what_was_cached() -> None:
+    for each in gc.get_objects():
+        if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith("solstice_"):
+            each.cache_clear()

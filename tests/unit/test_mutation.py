@@ -1,0 +1,95 @@
+"""What `./just mutate` changes, what it leaves alone, and which tests it asks."""
+
+from textwrap import dedent
+
+import pytest
+
+from tests.mutation.changes import mutants
+from tests.mutation.choosing import decisions, files_of_tests, named
+
+SOURCE = dedent('''
+    """A sentence."""
+
+    from enum import StrEnum
+    from typing import Final
+
+    ENDS: Final = {1} | {2}
+    Alias = int | str
+
+
+    class Held:
+        @property
+        def is_held(self) -> bool:
+            return self.started is not None
+
+
+    def admit(used: int, limit: int | None) -> str:
+        """A sentence."""
+        if limit:
+            return "no room here"
+        return "yes" if used < 3 else "no"
+''')
+
+
+def changes(source: str) -> set[tuple[str, str]]:
+    return {(each.was, each.becomes) for each in mutants("solstice_orchestrator.needs", source)}
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("ENDS: Final = {1} | {2}", "ENDS: Final = {1} & {2}"),
+        ("return self.started is not None", "return self.started is None"),
+        ("if limit:", "if (not limit):"),
+        ('return "yes" if used < 3 else "no"', 'return "yes" if used <= 3 else "no"'),
+        ('return "yes" if used < 3 else "no"', 'return "yes" if used < 4 else "no"'),
+        ('return "yes" if used < 3 else "no"', 'return "XXyesXX" if used < 3 else "no"'),
+        ('return "yes" if used < 3 else "no"', 'return "yes" if (used < 3) and False else "no"'),
+    ],
+)
+def test_a_mutant_has_one_change(was: str, becomes: str) -> None:
+    assert (was, becomes) in changes(SOURCE)
+
+
+@pytest.mark.parametrize(
+    "text", ["A sentence", "no room here", "Alias", "import", "@property", "int | None", "{1,"]
+)
+def test_no_mutant_changes_what_no_test_is_about(text: str) -> None:
+    assert not [was for was, _ in changes(SOURCE) if text in was]
+
+
+def test_a_change_is_put_into_the_function_that_holds_it() -> None:
+    found = {each.was: each.function for each in mutants("solstice_orchestrator.needs", SOURCE)}
+    assert found["ENDS: Final = {1} | {2}"] is None
+    assert found["return self.started is not None"] == "Held.is_held"
+    assert found["if limit:"] == "admit"
+
+
+def test_the_same_lot_draws_the_same_mutants_and_every_kind_of_change() -> None:
+    drawn = mutants("solstice_orchestrator.needs", SOURCE, each=6, seed=3)
+    assert drawn == mutants("solstice_orchestrator.needs", SOURCE, each=6, seed=3)
+    assert len(drawn) == 6
+    assert len({each.first_line for each in drawn}) > 2
+
+
+def test_a_module_is_named_in_full_by_its_end_or_by_its_file() -> None:
+    for word in (
+        "solstice_orchestrator.needs",
+        "needs",
+        "services/orchestrator/solstice_orchestrator/needs.py",
+    ):
+        assert named([word]) == ["solstice_orchestrator.needs"]
+    with pytest.raises(LookupError, match="No module is called 'nonsense'"):
+        named(["nonsense"])
+
+
+def test_decisions_are_those_of_the_contract() -> None:
+    assert {"solstice_orchestrator.needs", "solstice_forge.forges.gitlab"} <= set(decisions())
+    assert "solstice_orchestrator.dispatch" not in decisions()
+
+
+def test_a_module_is_tried_by_tests_of_its_name_and_by_the_contract_suites_that_reach_it() -> None:
+    files = files_of_tests(["solstice_orchestrator.needs"])
+    assert "tests/unit/orchestrator/test_needs.py" in files
+    assert "tests/contract/test_job_store.py" in files
+    assert "tests/contract/test_broker.py" not in files
