@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solstice_forge.events import (
+    OF_AUTHORS,
     Command,
     Dispatch,
     Ignored,
@@ -241,3 +242,10 @@ def test_what_was_kept_is_read_again(event: Incomplete) -> None:
 def test_what_another_version_kept_is_a_value_error(kept: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_lacking(kept)
+
+
+@pytest.mark.parametrize("word", list(Word))
+def test_who_is_refused_is_told_whether_the_author_may(word: Word) -> None:
+    outcome = Told(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
+    assert isinstance(outcome, Ignored)
+    assert ("made the change request" in outcome.detail) is (word in OF_AUTHORS)

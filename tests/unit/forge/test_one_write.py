@@ -39,3 +39,30 @@ async def test_whatever_was_written_goes_out_before_the_connection_is_closed() -
 async def test_answers_keep_the_order_of_their_requests() -> None:
     socket = await answered(REQUEST % b"", REQUEST % b"")
     assert b"".join(socket.written).count(b"HTTP/1.1 202 ") == 2
+
+
+async def test_a_body_is_whole_in_however_many_pieces_it_came() -> None:
+    bodies = []
+
+    async def reads(scope: Any, receive: Any, send: Any) -> None:
+        whole, more = b"", True
+        while more:
+            message = await receive()
+            whole, more = whole + message["body"], message.get("more_body", False)
+        bodies.append(whole)
+        await _app(scope, _nothing, send)
+
+    head = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 6\r\n\r\n"
+    for pieces in (
+        [head + b"abcdef"],
+        [head, b"abcdef"],
+        [head + b"ab", b"cd", b"ef"],
+        [head, b"a", b"bcdef"],
+    ):
+        protocol, socket = connected(OneWriteProtocol, reads)
+        await feed(protocol, socket, pieces)
+    assert bodies == [b"abcdef"] * 4
+
+
+async def _nothing() -> None:
+    return None

@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages import Source as Origin
 from solstice_common.times import parse_timestamp
 from solstice_forge.events import (
@@ -16,6 +16,7 @@ from solstice_forge.events import (
     Word,
 )
 from solstice_forge.plan import CancelWanted, Wanted, content_key, plan
+from solstice_forge.rules import BUILT, Ruling
 from solstice_forge.sources import FORGES, Source
 
 SHA = "a" * 40
@@ -279,3 +280,24 @@ def test_late_delivery_is_as_old_as_its_event(
 def test_dispatch_names_its_workflow_only_when_it_is_one_of_ours() -> None:
     assert wanted(DISPATCH).workflow_path == ".solstice/nightly.kdl"
     assert wanted(replace(DISPATCH, workflow_path=".github/workflows/x.yml")).workflow_path is None
+
+
+def test_a_request_is_built_as_the_ruling_says() -> None:
+    def ruled(ruling: Ruling) -> JobRequestV1:
+        outcome = plan(
+            PUSH,
+            source=source(),
+            delivery_id="d-1",
+            received_at=1_790_000_000.25,
+            traceparent=TRACE,
+            ruling=ruling,
+        )
+        assert isinstance(outcome, Wanted)
+        return outcome.request
+
+    request = ruled(Ruling(rule="r", priority=Priority.HIGH, runs_on="arm", needs_approval=True))
+    assert (request.priority, request.runs_on, request.needs_approval) == (Priority.HIGH, "arm", True)
+    assert ruled(Ruling(rule="r", approves=True)).approves
+    plain = ruled(BUILT)
+    assert not plain.needs_approval
+    assert not plain.approves

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import FINAL, Condition, JobState
+from solstice_orchestrator.jobs import FINAL, Condition, JobState, Reason
 from solstice_orchestrator.needs import Node, unblock
 
 BLOCKED, RUNNING, WAITING = JobState.BLOCKED, JobState.RUNNING, JobState.WAITING
@@ -116,3 +116,9 @@ def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended
     assert all(node.state.final for node in graph.values())
     always = {name for name, node in graph.items() if node.needs and node.condition is Condition.ALWAYS}
     assert always <= started
+
+
+@pytest.mark.parametrize("end", sorted(FINAL))
+def test_who_may_start_has_its_needs_met_and_who_is_skipped_has_one_that_failed(end: JobState) -> None:
+    reasons = {each.state: each.reason for each in unblock(nodes(a=(end, ()), b=(BLOCKED, ("a",))))}
+    assert reasons == ({WAITING: Reason.NEEDS_MET} if end is SUCCEEDED else {SKIPPED: Reason.NEEDS_FAILED})

@@ -104,3 +104,10 @@ def test_whatever_stands_in_a_row_is_a_request_or_refused(
 )
 def test_a_branch_has_a_full_name(branch: str, ref: str) -> None:
     assert full_ref(branch) == ref
+
+
+def test_what_somebody_asked_for_says_so_and_what_came_by_the_clock_does_not() -> None:
+    (asked,) = by_hand(moment(), schedule(), None).new
+    assert (asked.by_hand, asked.reason, asked.state) == (True, TickReason.BY_HAND, TickState.DUE)
+    came = progressed(moment(NOON + 3600), schedule(), None).new[-1]
+    assert (came.by_hand, came.reason, came.state) == (False, TickReason.ON_TIME, TickState.DUE)

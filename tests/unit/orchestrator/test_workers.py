@@ -1,3 +1,6 @@
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +8,7 @@ from hypothesis import strategies as st
 from solstice_orchestrator.quarantine import Record
 from solstice_orchestrator.workers import (
     Drain,
+    HeldJob,
     NotObeyed,
     Order,
     Ordered,
@@ -14,10 +18,15 @@ from solstice_orchestrator.workers import (
     Resume,
     Standing,
     WorkerState,
+    WorkerView,
+    active,
+    free_slots,
     inherited,
+    living,
     may_claim,
     obey,
     presence_at,
+    slots_of,
     state_at,
 )
 
@@ -138,3 +147,53 @@ def test_whatever_is_ordered_only_an_unencumbered_worker_claims(
             case _:
                 held_back = True
         assert may_claim(standing, now) is (not held_back and now >= until)
+
+
+def view(*labels: str, slots: Mapping[str, int], limit: int = 9, shrunk_to: int | None = None) -> WorkerView:
+    """A worker that runs a job of each of these labels."""
+    return WorkerView(
+        worker_id="w-1",
+        name="east",
+        host="east",
+        version="1",
+        slots=slots,
+        limit=limit,
+        presence=Presence.ALIVE,
+        state=WorkerState.ACTIVE,
+        quarantined_until=None,
+        failures_in_a_row=0,
+        started_at=NOW,
+        seen_at=NOW,
+        jobs=tuple(
+            HeldJob(job_id=str(number), name="test", runs_on=label, attempt=1, started_at=NOW)
+            for number, label in enumerate(labels)
+        ),
+        shrunk_to=shrunk_to,
+    )
+
+
+@pytest.mark.parametrize(
+    ("worker", "slots", "free"),
+    [
+        pytest.param(view(slots={"linux": 3}), 3, 3, id="idle"),
+        pytest.param(view(slots={"arm": 3}), 0, 0, id="of-another-label"),
+        pytest.param(view("linux", slots={"linux": 3}), 3, 2, id="one-in-use"),
+        pytest.param(view("arm", slots={"linux": 3, "arm": 2}), 3, 3, id="another-label-in-use"),
+        pytest.param(view("linux", "linux", slots={"linux": 1}), 2, 0, id="more-than-it-has"),
+        pytest.param(view("arm", "arm", slots={"linux": 3, "arm": 2}, limit=3), 3, 1, id="limit-over-all"),
+        pytest.param(view("linux", slots={"linux": 3}, shrunk_to=2), 2, 1, id="shrunk"),
+        pytest.param(view("linux", "arm", slots={"linux": 3}, shrunk_to=1), 1, 0, id="shrunk-below-its-use"),
+        pytest.param(view("linux", slots={}), 1, 0, id="never-registered"),
+    ],
+)
+def test_slots_are_counted_by_label_and_bounded_by_what_it_takes_at_once(
+    worker: WorkerView, slots: int, free: int
+) -> None:
+    assert (slots_of(worker, "linux"), free_slots(worker, "linux")) == (slots, free)
+
+
+def test_living_are_those_that_are_there_and_active_those_that_take_jobs() -> None:
+    here = view(slots={})
+    lost, paused = replace(here, presence=Presence.LOST), replace(here, state=WorkerState.PAUSED)
+    assert living([here, lost, paused]) == [here, paused]
+    assert active([here, lost, paused]) == [here]
