@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import orjson
@@ -17,10 +18,11 @@ from rich.status import Status
 from solstice_common.api_client import FINAL_STATES, Document, OrchestratorClient
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.commandline import Exit, with_settings
-from solstice_common.errors import ServiceUnavailable
+from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.following import follow_run
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_forge.enqueue import EnqueueSettings, Wish, advice, job_request, publish
+from solstice_forge.local_repository import commit_of
 
 ADMISSION_POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
@@ -45,8 +47,13 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         *,
         repo_url: Annotated[
             str, typer.Option(help="Repository to build: a URL, or a folder of this machine.")
-        ],
-        commit_sha: Annotated[str, typer.Option(help="Commit to build, in full.")],
+        ] = ".",
+        commit_sha: Annotated[
+            str | None,
+            typer.Option(
+                help="Commit to build; in full unless it is one of the folder.", show_default="HEAD"
+            ),
+        ] = None,
         runs_on: Annotated[str | None, typer.Option(help="Label for jobs that name none.")] = None,
         workflow_path: Annotated[str | None, typer.Option(help="Workflow file in the repository.")] = None,
         workflow_job_id: Annotated[
@@ -74,6 +81,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
     ) -> None:
         """Ask for a commit to be built; with --wait, exit 0 when it succeeded and 1 when it did not."""
+        commit_sha, ref = _commit(repo_url, commit_sha, ref)
         wish = Wish(
             repo_url=repo_url,
             commit_sha=commit_sha,
@@ -98,6 +106,22 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         raise typer.Exit(Exit.OK if run["state"] == "succeeded" else Exit.FAILED)
 
     return enqueue
+
+
+def _commit(repo_url: str, commit_sha: str | None, ref: str | None) -> tuple[str, str | None]:
+    """The commit and its ref, completed from the folder where the repository is one of this machine."""
+    if ":" in repo_url and not Path(repo_url).is_dir():
+        if commit_sha is None:
+            raise ConfigurationError("--commit-sha is needed when --repo-url is not a folder of this machine")
+        return commit_sha, ref
+    found = commit_of(Path(repo_url), commit_sha)
+    if found.dirty:
+        typer.secho(
+            "warning: there are changes that are not committed: they are not built",
+            err=True,
+            fg=typer.colors.YELLOW,
+        )
+    return found.sha, ref or found.ref
 
 
 def _report(
