@@ -5,7 +5,10 @@ from typing import Any
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_orchestrator.executors.protocol import Execution
-from solstice_orchestrator.jobs import JobSpec, StepSpec
+from solstice_orchestrator.jobs import JobSpec, JobState, Reason, RunState, StepSpec
+from solstice_orchestrator.statuses import status_about
+from solstice_orchestrator.store.changes import Job, Run
+from solstice_orchestrator.store.postgresql.ending import Alone
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
 
@@ -60,3 +63,46 @@ def job(*runs: str | StepSpec, name: str = "test", **changes: Any) -> JobSpec:
 def execution(spec: JobSpec, request: JobRequestV1 | None = None, *, attempt: int = 1) -> Execution:
     """The first attempt at a job."""
     return Execution(job_id=str(uuid.uuid4()), attempt=attempt, spec=spec, request=request or job_request())
+
+
+def alone(number: int) -> Alone:
+    """A run of one job that runs; jobs' ids fall where runs' ids rise."""
+    request = job_request()
+    run = Run(
+        state=RunState.RUNNING,
+        run_id=f"run-{number}",
+        repository="river/otter",
+        detail="",
+        sequence=2,
+        created_at=0.0,
+        started_at=1.0,
+        finished_at=None,
+        plan_attempt=0,
+        plan_failures=0,
+        plan_worker=None,
+        plan_since=None,
+        plan_at=0.0,
+        timeout_at=None,
+        group_key=None,
+        group_held=False,
+        concurrency=None,
+        job_count=1,
+        request=request.encode(),
+    )
+    job = Job(
+        state=JobState.RUNNING,
+        reason=Reason.CLAIMED,
+        job_id=f"job-{9 - number}",
+        run_id=run.run_id,
+        position=0,
+        name="test",
+        runs_on="linux",
+        priority=2,
+        repository=run.repository,
+        needs="[]",
+        created_at=0.0,
+        sequence=2,
+        attempt=1,
+        worker_id="w",
+    )
+    return Alone(run, job, status_about(request, run_id=run.run_id))

@@ -22,10 +22,14 @@ from solstice_orchestrator.workspaces import Workspaces, open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 
-PROC = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc and prctl(2): Linux")
+PROC = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(),
+    reason="not asked for: this is no Linux, which has /proc and prctl(2)",
+)
 
 DISKS = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("mount"), reason="only root may mount a small disk"
+    os.geteuid() != 0 or not shutil.which("mount"),
+    reason="not asked for: only root may mount a small disk, and this is not root or lacks mount(8)",
 )
 
 

@@ -332,7 +332,9 @@ async def test_a_huge_workflow_file_is_read_only_so_far(repository: Repository, 
     assert len((await fetched(request_for(repository, sha), scratch))[PATH]) == 1024 * 1024
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a repository to somebody else")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="not asked for: only root can give a repository to somebody else"
+)
 async def test_a_local_repository_of_another_user_is_read(repository: Repository, scratch: Path) -> None:
     sha = repository.commit({PATH: "theirs"})
     for path in (repository.path, *repository.path.rglob("*")):

@@ -117,7 +117,7 @@ async def test_a_forged_verdict_is_never_an_infrastructure_failure(lab: Lab) -> 
 
 
 @PROC
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into any process")
+@pytest.mark.skipif(os.geteuid() == 0, reason="not asked for: root may look into any process")
 async def test_a_job_cannot_reach_into_its_supervisor(lab: Lab) -> None:
     await lab.run("ls /proc/$PPID/fd || echo closed")
     assert lab.text.splitlines()[-1] == "closed"

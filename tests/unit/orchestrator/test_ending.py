@@ -3,59 +3,17 @@
 import random
 from unittest.mock import AsyncMock
 
+import pytest
+from msgspec.structs import replace
+
 from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
-from solstice_orchestrator.statuses import status_about
-from solstice_orchestrator.store.changes import Job, Run
+from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.postgresql.ending import Alone, end_at_once
+from solstice_orchestrator.store.postgresql.ending import REMEMBERED, Alone, InHand, end_at_once
 from solstice_orchestrator.store.protocol import AttemptKey
-from tests.builders import job_request
+from tests.builders import alone
 
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
-
-
-def alone(number: int) -> Alone:
-    """A run of one job that runs; jobs' ids fall where runs' ids rise."""
-    request = job_request()
-    run = Run(
-        state=RunState.RUNNING,
-        run_id=f"run-{number}",
-        repository="river/otter",
-        detail="",
-        sequence=2,
-        created_at=0.0,
-        started_at=1.0,
-        finished_at=None,
-        plan_attempt=0,
-        plan_failures=0,
-        plan_worker=None,
-        plan_since=None,
-        plan_at=0.0,
-        timeout_at=None,
-        group_key=None,
-        group_held=False,
-        concurrency=None,
-        job_count=1,
-        request=request.encode(),
-    )
-    job = Job(
-        state=JobState.RUNNING,
-        reason=Reason.CLAIMED,
-        job_id=f"job-{9 - number}",
-        run_id=run.run_id,
-        position=0,
-        name="test",
-        runs_on="linux",
-        priority=2,
-        repository=run.repository,
-        needs="[]",
-        created_at=0.0,
-        sequence=2,
-        attempt=1,
-        worker_id="w",
-    )
-    return Alone(run, job, status_about(request, run_id=run.run_id))
 
 
 async def test_rows_are_locked_in_one_order_in_whatever_order_jobs_end() -> None:
@@ -69,3 +27,67 @@ async def test_rows_are_locked_in_one_order_in_whatever_order_jobs_end() -> None
     _, *arguments = database.at_once.await_args.args
     assert "run-1\nrun-2\nrun-3" in arguments
     assert "job-8\njob-7\njob-6" in arguments
+
+
+def key(held: Alone) -> AttemptKey:
+    return AttemptKey(job_id=held.job.job_id, number=held.job.attempt)
+
+
+def taken(held: Alone, outcome: Outcome = DONE) -> Alone | None:
+    """What is known at its end of an attempt that was kept at its claim."""
+    in_hand = InHand()
+    in_hand.keep([held])
+    return in_hand.take(key(held), outcome)
+
+
+@pytest.mark.parametrize(
+    ("held", "known"),
+    [
+        pytest.param(alone(1), True, id="alone"),
+        pytest.param(
+            Alone(replace(alone(1).run, group_key=b"g"), alone(1).job, alone(1).subject),
+            False,
+            id="run-in-group",
+        ),
+        pytest.param(
+            Alone(alone(1).run, replace(alone(1).job, group_key=b"g"), alone(1).subject),
+            False,
+            id="job-in-group",
+        ),
+        pytest.param(
+            Alone(alone(1).run, replace(alone(1).job, failures=1), alone(1).subject),
+            False,
+            id="failed-before",
+        ),
+        pytest.param(
+            Alone(replace(alone(1).run, request=b" " * 10**6), alone(1).job, alone(1).subject),
+            False,
+            id="large",
+        ),
+    ],
+)
+def test_what_an_end_would_change_elsewhere_is_not_remembered(held: Alone, known: bool) -> None:
+    assert taken(held) == (held if known else None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "known"), [(Reason.COMPLETED, True), (Reason.RELEASED, False), (Reason.AGENT_LOST, False)]
+)
+def test_an_end_for_which_more_is_looked_at_is_not_as_known(reason: Reason, known: bool) -> None:
+    assert (taken(alone(1), Outcome(state=JobState.ERRORED, reason=reason)) is not None) is known
+
+
+def test_what_is_in_hand_is_taken_once_forgotten_when_changed_and_bounded() -> None:
+    in_hand, held = InHand(), alone(1)
+    in_hand.keep([held])
+    assert in_hand.take(key(held), DONE) == held
+    assert in_hand.take(key(held), DONE) is None
+    in_hand.keep([held])
+    in_hand.forget([key(held)])
+    assert in_hand.take(key(held), DONE) is None
+    many = [
+        Alone(held.run, replace(held.job, attempt=number), held.subject) for number in range(REMEMBERED + 1)
+    ]
+    in_hand.keep(many)
+    assert in_hand.take(key(many[0]), DONE) is None
+    assert all(in_hand.take(key(each), DONE) == each for each in many[1:])

@@ -1,0 +1,51 @@
+"""What moves of jobs and runs say to the outside."""
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from solstice_orchestrator.identifiers import id_source
+from solstice_orchestrator.jobs import FINAL, JobState, Reason, RunState
+from solstice_orchestrator.statuses import RUN_CONTEXT, Status, context_of
+from solstice_orchestrator.store.moment import Moment, Rules
+from solstice_orchestrator.store.telling import Moved, RunMoved, statuses
+from tests.builders import alone
+
+HELD = alone(1)
+
+
+def told(*moves: Moved, public_url: str | None = None) -> list[Status]:
+    rng = random.Random(1)
+    moment = Moment(10.0, Rules(new_id=id_source(rng), rng=rng, public_url=public_url))
+    return list(statuses(moment, {HELD.run.run_id: HELD.subject}, moves))
+
+
+@pytest.mark.parametrize("state", sorted(JobState))
+def test_only_what_has_come_to_an_end_or_will_be_tried_again_tells_an_exit_code(state: JobState) -> None:
+    (status,) = told(replace(HELD.job, state=state, exit_code=7))
+    assert status.exit_code == (7 if state in FINAL or state is JobState.BACKOFF else None)
+
+
+def test_a_job_tells_of_itself_and_a_run_of_no_job() -> None:
+    run = replace(HELD.run, state=RunState.SUCCEEDED, sequence=5)
+    moved = RunMoved(run, Reason.COMPLETED, [JobState.SUCCEEDED])
+    of_job, of_run = told(replace(HELD.job, sequence=4), moved, public_url="https://ci.example")
+    assert (of_job.context, of_job.sequence, of_job.state) == (context_of("test"), 4, JobState.RUNNING)
+    assert (of_job.job_id, of_job.job_name, of_job.attempt) == (HELD.job.job_id, "test", 1)
+    assert of_job.target_url == f"https://ci.example/jobs/{HELD.job.job_id}"
+    assert (of_run.context, of_run.sequence, of_run.state) == (RUN_CONTEXT, 5, RunState.SUCCEEDED)
+    assert (of_run.job_id, of_run.job_name, of_run.attempt, of_run.reason) == (
+        None,
+        None,
+        None,
+        Reason.COMPLETED,
+    )
+    assert of_run.target_url == f"https://ci.example/runs/{run.run_id}"
+    assert of_job.occurred_at == of_run.occurred_at == "1970-01-01T00:00:10.000Z"
+    assert of_job.status_id != of_run.status_id
+
+
+def test_without_a_public_url_no_page_is_named_and_before_the_first_attempt_no_attempt() -> None:
+    (status,) = told(replace(HELD.job, state=JobState.WAITING, attempt=0))
+    assert (status.target_url, status.attempt) == (None, None)
