@@ -23,6 +23,7 @@ FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, 
 CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
 RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
 WORLD_WRONG = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+WORKER_WRONG = Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail="no room")
 
 
 def card(worker_id: str, *, name: str = "", capacity: Capacity | None = None) -> WorkerCard:

@@ -220,6 +220,12 @@ class TestPlanning:
             clock.forward(300)
             assert len(await store.claim_planning(WORKER, 1)) == 1
 
+    async def test_a_sick_machine_spends_no_try_of_a_run(self, store: JobStore) -> None:
+        await admitted(store)
+        for _ in range(MAX_ATTEMPTS + 2):
+            assert await store.not_planned(await planning_task(store), Reason.MACHINE_FAILED, "disk full")
+        assert await store.planned(await planning_task(store), [job("true")])
+
     async def test_a_released_plan_is_there_again_at_once_and_does_not_count(self, store: JobStore) -> None:
         await admitted(store)
         for _ in range(MAX_ATTEMPTS + 2):
@@ -478,6 +484,18 @@ class TestFinish:
         assert (letter.request_id, letter.body) == (request.request_id, request.encode())
         assert letter.headers["x-solstice-reason"] == "checkout_failed"
         assert letter.headers["x-solstice-history"].count("no route to host") == MAX_ATTEMPTS
+
+    async def test_a_sick_machine_spends_no_try_of_a_job(self, store: JobStore, clock: Clock) -> None:
+        sick = Outcome(state=JobState.ERRORED, reason=Reason.MACHINE_FAILED, detail="disk full")
+        await planned(store)
+        for attempt in range(1, MAX_ATTEMPTS + 3):
+            clock.forward(1000)
+            (claim,) = await claimed(store, worker=f"worker-{attempt}")
+            assert await store.finish(claim.key, sick)
+            assert await state_of(store, claim.key.job_id) == (JobState.BACKOFF, Reason.MACHINE_FAILED)
+        clock.forward(1000)
+        (claim,) = await claimed(store, worker="well")
+        assert await store.finish(claim.key, SUCCEEDED)
 
     async def test_backoff_ends_at_its_time(self, store_url: str, clock: Clock) -> None:
         async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:

@@ -27,7 +27,7 @@ from tests.stores import (
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
+    WORKER_WRONG,
     Clock,
     OpenStore,
     admitted,
@@ -279,9 +279,9 @@ class TestRestart:
 
     async def test_a_restart_does_not_clear_failures(self, store: JobStore) -> None:
         await store.register(card("first", name="quay"))
-        await ended(store, *[WORLD_WRONG] * (FAILURES_IN_A_ROW - 1), worker="first")
+        await ended(store, *[WORKER_WRONG] * (FAILURES_IN_A_ROW - 1), worker="first")
         await store.register(card("second", name="quay"))
-        await ended(store, WORLD_WRONG, worker="second")
+        await ended(store, WORKER_WRONG, worker="second")
         assert (await the_worker(store, "second")).state is WorkerState.QUARANTINED
 
 
@@ -290,18 +290,18 @@ class TestQuarantine:
         self, store: JobStore, clock: Clock
     ) -> None:
         await store.register(card(WORKER))
-        await ended(store, *[WORLD_WRONG] * FAILURES_IN_A_ROW)
+        await ended(store, *[WORKER_WRONG] * FAILURES_IN_A_ROW)
         view = await the_worker(store)
         assert (view.state, view.failures_in_a_row) == (WorkerState.QUARANTINED, FAILURES_IN_A_ROW)
         assert view.quarantined_until == clock.now + FIRST_SECONDS
         clock.forward(FIRST_SECONDS)
-        await ended(store, WORLD_WRONG)
+        await ended(store, WORKER_WRONG)
         assert (await the_worker(store)).quarantined_until == clock.now + 2 * FIRST_SECONDS
 
     @pytest.mark.parametrize("between", [SUCCEEDED, FAILED], ids=["success", "failure-of-the-job"])
     async def test_any_other_end_clears_the_count(self, store: JobStore, between: Outcome) -> None:
         await store.register(card(WORKER))
-        await ended(store, WORLD_WRONG, WORLD_WRONG, between, WORLD_WRONG, WORLD_WRONG)
+        await ended(store, WORKER_WRONG, WORKER_WRONG, between, WORKER_WRONG, WORKER_WRONG)
         view = await the_worker(store)
         assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 2)
 
@@ -329,7 +329,7 @@ class TestQuarantine:
     async def test_one_worker_s_trouble_is_not_another_s(self, store: JobStore) -> None:
         await store.register(card(WORKER))
         await store.register(card("another"))
-        await ended(store, *[WORLD_WRONG] * FAILURES_IN_A_ROW)
+        await ended(store, *[WORKER_WRONG] * FAILURES_IN_A_ROW)
         await ended(store, SUCCEEDED, worker="another")
         assert (await the_worker(store)).state is WorkerState.QUARANTINED
         assert (await the_worker(store, "another")).state is WorkerState.ACTIVE

@@ -199,6 +199,7 @@ async def _planning(parts: Parts) -> None:
         worker_id=parts.card.worker_id,
         git=parts.git,
         scratch=parts.workspaces.scratch,
+        governing=parts.governing,
         rules=PlanningRules(
             default_runs_on=settings.default_runs_on,
             run_untrusted=parts.executor.isolates or settings.untrusted_runs == "run",

@@ -1,5 +1,6 @@
 """This worker under pressure: sensors and ends of attempts go in, what it may start comes out."""
 
+import random
 import time
 from collections.abc import Callable
 from typing import Final
@@ -7,10 +8,21 @@ from typing import Final
 import structlog
 
 from solstice_orchestrator.concurrency import Window, after_trouble, is_trouble, slots
-from solstice_orchestrator.governor import Limits, Reading, Refusal, out_of_patience, refusal, startable
-from solstice_orchestrator.jobs import Outcome
+from solstice_orchestrator.governor import (
+    UNFIT,
+    Limits,
+    Reading,
+    Refusal,
+    Resource,
+    out_of_patience,
+    pause_seconds,
+    refusal,
+    startable,
+)
+from solstice_orchestrator.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.quarantine import proves_able
 from solstice_orchestrator.workers import Condition
 
 log = structlog.get_logger("solstice_orchestrator.governing")
@@ -49,6 +61,7 @@ class Governing:
         metrics: Metrics,
         patience_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         """`patience_seconds`: under load one job starts after so long without any; 0: none does."""
         self._limit = limit
@@ -66,13 +79,48 @@ class Governing:
         self._nothing_since = 0.0
         """Since when nothing has started for a refusal's sake."""
         self._slots_said = limit
+        self._chance = chance
+        self._machine_failures = 0
+        """One after the other; a crowd that fails together is one."""
+        self._machine_until = 0.0
+        self._machine_detail = ""
 
     def started(self) -> None:
         """A job of ours has started."""
         self._nothing_since = self._clock()
 
+    def machine_failed(self, detail: str) -> None:
+        """The machine lacked something that work needs: the worker pauses, and others go first."""
+        now = self._clock()
+        if now < self._machine_until:
+            return
+        self._machine_failures += 1
+        self._machine_until = now + pause_seconds(self._machine_failures, self._chance())
+        self._machine_detail = detail[:300]
+
+    def machine_worked(self) -> None:
+        """The machine had all that a piece of work needed."""
+        if self._clock() >= self._machine_until:
+            self._machine_failures = 0
+
+    def plannable(self, most: int) -> int:
+        """How many of `most` runs may be planned; one as a trial after the machine failed."""
+        if self.look().refuses in UNFIT:
+            return 0
+        return min(most, 1) if self._machine_failures else most
+
+    @property
+    def unfit(self) -> str | None:
+        """Why this machine takes no work at all, as of the last look."""
+        refused = self._refused
+        return None if refused is None or refused.resource not in UNFIT else refused.detail
+
     def ended(self, outcome: Outcome) -> None:
         """An attempt of ours ended so."""
+        if outcome.reason is Reason.MACHINE_FAILED:
+            self.machine_failed(outcome.detail)
+        elif proves_able(outcome):
+            self.machine_worked()
         if is_trouble(outcome):
             self._shrink(outcome.reason.value)
 
@@ -81,7 +129,12 @@ class Governing:
         now = self._clock()
         if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
             self._reading, self._read_at = self._read(), now
-        refused = refusal(self._limits, self._reading, self._starting.count)
+        if now < self._machine_until:
+            refused: Refusal | None = Refusal(
+                resource=Resource.MACHINE, detail=f"its machine is sick: {self._machine_detail}"
+            )
+        else:
+            refused = refusal(self._limits, self._reading, self._starting.count)
         if refused is not None and is_trouble(refused):
             self._shrink(refused.resource.value)
         self._tell(refused, now)
@@ -96,10 +149,12 @@ class Governing:
 
     @property
     def startable(self) -> int | None:
-        """How many jobs more may begin to start, by the last look; None: any number."""
+        """How many jobs more may begin to start, by the last look; None: any number. One as a trial after the machine failed."""
         if self._refused is not None:
             waited = self._clock() - self._nothing_since
             return int(out_of_patience(self._refused, waited, self._patience_seconds))
+        if self._machine_failures:
+            return max(0, 1 - self._starting.count)
         return startable(self._limits, self._reading.processors, self._starting.count)
 
     def _shrink(self, cause: str) -> None:

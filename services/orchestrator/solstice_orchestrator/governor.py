@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 OFF: Final = "off"
+FIRST_PAUSE_SECONDS: Final = 2.0
+LONGEST_PAUSE_SECONDS: Final = 120.0
 _ENTRY: Final = re.compile(
     r"(?P<resource>[a-z]+)=(?P<number>[0-9]{1,5}(\.[0-9]{1,3})?)(?P<percent>%?)", re.ASCII
 )
@@ -19,11 +21,17 @@ _ENTRY: Final = re.compile(
 class Resource(StrEnum):
     """What a machine may be short of; a closed list, in the order in which they are asked."""
 
+    MACHINE = "machine"
+    """Git or the system failed for want of something; nothing is started until a pause is over. Has no limit."""
     DISK = "disk"
     MEMORY = "memory"
     LOAD = "load"
     STARTING = "starting"
     """Jobs whose checkout is under way: many at once load disk and network before any load average tells."""
+
+
+UNFIT: Final = frozenset({Resource.MACHINE, Resource.DISK, Resource.MEMORY})
+"""Without these neither planning nor a checkout succeeds; load and starting jobs do not hold up planning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,7 @@ def parse_limits(text: str) -> Limits:
         percents = {Resource.DISK.value, Resource.MEMORY.value}
         if (
             match is None
-            or match["resource"] not in set(Resource)
+            or match["resource"] not in set(Resource) - {Resource.MACHINE}
             or bool(match["percent"]) is not (match["resource"] in percents)
         ):
             raise ValueError(
@@ -94,6 +102,15 @@ def parse_limits(text: str) -> Limits:
                 f"{entry.strip()!r} would refuse every job; leave {match['resource']} out for no limit"
             )
     return Limits(**found)
+
+
+def pause_seconds(failures: int, chance: float) -> float:
+    """How long a machine that failed so often in a row takes nothing; `chance` lies between 0 and 1.
+
+    At least half of the ceiling: another worker has to get what this one failed at.
+    """
+    ceiling = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(failures, 1) - 1, 64))
+    return ceiling * (0.5 + chance / 2)
 
 
 def startable(limits: Limits, processors: int, starting: int) -> int | None:

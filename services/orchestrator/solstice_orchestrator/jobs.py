@@ -95,6 +95,8 @@ class Reason(StrEnum):
     INVALID_WORKFLOW = "invalid_workflow"
     COMMIT_NOT_FOUND = "commit_not_found"
     """The repository, or the commit in it, is not there, or not by a protocol we may use."""
+    COMMIT_UNUSABLE = "commit_unusable"
+    """The commit itself prevents its checkout: its size, its file names, or objects that git refuses."""
     NOT_TRUSTED = "not_trusted"
     """A stranger's code, and no executor here that isolates (setting `UNTRUSTED_RUNS`)."""
     # the world's failures: retried, within a budget
@@ -103,6 +105,8 @@ class Reason(StrEnum):
     PROVISION_FAILED = "provision_failed"
     CHECKOUT_FAILED = "checkout_failed"
     EXECUTOR_FAILED = "executor_failed"
+    MACHINE_FAILED = "machine_failed"
+    """The worker's machine lacks disk, memory, processes, descriptors or git; it does not count as an attempt."""
 
 
 FINAL: Final = frozenset(
@@ -123,6 +127,7 @@ INFRASTRUCTURE: Final = frozenset(
         Reason.PROVISION_FAILED,
         Reason.CHECKOUT_FAILED,
         Reason.EXECUTOR_FAILED,
+        Reason.MACHINE_FAILED,
     }
 )
 """The only reasons for which we run a job again by ourselves."""

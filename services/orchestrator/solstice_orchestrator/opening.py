@@ -139,6 +139,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             access=access,
             public_url=settings.public_url or None,
             streams=streams,
+            unfit=lambda: governing.unfit,
         )
         url = await stack.enter_async_context(
             serving(app, streams, host=settings.orchestrator_host, port=settings.orchestrator_port)

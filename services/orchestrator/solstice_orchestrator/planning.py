@@ -17,6 +17,7 @@ from solstice_orchestrator.ancestry import Order, Question, answer
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.descent import history_of
+from solstice_orchestrator.governing import Governing
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_buffer import patiently
@@ -30,6 +31,8 @@ CONCURRENCY: Final = 64
 CLAIMED_AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without being told that something changed; also after it was away."""
+UNFIT_LOOK_SECONDS: Final = 0.5
+"""How often a machine that could not plan is asked whether it can again."""
 NOT_TOO_SOON_SECONDS: Final = 0.01
 """A clock of the store that stands a moment before the time of a delayed run is not asked without pause."""
 LAG_SECONDS: Final = (1.0, 4.0)
@@ -51,10 +54,12 @@ async def run_planning(
     rules: PlanningRules,
     concurrency: int = CONCURRENCY,
     when_planned: Callable[[], object] = lambda: None,
+    governing: Governing | None = None,
 ) -> None:
     """Plan whatever waits for it, until cancelled; what is under way then is handed back.
 
     `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's bell.
+    `governing` says whether this machine can plan at all, and is told when it could not; without it, it always can.
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
@@ -64,7 +69,11 @@ async def run_planning(
         hand = _Hand()
         while True:
             changed.clear()
-            claimed = await _claim(store, worker_id, places, concurrency, hand)
+            room = concurrency if governing is None else governing.plannable(concurrency)
+            if room < concurrency and (room == 0 or hand.run_ids):
+                await asyncio.sleep(UNFIT_LOOK_SECONDS)
+                continue
+            claimed = await _claim(store, worker_id, places, room, hand)
             for task in claimed:
                 hand.run_ids.add(task.run_id)
                 plans.create_task(
@@ -77,6 +86,7 @@ async def run_planning(
                         rules=rules,
                         places=places,
                         when_planned=when_planned,
+                        governing=governing,
                     ),
                     name=f"plan {task.run_id}",
                 )
@@ -146,6 +156,7 @@ async def _plan(
     rules: PlanningRules,
     places: asyncio.Semaphore,
     when_planned: Callable[[], object],
+    governing: Governing | None,
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
     chance = random.Random()  # noqa: S311  jitter is no secret
@@ -153,10 +164,15 @@ async def _plan(
         decision = await decide(task.request, files=files, rules=rules)
         match decision:
             case Planned(jobs=jobs):
+                if governing is not None:
+                    governing.machine_worked()
                 kept = await _in_place(task, decision, store=store, asking=asking, chance=chance)
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
                 when_planned()
             case Refused(reason=reason, detail=detail):
+                if governing is not None and reason is Reason.MACHINE_FAILED:
+                    # Before the run goes back: we must not be the one who takes it again.
+                    governing.machine_failed(detail)
                 kept = await patiently(lambda: store.not_planned(task, reason, detail), chance)
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
     except StoreUnavailable as error:
@@ -166,6 +182,12 @@ async def _plan(
     except asyncio.CancelledError:
         await _hand_back(store, task)
         raise
+    except OSError as error:
+        if governing is not None:
+            governing.machine_failed(str(error))
+        bound.warning(LogEvent.RUN_NOT_PLANNED, reason=Reason.MACHINE_FAILED, detail=str(error), kept=True)
+        with contextlib.suppress(Exception):
+            await store.not_planned(task, Reason.MACHINE_FAILED, str(error)[:1000])
     except Exception as error:
         # A mistake of ours that one run brings out must not stop the others, now or at every new start.
         LOG.exception(LogEvent.PLANNING_BROKE, request_id=task.request.request_id, run_id=task.run_id)

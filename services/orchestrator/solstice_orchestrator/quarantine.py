@@ -5,10 +5,19 @@ from typing import Final
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 
-COUNTED: Final = frozenset({Reason.PROVISION_FAILED, Reason.CHECKOUT_FAILED, Reason.EXECUTOR_FAILED})
+COUNTED: Final = frozenset({Reason.PROVISION_FAILED, Reason.MACHINE_FAILED, Reason.EXECUTOR_FAILED})
 """Ends that may be the worker's fault: what it needs to run a job was not there."""
 
-SILENT: Final = frozenset({Reason.RELEASED, Reason.AGENT_LOST, Reason.LEASE_EXPIRED})
+SILENT: Final = frozenset(
+    {
+        Reason.RELEASED,
+        Reason.AGENT_LOST,
+        Reason.LEASE_EXPIRED,
+        Reason.CHECKOUT_FAILED,
+        Reason.COMMIT_NOT_FOUND,
+        Reason.COMMIT_UNUSABLE,
+    }
+)
 """Ends that say nothing of whether jobs can run there."""
 _PROVES_NOTHING: Final = COUNTED | SILENT
 

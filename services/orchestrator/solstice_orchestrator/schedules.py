@@ -124,7 +124,7 @@ class Schedules:
         try:
             commit = await self.head_of(Branch(repo_url=task.repo_url, ref=task.ref))
         except CheckoutFailed as error:
-            again = error.reason is Reason.CHECKOUT_FAILED
+            again = error.reason in {Reason.CHECKOUT_FAILED, Reason.MACHINE_FAILED}
             reason, detail = (TickReason.FORGE_AWAY if again else TickReason.UNREADABLE), error.detail
         else:
             if commit is not None:

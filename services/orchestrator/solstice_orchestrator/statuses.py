@@ -36,6 +36,8 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.PROVISION_FAILED: "The place to run it could not be prepared",
     Reason.CHECKOUT_FAILED: "The commit could not be fetched",
     Reason.EXECUTOR_FAILED: "The executor failed",
+    Reason.MACHINE_FAILED: "The machine that was to run it lacks disk, memory, processes or git",
+    Reason.COMMIT_UNUSABLE: "The commit itself cannot be checked out",
 }
 
 

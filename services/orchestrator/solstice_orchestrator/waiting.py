@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from solstice_common.times import format_seconds
 from solstice_orchestrator.expectation import bounds, expected
 from solstice_orchestrator.forecast import Forecast
+from solstice_orchestrator.governor import UNFIT
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.waits import (
     COUNTED,
@@ -65,6 +66,15 @@ def _not_planned(facts: WaitFacts) -> Why:
             WaitReason.PAUSED,
             f"Its workflow is to be read, and no worker takes anything: {_states(alive)}.",
             until=_healed_at(alive),
+        )
+    able = [worker for worker in alive if worker.state is WorkerState.ACTIVE]
+    if able and all(worker.refuses in UNFIT for worker in able):
+        return _why(
+            facts,
+            WaitReason.GOVERNOR,
+            f"Its workflow is to be read, and {able[0].name} does not while {able[0].refusal}"
+            f"{_and_others(len(able) - 1)}.",
+            resource=able[0].refuses,
         )
     return _why(facts, WaitReason.NOT_PLANNED_YET, "Its workflow has not been read yet.")
 

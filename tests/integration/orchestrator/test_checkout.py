@@ -314,7 +314,7 @@ async def test_objects_that_no_git_would_write_are_refused(repository: Repositor
     )
     sha = repository.git("commit-tree", "-m", "evil", tree)
     refused = await refusal(request_for(repository, sha), scratch)
-    assert refused.reason is Reason.CHECKOUT_FAILED
+    assert refused.reason is Reason.COMMIT_UNUSABLE
 
 
 async def test_a_commit_larger_than_allowed_is_given_up(repository: Repository, scratch: Path) -> None:
@@ -323,7 +323,7 @@ async def test_a_commit_larger_than_allowed_is_given_up(repository: Repository, 
         protocols=("file",), planning_max_bytes=1_000_000, environment=ANY_PROTOCOL.environment
     )
     refused = await refusal(request_for(repository, sha), scratch, policy=policy)
-    assert refused.reason is Reason.CHECKOUT_FAILED
+    assert refused.reason is Reason.COMMIT_UNUSABLE
     assert "on disk" in refused.detail
 
 

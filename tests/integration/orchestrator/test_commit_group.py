@@ -222,7 +222,7 @@ async def test_objects_that_no_git_would_write_fail_their_commit_alone(
     asked = wants(repository.url, good, evil)
     found = await together(asked, tmp_path)
     assert found == [Apart.AGAIN, Apart.AGAIN]
-    assert reasons(await apart(asked, found, tmp_path)) == [{PATH: b"x"}, Reason.CHECKOUT_FAILED]
+    assert reasons(await apart(asked, found, tmp_path)) == [{PATH: b"x"}, Reason.COMMIT_UNUSABLE]
 
 
 async def test_a_commit_larger_than_allowed_fails_alone(repository: Repository, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ async def test_a_commit_larger_than_allowed_fails_alone(repository: Repository, 
     policy = GitPolicy(protocols=("file",), planning_max_bytes=1_000_000)
     asked = wants(repository.url, large, good)
     ends = await apart(asked, await together(asked, tmp_path, policy=policy), tmp_path, policy=policy)
-    assert reasons(ends) == [Reason.CHECKOUT_FAILED, {PATH: b"x"}]
+    assert reasons(ends) == [Reason.COMMIT_UNUSABLE, {PATH: b"x"}]
 
 
 async def test_a_server_that_gives_nothing_by_id_is_asked_for_the_ref_of_each(

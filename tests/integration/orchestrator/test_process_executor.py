@@ -351,7 +351,7 @@ async def test_a_commit_that_cannot_be_had_is_the_worlds_failure(lab: Lab, tmp_p
     outcome = await lab.run("true")
     assert (outcome.state, outcome.reason, outcome.step) == (
         JobState.ERRORED,
-        Reason.CHECKOUT_FAILED,
+        Reason.MACHINE_FAILED,
         "checkout",
     )
     assert "git could not be started" in lab.text
@@ -365,7 +365,7 @@ async def test_a_commit_that_is_gone_is_not_tried_again(lab: Lab) -> None:
 async def test_without_room_for_a_workspace_the_attempt_is_provisioned_elsewhere(lab: Lab) -> None:
     nowhere = Workspaces(directory=lab.workspaces.directory / "missing")
     lab.executor = ProcessExecutor(workspaces=nowhere, git=lab.executor.git)
-    assert (await lab.run("true")).reason is Reason.PROVISION_FAILED
+    assert (await lab.run("true")).reason is Reason.MACHINE_FAILED
 
 
 async def test_without_a_supervisor_the_executor_has_failed(

@@ -14,7 +14,7 @@ from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.yard import Yard, ask_for, ended, job_runs, jobs_become
 
-SPOILED = 'job "spoiled" { step "fetch" run="error checkout_failed"; }'
+SPOILED = 'job "spoiled" { step "fetch" run="error provision_failed"; }'
 GOOD = 'job "good" { step "say" run="say well"; }'
 
 

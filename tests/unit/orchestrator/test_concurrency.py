@@ -58,7 +58,7 @@ def test_there_is_always_one_slot_never_more_than_all_and_all_come_back(
 @pytest.mark.parametrize(
     ("cause", "counts"),
     [
-        (WORLD_WRONG, True),
+        (WORLD_WRONG, False),
         (Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED), True),
         (FAILED, False),
         (SUCCEEDED, False),

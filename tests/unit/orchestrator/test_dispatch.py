@@ -28,7 +28,7 @@ from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.workers import FORGET_SECONDS, Drain, Pause, Resume, WorkerState
 from tests.builders import job
 from tests.patience import becomes
-from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, Clock, card, planned, state_of
+from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORKER_WRONG, Clock, card, planned, state_of
 
 WAIT_SECONDS = 30
 
@@ -209,7 +209,7 @@ async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
         metrics=Metrics(),
         clock=now,
     )
-    governing.ended(WORLD_WRONG)
+    governing.ended(WORKER_WRONG)
     await store.register(card(WORKER, capacity=capacity({"linux": 4}, 0)))
     for name in "abcd":
         await planned(store, job("true", name=name), planner="planner")
@@ -502,7 +502,7 @@ async def test_a_worker_on_which_the_world_goes_wrong_is_left_alone_and_comes_ba
     store: MoodyStore, play: Play, clock: Clock
 ) -> None:
     metrics = Metrics()
-    play.outcome = WORLD_WRONG
+    play.outcome = WORKER_WRONG
     names = [f"job {number}" for number in range(FAILURES_IN_A_ROW)]
     async with dispatching(store, play, slots={"linux": len(names)}, metrics=metrics):
         await planned(store, *[job("true", name=name) for name in names])

@@ -10,11 +10,17 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_orchestrator import sensors
 from solstice_orchestrator.concurrency import GROW_SECONDS
 from solstice_orchestrator.governing import LOOK_SECONDS, Governing, Starting
-from solstice_orchestrator.governor import Limits, Reading, Resource
+from solstice_orchestrator.governor import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    Limits,
+    Reading,
+    Resource,
+)
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.workers import Condition
 from tests.lab import DISKS, mounted_disk
-from tests.stores import FAILED, WORLD_WRONG, Clock
+from tests.stores import FAILED, WORKER_WRONG, Clock
 
 LIMITS = Limits(load=2.5, disk=5.0, memory=5.0, starting=2.0)
 
@@ -147,13 +153,46 @@ def test_failures_of_the_world_shrink_and_those_of_jobs_do_not() -> None:
     machine = Machine()
     machine.governing.ended(FAILED)
     assert machine.look().shrunk_to is None
-    machine.governing.ended(WORLD_WRONG)
+    machine.governing.ended(WORKER_WRONG)
     assert machine.look().shrunk_to == 4
+
+
+def test_a_machine_that_failed_pauses_longer_each_time_and_then_tries_one_thing() -> None:
+    machine, pauses = Machine(), list[float]()
+    assert machine.governing.plannable(64) == 64
+    for _ in range(9):
+        machine.governing.machine_failed("no space left")
+        machine.governing.machine_failed("a crowd is one failure")
+        begun = machine.clock.now
+        assert machine.look().refuses is Resource.MACHINE
+        assert "no space left" in (machine.governing.unfit or "")
+        assert machine.governing.plannable(64) == 0
+        machine.governing.machine_worked()
+        while machine.look().refuses is not None:
+            machine.clock.forward(0.5)
+        pauses.append(machine.clock.now - begun)
+        assert machine.governing.plannable(64) == 1
+        assert machine.governing.startable == 1
+    assert pauses[:6] == sorted(pauses[:6])
+    assert pauses[0] <= FIRST_PAUSE_SECONDS + 0.5
+    assert LONGEST_PAUSE_SECONDS / 2 <= pauses[-1] <= LONGEST_PAUSE_SECONDS + 0.5
+    machine.governing.ended(FAILED)
+    assert machine.governing.plannable(64) == 64
+    assert machine.governing.unfit is None
+
+
+def test_a_full_disk_stops_planning_and_load_does_not() -> None:
+    machine = Machine()
+    machine.look(load=99.0)
+    assert machine.governing.plannable(8) == 8
+    machine.clock.forward(LOOK_SECONDS)
+    machine.look(disk_free=1.0)
+    assert machine.governing.plannable(8) == 0
 
 
 def test_who_does_not_want_it_keeps_all_slots() -> None:
     machine = Machine(adaptive=False)
-    machine.governing.ended(WORLD_WRONG)
+    machine.governing.ended(WORKER_WRONG)
     assert machine.look(load=9.0).shrunk_to is None
 
 

@@ -53,7 +53,7 @@ def test_failures_of_several_kinds_make_one_row() -> None:
     "reason", [Reason.COMPLETED, Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT]
 )
 def test_a_job_that_ended_by_itself_proves_the_worker_able(reason: Reason) -> None:
-    failure = Reason.CHECKOUT_FAILED
+    failure = Reason.MACHINE_FAILED
     assert after(failure, failure, reason, failure, failure) == Record(failures=2)
 
 
@@ -72,7 +72,7 @@ def test_a_crowd_that_fails_together_is_one_failure_more_not_many() -> None:
 def test_each_failure_after_a_quarantine_doubles_the_next_up_to_an_hour() -> None:
     record, now, seconds = Record(), 0.0, []
     for _ in range(14):
-        record = after_end(record, end(Reason.CHECKOUT_FAILED), now)
+        record = after_end(record, end(Reason.PROVISION_FAILED), now)
         if record.quarantined_until is not None:
             seconds.append(record.quarantined_until - now)
             now = record.quarantined_until
@@ -114,3 +114,9 @@ def test_every_quarantine_follows_three_failures_in_a_row_and_lasts_ten_seconds_
 def test_a_longer_row_is_never_a_shorter_quarantine(failures: int) -> None:
     lengths = [quarantine_seconds(number) or 0.0 for number in (failures, failures + 1)]
     assert all(shorter <= longer for shorter, longer in itertools.pairwise(lengths))
+
+
+def test_what_a_host_or_a_commit_causes_never_counts_against_the_worker() -> None:
+    world = (Reason.CHECKOUT_FAILED, Reason.COMMIT_UNUSABLE, Reason.COMMIT_NOT_FOUND)
+    assert after(*world * 6) == Record()
+    assert after(Reason.MACHINE_FAILED, *world, Reason.MACHINE_FAILED) == Record(failures=2)

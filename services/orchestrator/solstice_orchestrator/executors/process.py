@@ -23,6 +23,7 @@ from solstice_orchestrator.executors.surroundings import environment
 from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.workspaces import Workspace, Workspaces
@@ -71,7 +72,7 @@ class ProcessExecutor:
             # Before the job began; what happens later is about tidying up. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
                 state=JobState.ERRORED,
-                reason=Reason.PROVISION_FAILED,
+                reason=Reason.MACHINE_FAILED if is_machine(error) else Reason.PROVISION_FAILED,
                 detail=f"the attempt could not be set up in {self.workspaces.directory}: {error}",
             )
         await limited.end()
@@ -98,9 +99,8 @@ class ProcessExecutor:
                 return CANCELLED
             bringing.result()
         except CheckoutFailed as error:
-            return Outcome(
-                state=JobState.ERRORED, reason=error.reason, step="checkout", detail=error.detail[:1000]
-            )
+            state = JobState.FAILED if error.reason is Reason.COMMIT_UNUSABLE else JobState.ERRORED
+            return Outcome(state=state, reason=error.reason, step="checkout", detail=error.detail[:1000])
         finally:
             stopping.cancel()
             bringing.cancel()

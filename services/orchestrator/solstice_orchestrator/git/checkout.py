@@ -4,8 +4,8 @@ from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, last_words
+from solstice_orchestrator.git.failures import of_words
 from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, temporary
-from solstice_orchestrator.jobs import Reason
 
 
 async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy, scratch: Path) -> None:
@@ -20,5 +20,5 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
         done = await git.run("checkout", "--quiet", "--force", "--detach", request.commit_sha, writes=True)
         if done.returncode != 0:
             raise CheckoutFailed(
-                Reason.CHECKOUT_FAILED, f"the commit cannot be checked out: {last_words(done.stderr)}"
+                of_words(done.stderr), f"the commit cannot be checked out: {last_words(done.stderr)}"
             )

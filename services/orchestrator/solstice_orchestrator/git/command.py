@@ -84,8 +84,8 @@ OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
 class CheckoutFailed(SolsticeError):
     """The commit, or a file of it, could not be had.
 
-    `reason` is CHECKOUT_FAILED when trying again later may help; COMMIT_NOT_FOUND or INVALID_WORKFLOW when it never
-    will. `may_appear`: the repository is there and only the commit is not, which can be a matter of seconds.
+    `reason` is CHECKOUT_FAILED when trying again later may help, MACHINE_FAILED when trying elsewhere may;
+    COMMIT_NOT_FOUND, COMMIT_UNUSABLE or INVALID_WORKFLOW when neither will. `may_appear`: the repository is there and only the commit is not, which can be a matter of seconds.
     """
 
     def __init__(self, reason: Reason, detail: str, *, may_appear: bool = False) -> None:
@@ -190,10 +190,10 @@ class Git:
                     outgrown = watching.done()
                     watching.cancel()
         except OSError as error:
-            raise CheckoutFailed(Reason.CHECKOUT_FAILED, f"git could not be started: {error}") from None
+            raise CheckoutFailed(Reason.MACHINE_FAILED, f"git could not be started: {error}") from None
         if outgrown or (writes and await self._has_outgrown()):
             raise CheckoutFailed(
-                Reason.CHECKOUT_FAILED,
+                Reason.COMMIT_UNUSABLE,
                 f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
             )
         return GitResult(

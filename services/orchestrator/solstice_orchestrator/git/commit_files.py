@@ -14,6 +14,7 @@ import structlog
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
+from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.repository import object_format
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_events import LogEvent
@@ -102,6 +103,8 @@ class CommitFiles:
             return await fetch_together(wants, policy=self._policy, scratch=self._scratch)
         except Exception as error:
             # A mistake of ours that one commit brings out must take neither the others nor the loop with it.
+            if is_machine(error):
+                return [_broke(error)] * len(wants)
             LOG.exception(LogEvent.PLANNING_BROKE, request_id=wants[0].request.request_id)
             return [Apart.AGAIN if len(wants) > 1 else _broke(error) for _ in wants]
 
@@ -109,7 +112,8 @@ class CommitFiles:
         try:
             return await fetch_apart(want, how, policy=self._policy, scratch=self._scratch)
         except Exception as error:
-            LOG.exception(LogEvent.PLANNING_BROKE, request_id=want.request.request_id)
+            if not is_machine(error):
+                LOG.exception(LogEvent.PLANNING_BROKE, request_id=want.request.request_id)
             return _broke(error)
 
     def _resolve(self, want: Want, answer: Answer) -> None:
@@ -131,4 +135,5 @@ def _key(want: Want) -> _Key:
 
 
 def _broke(error: Exception) -> CheckoutFailed:
-    return CheckoutFailed(Reason.CHECKOUT_FAILED, f"{type(error).__name__}: {error}")
+    reason = Reason.MACHINE_FAILED if is_machine(error) else Reason.CHECKOUT_FAILED
+    return CheckoutFailed(reason, f"{type(error).__name__}: {error}")

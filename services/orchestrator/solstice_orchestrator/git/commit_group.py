@@ -147,9 +147,10 @@ async def _in_one_fetch(wants: Sequence[Want], policy: GitPolicy, scratch: Path)
             raise
     if fetching.is_not_by_id(fetched):
         raise _NotById(_ABSENT.findall(fetched.stderr))
-    if fetching.is_of_repository(fetched):
-        return [fetching.failure(request, fetched)] * len(wants)
-    raise fetching.failure(request, fetched)
+    failed = fetching.failure(request, fetched)
+    if failed.reason is Reason.MACHINE_FAILED or fetching.is_of_repository(fetched):
+        return [failed] * len(wants)
+    raise failed
 
 
 def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:

@@ -4,7 +4,9 @@
 |---|---|---|
 | protocol not allowed, no such repository, credentials asked for, commit not there | COMMIT_NOT_FOUND | no |
 | the workflow path is a symbolic link, a directory or a submodule | INVALID_WORKFLOW | no |
-| host unreachable, time or disk limit, broken transfer, git missing, anything else | CHECKOUT_FAILED | yes |
+| larger than allowed, refused by fsck, names that the file system cannot hold | COMMIT_UNUSABLE | no |
+| no disk, memory, processes or descriptors here, git missing | MACHINE_FAILED | yes, elsewhere, without counting |
+| host unreachable, time limit, broken transfer, anything else | CHECKOUT_FAILED | yes |
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from typing import Final, Protocol
 from solstice_common.messages import JobRequestV1
 from solstice_common.repo_urls import canonical
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult, last_words
+from solstice_orchestrator.git.failures import of_words
 from solstice_orchestrator.git.repository import object_format, write_repository
 from solstice_orchestrator.jobs import Reason
 
@@ -149,12 +152,14 @@ def is_of_repository(result: GitResult[bytes]) -> bool:
 def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     """The verdict on a fetch that failed, by what git said."""
     said = last_words(result.stderr) or f"git ended with {result.returncode} and said nothing"
+    if of_words(result.stderr) is Reason.MACHINE_FAILED:
+        return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {said}")
     if _NOT_THERE.search(result.stderr):
         return CheckoutFailed(
             Reason.COMMIT_NOT_FOUND,
             f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({said})",
         )
-    return CheckoutFailed(Reason.CHECKOUT_FAILED, f"fetching from {request.repo_url} failed: {said}")
+    return CheckoutFailed(of_words(result.stderr), f"fetching from {request.repo_url} failed: {said}")
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, last_words
-from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.git.failures import of_words
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Files are read as far as this; who wants them smaller says so when reading them."""
@@ -107,5 +107,5 @@ async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
 def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
     if read.returncode != 0:
         raise CheckoutFailed(
-            Reason.CHECKOUT_FAILED, f"what was fetched cannot be read: {last_words(read.stderr)}"
+            of_words(read.stderr), f"what was fetched cannot be read: {last_words(read.stderr)}"
         )

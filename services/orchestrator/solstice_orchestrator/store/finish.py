@@ -100,8 +100,10 @@ def _failed_by_itself(ledger: Ledger, job: Job, detail: str) -> None:
 
 def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str) -> None:
     """Another try after a while, or none."""
-    rules, failures = ledger.moment.rules, job.failures + 1
-    wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
+    rules = ledger.moment.rules
+    counts = reason is not Reason.MACHINE_FAILED
+    failures = job.failures + counts
+    wait = next_retry(failures if counts else 1, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:
         ledger.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
     else:

@@ -124,6 +124,9 @@ def not_planned(ledger: Ledger, task: PlanningTask, reason: Reason, detail: str)
     detail = storable(detail)
     if reason is Reason.RELEASED:
         ledger.change_run(task.run_id, plan_worker=None, plan_since=None)
+    elif reason is Reason.MACHINE_FAILED:
+        # The worker pauses itself; another one may plan the run now.
+        ledger.change_run(task.run_id, plan_worker=None, plan_since=None, detail=detail)
     elif reason in INFRASTRUCTURE:
         plan_failed(ledger, task.run_id, reason, detail)
     else:

@@ -194,7 +194,7 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
 
         INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (whatever is not one of the following) end the run as
         ERRORED. An infrastructure reason lets it be planned again after a backoff, at most MAX_ATTEMPTS times,
-        then ERRORED. RELEASED hands it back at once and does not count.
+        then ERRORED. RELEASED and MACHINE_FAILED hand it back at once and do not count.
         """
         ...
 
@@ -222,7 +222,7 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
 
         Final outcome: the job ends, jobs that need it become WAITING or SKIPPED, the run ends with its last job.
         One of OWN_FAILURES, and the job's own `retries` not spent: WAITING again at once, RETRYING.
-        Infrastructure reason: BACKOFF with full jitter, or ERRORED when the budget is spent.
+        Infrastructure reason: BACKOFF with full jitter, or ERRORED when the budget is spent; MACHINE_FAILED spends none.
         RELEASED: WAITING again at once, the attempt does not count against either budget.
         None of the three once its end was asked for: then it ends for the reason for which it was.
         """

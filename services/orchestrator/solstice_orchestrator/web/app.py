@@ -50,11 +50,13 @@ def create_app(
     allowed_hosts: Collection[str] = (),
     streams: Streams | None = None,
     clock: Callable[[], float] = time,
+    unfit: Callable[[], str | None] = lambda: None,
 ) -> Starlette:
     """The whole application.
 
     Whom it answers is for `access` to say. It answers to loopback names, `allowed_hosts` (names without port) and the host of `public_url`. Whoever serves it
     calls `streams.close()` before shutting down, else open event streams keep the server until its grace is over.
+    `unfit` says why this machine takes no work, for `/readyz`.
     """
     streams = Streams() if streams is None else streams
     pages = Pages(store, streams, version=version, clock=clock)
@@ -91,7 +93,7 @@ def create_app(
 
     return Starlette(
         routes=[
-            *Health(store, broker_health, metrics, version).routes(),
+            *Health(store, broker_health, metrics, version, unfit).routes(),
             Mount(
                 "/api/v1",
                 routes=[

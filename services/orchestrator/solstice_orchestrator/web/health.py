@@ -18,12 +18,18 @@ class Health:
     """`/healthz`, `/readyz` and `/metrics`."""
 
     def __init__(
-        self, store: JobStore, broker_health: Callable[[], BrokerHealth], metrics: Metrics, version: str
+        self,
+        store: JobStore,
+        broker_health: Callable[[], BrokerHealth],
+        metrics: Metrics,
+        version: str,
+        unfit: Callable[[], str | None],
     ) -> None:
         self._store = store
         self._broker_health = broker_health
         self._metrics = metrics
         self._version = version
+        self._unfit = unfit
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -37,8 +43,12 @@ class Health:
         return answer({"status": "ok"})
 
     async def ready(self, _: Request) -> Response:
-        """200 when store and broker answer, else 503 that names what is missing."""
-        checks = {"store": await self._store_check(), "broker": _broker_check(self._broker_health())}
+        """200 when store and broker answer and this machine can work, else 503 that names what is missing."""
+        checks = {
+            "store": await self._store_check(),
+            "broker": _broker_check(self._broker_health()),
+            "worker": self._unfit(),
+        }
         missing = {name: detail for name, detail in checks.items() if detail is not None}
         document = {
             "status": "not_ready" if missing else "ready",

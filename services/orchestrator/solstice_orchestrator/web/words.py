@@ -65,6 +65,8 @@ _REASONS: Final = MappingProxyType(
         Reason.PROVISION_FAILED: "The place to run it could not be prepared.",
         Reason.CHECKOUT_FAILED: "The commit could not be fetched.",
         Reason.EXECUTOR_FAILED: "The executor broke.",
+        Reason.MACHINE_FAILED: "The machine lacked disk, memory, processes or git.",
+        Reason.COMMIT_UNUSABLE: "The commit itself cannot be checked out.",
     }
 )
 

@@ -1,0 +1,67 @@
+"""Which party causes a git failure: the commit, the worker's machine, or the host. Pure."""
+
+import errno
+import re
+from typing import Final
+
+from solstice_orchestrator.jobs import Reason
+
+MACHINE_ERRORS: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EAGAIN,
+        errno.EROFS,
+        errno.EIO,
+        errno.ENOENT,
+        errno.ENOEXEC,
+        errno.EACCES,
+        errno.EPERM,
+    }
+)
+"""Of a system call of ours, in directories of ours or to start git: no commit has a part in it."""
+
+_MACHINE: Final = re.compile(
+    r"(?:No space left on device|Disk quota exceeded|Too many open files(?: in system)?|Cannot allocate memory|"
+    r"[Oo]ut of memory|Read-only file system|Resource temporarily unavailable|Input/output error|Out of diskspace)\s*$|"
+    r"^(?:fatal|error): (?:cannot fork|unable to fork|fork failed|unable to create thread|cannot create async thread|"
+    r"Out of memory)",
+    re.MULTILINE,
+)
+"""At the end of a line, where the system's own words stand."""
+_COMMIT: Final = re.compile(
+    r"File name too long|fsck error|error in (?:tree|blob|commit|tag) |invalid path '|"
+    r"bad tree object|malformed (?:mode|object name)|exceeded maximum allowed tree depth|"
+    r"collid(?:ed|ing)|refusing to check ?out|is beyond a symbolic link|pack exceeds maximum allowed size"
+)
+
+
+def of_words(said: str) -> Reason:
+    """The reason for a failure of git that a repository's absence does not explain.
+
+    The commit is asked first: it chooses the file names that git quotes, and may only harm itself by them.
+    """
+    ours = _ours(said)
+    if _COMMIT.search(ours):
+        return Reason.COMMIT_UNUSABLE
+    return Reason.MACHINE_FAILED if _MACHINE.search(ours) else Reason.CHECKOUT_FAILED
+
+
+def is_machine(error: BaseException) -> bool:
+    """Whether this machine lacks what the work needs."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, RuntimeError):
+        return "can't start new thread" in str(error)
+    return isinstance(error, OSError) and error.errno in MACHINE_ERRORS
+
+
+def _ours(said: str) -> str:
+    """Without the lines that the server wrote: a hostile one must not accuse this machine."""
+    return "\n".join(line for line in said.replace("\r", "\n").splitlines() if not _THEIRS.match(line))
+
+
+_THEIRS: Final = re.compile(r"\s*(?:remote:|(?:fatal|error): remote error:|ERR )")

@@ -1,0 +1,135 @@
+"""Orchestrators as real processes of which one's disk is really full, and commits that cannot be checked out."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from solstice_common.broker import Message, open_broker
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import full_topology, jobs_route
+from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.waiting import explain
+from solstice_orchestrator.waits import WaitReason
+from solstice_orchestrator.workers import WorkerState
+from tests.builders import job_request
+from tests.lab import DISKS, mounted_disk
+from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.servers.orchestrator import Place, orchestrator
+from tests.yard import Yard, ask_for, ended, jobs_become
+
+WAIT_SECONDS = 90
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(directory=tmp_path)
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[JobStore]:
+    async with open_store(place.database_url, lease_seconds=3) as opened:
+        yield opened
+
+
+@DISKS
+async def test_a_worker_with_a_full_disk_spends_no_tries_while_a_healthy_one_plans(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    yard = Yard(tmp_path)
+    yard.open_gate()
+    with (
+        mounted_disk(tmp_path / "disk", mib=8) as disk,
+        orchestrator(
+            place,
+            WORKSPACES=str(disk / "work"),
+            GOVERNOR="off",
+            DISK_RESERVE_MIB="0",
+            WORKER_NAME="sick",
+            RETRY_BASE_SECONDS="0",
+        ) as sick,
+    ):
+        junk = disk / "junk"
+        with junk.open("wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(b"x" * 65536)
+            except OSError:
+                pass
+        await ask_for(place, yard, 5)
+        # Alone: retried with a pause, and said everywhere.
+        async with asyncio.timeout(WAIT_SECONDS), httpx2.AsyncClient(base_url=sick.url) as client:
+            while True:
+                ready = await client.get("/readyz")
+                if ready.status_code == 503:
+                    break
+                await asyncio.sleep(0.05)
+            assert "its machine is sick" in ready.json()["missing"]["worker"]
+            runs = (await store.runs(limit=100)).runs
+            while True:
+                facts = await store.planning(runs[0].run_id)
+                assert facts is not None
+                why = explain(facts)
+                assert why is not None
+                if why.reason is WaitReason.GOVERNOR:
+                    break
+                await asyncio.sleep(0.05)
+        assert why.resource == "machine"
+        assert "sick does not while its machine is sick" in why.detail
+        await asyncio.sleep(6)
+        assert {run.state for run in (await store.runs(limit=100)).runs} == {RunState.PLANNING}
+        with orchestrator(place, WORKER_NAME="well"):
+            await ask_for(place, yard, 15)
+            views = await jobs_become(store, lambda views: len(views) == 20 and ended(views))
+        assert {view.state for view in views} == {JobState.SUCCEEDED}
+        assert "planning.broke" not in {event.get("event") for event in sick.events}
+
+
+def commit_with_name(repository: Repository, name: bytes, text: str) -> str:
+    """A commit whose tree holds a file of this name, which no file system could be asked to make."""
+    repository.commit({".solstice/workflow.kdl": text})
+    blob, tree = repository.git("rev-parse", "HEAD:.solstice/workflow.kdl", "HEAD^{tree}").split()
+    listed = (
+        repository.git("ls-tree", tree).encode() + b"\n100644 blob " + blob.encode() + b"\t" + name + b"\n"
+    )
+    made = subprocess.run(
+        ["git", "mktree"],
+        cwd=repository.path,
+        env=GIT_ENVIRONMENT,
+        input=listed,
+        capture_output=True,
+        check=True,
+    )
+    return repository.git("commit-tree", "-m", "names", made.stdout.decode().strip())
+
+
+async def test_a_file_name_too_long_fails_its_own_jobs_at_once_and_no_worker(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    bad = Repository(tmp_path / "bad")
+    workflow = "".join(f'job "job-{number}" {{ step "x" run="true"; }}\n' for number in range(6))
+    sha = commit_with_name(bad, b"n" * 300, workflow)
+    settings = BrokerSettings(amqp_url=place.broker_url)
+    route = jobs_route(settings)
+    async with open_broker(place.broker_url, name="test") as broker:
+        await broker.ready(30)
+        await broker.declare(full_topology(settings))
+        body = job_request(repo_url=bad.url, commit_sha=sha, ref=None).encode()
+        await broker.publish(
+            [Message(exchange=route.exchange, routing_key=route.routing_key, body=body, type="jobrequest.v1")]
+        )
+    yard = Yard(tmp_path)
+    yard.open_gate()
+    with orchestrator(place, WORKER_NAME="quay"):
+        views = await jobs_become(store, lambda views: len(views) == 6 and ended(views))
+        assert {(view.state, view.reason, view.attempt) for view in views} == {
+            (JobState.FAILED, Reason.COMMIT_UNUSABLE, 1)
+        }
+        (worker,) = await store.workers()
+        assert (worker.state, worker.failures_in_a_row, worker.shrunk_to) == (WorkerState.ACTIVE, 0, None)
+        await ask_for(place, yard)
+        await jobs_become(store, lambda views: len(views) == 7 and ended(views))

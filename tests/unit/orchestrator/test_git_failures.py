@@ -1,0 +1,75 @@
+"""What git says about a failure, and who is said to have caused it."""
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_orchestrator.git.failures import MACHINE_ERRORS, is_machine, of_words
+from solstice_orchestrator.jobs import Reason
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output",
+        "error: unable to write file a.bin: Disk quota exceeded",
+        "fatal: cannot fork to run fetch-pack: Resource temporarily unavailable",
+        "error: cannot fork() for index-pack: Cannot allocate memory",
+        "fatal: Out of memory, malloc failed (tried to allocate 4096 bytes)",
+        "error: unable to create file b: Read-only file system",
+        "error: cannot create pipe: Too many open files",
+    ],
+)
+def test_what_the_machine_lacks_is_the_machines(said: str) -> None:
+    assert of_words(said) is Reason.MACHINE_FAILED
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"error: unable to create file {'x' * 300}: File name too long",
+        "error: object 12ab: hasDotgit: contains '.git'\nfatal: fsck error in packed object",
+        "error: invalid path '.git/config'",
+        "fatal: exceeded maximum allowed tree depth",
+    ],
+)
+def test_what_a_commit_brings_is_the_commits(said: str) -> None:
+    assert of_words(said) is Reason.COMMIT_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: unable to access 'https://x/': Could not resolve host: x",
+        "fatal: the remote end hung up unexpectedly",
+        "remote: No space left on device\nfatal: early EOF",
+        "fatal: remote error: No space left on device",
+        "remote: File name too long",
+        "",
+    ],
+)
+def test_what_the_host_does_or_says_is_the_hosts(said: str) -> None:
+    assert of_words(said) is Reason.CHECKOUT_FAILED
+
+
+@given(st.text(max_size=60))
+def test_a_file_name_never_accuses_the_machine(name: str) -> None:
+    said = f"error: unable to create file {name}: No space left on device\n: File name too long"
+    assert of_words(said) is not Reason.MACHINE_FAILED
+
+
+@given(st.text())
+def test_a_host_never_accuses_the_machine_or_the_commit(said: str) -> None:
+    lines = "\n".join(f"remote: {line}" for line in said.splitlines())
+    assert of_words(f"{lines}\nfatal: early EOF") is Reason.CHECKOUT_FAILED
+
+
+def test_errors_of_system_calls() -> None:
+    assert all(is_machine(OSError(number, "x")) for number in MACHINE_ERRORS)
+    assert is_machine(MemoryError())
+    assert is_machine(RuntimeError("can't start new thread"))
+    assert not is_machine(OSError(errno.ENAMETOOLONG, "x"))
+    assert not is_machine(RuntimeError("x"))
+    assert not is_machine(ValueError("No space left on device"))
