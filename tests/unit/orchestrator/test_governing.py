@@ -108,7 +108,7 @@ def test_patience_begins_anew_with_each_refusal() -> None:
 def test_each_change_of_the_slots_is_said_once() -> None:
     machine = Machine()
     with capture_logs() as logs:
-        machine.governing.ended(WORLD_WRONG)
+        machine.governing.ended(WORKER_WRONG)
         machine.look()
         machine.look()
         for _ in range(4):
