@@ -200,6 +200,7 @@ async def _planning(parts: Parts) -> None:
         git=parts.git,
         scratch=parts.workspaces.scratch,
         governing=parts.governing,
+        hosts=parts.hosts,
         rules=PlanningRules(
             default_runs_on=settings.default_runs_on,
             run_untrusted=parts.executor.isolates or settings.untrusted_runs == "run",

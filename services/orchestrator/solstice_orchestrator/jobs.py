@@ -107,6 +107,8 @@ class Reason(StrEnum):
     EXECUTOR_FAILED = "executor_failed"
     MACHINE_FAILED = "machine_failed"
     """The worker's machine lacks disk, memory, processes, descriptors or git; it does not count as an attempt."""
+    HOST_AWAY = "host_away"
+    """Its git host did not answer others a moment ago, and was not asked again; it does not count as an attempt."""
 
 
 FINAL: Final = frozenset(
@@ -128,9 +130,13 @@ INFRASTRUCTURE: Final = frozenset(
         Reason.CHECKOUT_FAILED,
         Reason.EXECUTOR_FAILED,
         Reason.MACHINE_FAILED,
+        Reason.HOST_AWAY,
     }
 )
 """The only reasons for which we run a job again by ourselves."""
+
+UNCOUNTED: Final = frozenset({Reason.MACHINE_FAILED, Reason.HOST_AWAY})
+"""Those that spend none of its attempts."""
 
 OWN_FAILURES: Final = frozenset(
     {Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT, Reason.NO_OUTPUT}

@@ -109,6 +109,11 @@ class LogEvent(StrEnum):
     PLANNING_BROKE = "planning.broke"
     """A mistake of ours: request_id, run_id if it is about one, with the traceback."""
 
+    GIT_HOST_AWAY = "git_host.away"
+    """A git host gave no answer, and is left alone for a while: host, failures, next_try_seconds, detail."""
+    GIT_HOST_ANSWERS = "git_host.answers"
+    """It answers again: host."""
+
     ANCESTRY_UNKNOWN = "ancestry.unknown"
     """The repository could not be asked which of two pushes came first; the one that came last counts: request_id, detail."""
 

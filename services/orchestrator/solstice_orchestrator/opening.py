@@ -25,6 +25,7 @@ from solstice_orchestrator.capacity import capacity, parse_slots
 from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.governing import Governing, Starting
 from solstice_orchestrator.governor import parse_limits
 from solstice_orchestrator.log_events import LogEvent
@@ -62,6 +63,7 @@ class Parts:
     executor: MeteredExecutor
     governing: Governing
     starting: Starting
+    hosts: GitHosts
     secret_rules: SecretRules
     metrics: Metrics
     rng: random.Random
@@ -118,6 +120,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             no_output_seconds=settings.no_output_seconds,
             disk_reserve_bytes=settings.disk_reserve_mib * MIB,
             starting=(starting := Starting()),
+            hosts=(hosts := GitHosts()),
         )
         whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
         limits = parse_limits(settings.governor)
@@ -163,6 +166,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             ),
             governing=governing,
             starting=starting,
+            hosts=hosts,
             metrics=metrics,
             rng=rng,
             url=url,

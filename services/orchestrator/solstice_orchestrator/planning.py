@@ -17,6 +17,7 @@ from solstice_orchestrator.ancestry import Order, Question, answer
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.descent import history_of
+from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.governing import Governing
 from solstice_orchestrator.job_plan import Planned, PlanningRules, Refused, plan_jobs, untrusted, wanted_paths
 from solstice_orchestrator.jobs import Reason
@@ -55,11 +56,13 @@ async def run_planning(
     concurrency: int = CONCURRENCY,
     when_planned: Callable[[], object] = lambda: None,
     governing: Governing | None = None,
+    hosts: GitHosts | None = None,
 ) -> None:
     """Plan whatever waits for it, until cancelled; what is under way then is handed back.
 
     `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's bell.
     `governing` says whether this machine can plan at all, and is told when it could not; without it, it always can.
+    `hosts` says which git hosts are to be left alone, and is told what they answered.
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
@@ -67,6 +70,7 @@ async def run_planning(
         files = CommitFiles(plans, git, scratch)
         asking = _Asking(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_ASKED))
         hand = _Hand()
+        hosts = hosts or GitHosts()
         while True:
             changed.clear()
             room = concurrency if governing is None else governing.plannable(concurrency)
@@ -87,6 +91,7 @@ async def run_planning(
                         places=places,
                         when_planned=when_planned,
                         governing=governing,
+                        hosts=hosts,
                     ),
                     name=f"plan {task.run_id}",
                 )
@@ -157,11 +162,12 @@ async def _plan(
     places: asyncio.Semaphore,
     when_planned: Callable[[], object],
     governing: Governing | None,
+    hosts: GitHosts,
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
     chance = random.Random()  # noqa: S311  jitter is no secret
     try:
-        decision = await decide(task.request, files=files, rules=rules)
+        decision = await _visited(task.request, hosts, files=files, rules=rules)
         match decision:
             case Planned(jobs=jobs):
                 if governing is not None:
@@ -237,6 +243,25 @@ async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
         async with asyncio.timeout(HAND_BACK_SECONDS):
             for task in tasks:
                 await store.not_planned(task, Reason.RELEASED, "the orchestrator that planned it shut down")
+
+
+async def _visited(
+    request: JobRequestV1, hosts: GitHosts, *, files: CommitFiles, rules: PlanningRules
+) -> Planned | Refused:
+    """As `decide`, unless the repository's host is to be left alone; what it answered is remembered."""
+    held = hosts.held(request.repo_url)
+    if held is not None:
+        return Refused(reason=Reason.HOST_AWAY, detail=held)
+    with hosts.visit(request.repo_url):
+        decision = await decide(request, files=files, rules=rules)
+    match decision:
+        case Refused(reason=Reason.CHECKOUT_FAILED, detail=detail):
+            hosts.failed(request.repo_url, detail)
+        case Refused(reason=Reason.MACHINE_FAILED | Reason.NOT_TRUSTED):
+            pass
+        case _:
+            hosts.answered(request.repo_url)
+    return decision
 
 
 async def decide(request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules) -> Planned | Refused:

@@ -16,6 +16,7 @@ SILENT: Final = frozenset(
         Reason.CHECKOUT_FAILED,
         Reason.COMMIT_NOT_FOUND,
         Reason.COMMIT_UNUSABLE,
+        Reason.HOST_AWAY,
     }
 )
 """Ends that say nothing of whether jobs can run there."""

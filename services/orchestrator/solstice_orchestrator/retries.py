@@ -7,6 +7,7 @@ from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Reason
 
 RETRY_BASE_SECONDS: Final = 5.0
 RETRY_CAP_SECONDS: Final = 300.0
+UNCOUNTED_CAP_SECONDS: Final = 60.0
 
 
 def next_retry(
@@ -20,6 +21,11 @@ def next_retry(
     if reason not in INFRASTRUCTURE or attempts_used >= MAX_ATTEMPTS:
         return None
     return rng.uniform(0.0, backoff_ceiling(attempts_used, base_seconds))
+
+
+def uncounted_wait(tries: int, rng: random.Random, base_seconds: float = RETRY_BASE_SECONDS) -> float:
+    """Seconds to wait after the latest of `tries` that spent no attempt; longer the more there were."""
+    return rng.uniform(0.5, 1.0) * backoff_ceiling(tries, base_seconds, UNCOUNTED_CAP_SECONDS)
 
 
 def backoff_ceiling(failures: int, base_seconds: float, cap_seconds: float = RETRY_CAP_SECONDS) -> float:

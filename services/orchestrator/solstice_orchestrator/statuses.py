@@ -37,6 +37,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.CHECKOUT_FAILED: "The commit could not be fetched",
     Reason.EXECUTOR_FAILED: "The executor failed",
     Reason.MACHINE_FAILED: "The machine that was to run it lacks disk, memory, processes or git",
+    Reason.HOST_AWAY: "Its git host does not answer now",
     Reason.COMMIT_UNUSABLE: "The commit itself cannot be checked out",
 }
 

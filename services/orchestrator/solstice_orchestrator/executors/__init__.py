@@ -8,6 +8,7 @@ from solstice_orchestrator.executors.process import DEFAULT_PATH, ProcessExecuto
 from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.workspaces import Workspaces
 
 __all__ = ["Execution", "Executor", "LogWriter", "make_executor"]
@@ -24,6 +25,7 @@ def make_executor(
     no_output_seconds: float = 0.0,
     disk_reserve_bytes: int = 0,
     starting: AbstractContextManager[None] | None = None,
+    hosts: GitHosts | None = None,
 ) -> Executor:
     """The executor of that kind; it lives as long as its workspaces (`workspaces.open_workspaces`)."""
     if kind == "scripted":
@@ -37,4 +39,5 @@ def make_executor(
         no_output_seconds=no_output_seconds,
         disk=DiskWatch(disk_reserve_bytes),
         starting=starting or nullcontext(),
+        hosts=hosts or GitHosts(),
     )

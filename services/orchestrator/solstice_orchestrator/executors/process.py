@@ -24,6 +24,7 @@ from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.failures import is_machine
+from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.workspaces import Workspace, Workspaces
@@ -55,6 +56,8 @@ class ProcessExecutor:
     disk: DiskWatch = field(default_factory=DiskWatch)
     starting: AbstractContextManager[None] = field(default_factory=nullcontext)
     """Entered for as long as a checkout takes, by any number at once."""
+    hosts: GitHosts = field(default_factory=GitHosts)
+    """Which git hosts are left alone for now."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -87,6 +90,16 @@ class ProcessExecutor:
     ) -> Outcome | None:
         """Bring the commit; the outcome when that was the end."""
         request = execution.request
+        held = self.hosts.held(request.repo_url)
+        if held is not None:
+            return Outcome(state=JobState.ERRORED, reason=Reason.HOST_AWAY, step="checkout", detail=held)
+        with self.hosts.visit(request.repo_url):
+            return await self._bring(execution, place, log, stop)
+
+    async def _bring(
+        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
+    ) -> Outcome | None:
+        request = execution.request
         await log.write(f"$ checkout\n{request.commit_sha} of {request.repo_url}\n".encode())
         bringing = asyncio.create_task(
             check_out(request, place.source, policy=self.git, scratch=self.workspaces.scratch),
@@ -98,7 +111,12 @@ class ProcessExecutor:
             if not bringing.done():
                 return CANCELLED
             bringing.result()
+            self.hosts.answered(request.repo_url)
         except CheckoutFailed as error:
+            if error.reason is Reason.CHECKOUT_FAILED:
+                self.hosts.failed(request.repo_url, error.detail)
+            elif error.reason is not Reason.MACHINE_FAILED:
+                self.hosts.answered(request.repo_url)
             state = JobState.FAILED if error.reason is Reason.COMMIT_UNUSABLE else JobState.ERRORED
             return Outcome(state=state, reason=error.reason, step="checkout", detail=error.detail[:1000])
         finally:

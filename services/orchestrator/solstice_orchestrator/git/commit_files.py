@@ -15,6 +15,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
 from solstice_orchestrator.git.failures import is_machine
+from solstice_orchestrator.git.hosts import host_of
 from solstice_orchestrator.git.repository import object_format
 from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_events import LogEvent
@@ -25,6 +26,8 @@ MAX_GROUP: Final = 32
 """Commits in one fetch."""
 MAX_GROUPS: Final = 8
 """Repositories that are fetched from at once."""
+MAX_GROUPS_OF_HOST: Final = 5
+"""Of these on one host: one that does not answer leaves places to others."""
 MAX_APART: Final = 4
 """Commits that are fetched apart at once, after their groups had no answer for them."""
 MAX_COMMITS: Final = 128
@@ -45,6 +48,9 @@ class CommitFiles:
         self._coming: dict[_Key, asyncio.Future[Answer]] = {}
         self._waiting: defaultdict[_Repository, list[Want]] = defaultdict(list)
         """The keys are the repositories that have a task."""
+        self._of_host: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MAX_GROUPS_OF_HOST)
+        )
         self._groups, self._apart = asyncio.Semaphore(MAX_GROUPS), asyncio.Semaphore(MAX_APART)
 
     async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
@@ -75,7 +81,7 @@ class CommitFiles:
         wants: Sequence[Want] = []
         try:
             while self._waiting[repository]:
-                async with self._groups:
+                async with self._of_host[host_of(repository[0])], self._groups:
                     waiting = self._waiting[repository]
                     wants, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
                     answers = await self._together(wants)

@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec import structs
 
-from solstice_orchestrator.jobs import INFRASTRUCTURE, OWN_FAILURES, JobState, Outcome, Reason
-from solstice_orchestrator.retries import next_retry
+from solstice_orchestrator.jobs import INFRASTRUCTURE, OWN_FAILURES, UNCOUNTED, JobState, Outcome, Reason
+from solstice_orchestrator.retries import next_retry, uncounted_wait
 from solstice_orchestrator.statuses import detail_of
 from solstice_orchestrator.store.changes import Attempt, Job
 from solstice_orchestrator.store.ledger import Ledger
@@ -101,9 +101,12 @@ def _failed_by_itself(ledger: Ledger, job: Job, detail: str) -> None:
 def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str) -> None:
     """Another try after a while, or none."""
     rules = ledger.moment.rules
-    counts = reason is not Reason.MACHINE_FAILED
-    failures = job.failures + counts
-    wait = next_retry(failures if counts else 1, reason, rules.rng, base_seconds=rules.retry_base_seconds)
+    wait: float | None
+    if reason in UNCOUNTED:
+        failures, wait = job.failures, uncounted_wait(job.attempt, rules.rng, rules.retry_base_seconds)
+    else:
+        failures = job.failures + 1
+        wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:
         ledger.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
     else:

@@ -17,7 +17,7 @@ from solstice_orchestrator.jobs import (
 )
 from solstice_orchestrator.quotas import owner_of
 from solstice_orchestrator.reruns import FIRST, Again, cut_down
-from solstice_orchestrator.retries import next_retry
+from solstice_orchestrator.retries import next_retry, uncounted_wait
 from solstice_orchestrator.scheduling import rank
 from solstice_orchestrator.statuses import storable
 from solstice_orchestrator.store.changes import Job, Run
@@ -127,6 +127,10 @@ def not_planned(ledger: Ledger, task: PlanningTask, reason: Reason, detail: str)
     elif reason is Reason.MACHINE_FAILED:
         # The worker pauses itself; another one may plan the run now.
         ledger.change_run(task.run_id, plan_worker=None, plan_since=None, detail=detail)
+    elif reason is Reason.HOST_AWAY:
+        rules, tries = ledger.moment.rules, ledger.runs[task.run_id].plan_attempt
+        later = ledger.now + uncounted_wait(tries, rules.rng, rules.retry_base_seconds)
+        ledger.change_run(task.run_id, plan_worker=None, plan_since=None, plan_at=later, detail=detail)
     elif reason in INFRASTRUCTURE:
         plan_failed(ledger, task.run_id, reason, detail)
     else:

@@ -194,7 +194,8 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
 
         INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (whatever is not one of the following) end the run as
         ERRORED. An infrastructure reason lets it be planned again after a backoff, at most MAX_ATTEMPTS times,
-        then ERRORED. RELEASED and MACHINE_FAILED hand it back at once and do not count.
+        then ERRORED. RELEASED and MACHINE_FAILED hand it back at once and do not count;
+        nor does HOST_AWAY, after a backoff.
         """
         ...
 

@@ -66,6 +66,7 @@ _REASONS: Final = MappingProxyType(
         Reason.CHECKOUT_FAILED: "The commit could not be fetched.",
         Reason.EXECUTOR_FAILED: "The executor broke.",
         Reason.MACHINE_FAILED: "The machine lacked disk, memory, processes or git.",
+        Reason.HOST_AWAY: "Its git host did not answer others, and was not asked again yet.",
         Reason.COMMIT_UNUSABLE: "The commit itself cannot be checked out.",
     }
 )
