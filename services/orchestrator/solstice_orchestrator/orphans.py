@@ -9,6 +9,7 @@ is of, and is killed. Jobs whose supervisors live are not touched: their process
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from typing import Final
 import structlog
 
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.supervisor import become_subreaper, kill_descendants, kill_now, process_ids
+from solstice_orchestrator.supervisor import become_subreaper, process_ids, signal_all
 
 LOG = structlog.get_logger(__name__)
 
@@ -52,18 +53,19 @@ async def kill_orphans() -> None:
         found = _orphans()
         if not found:
             return
-        for pid in found:
-            _kill(pid)
+        _kill(found)
         await asyncio.sleep(PAUSE_SECONDS)
     LOG.error(LogEvent.PROCESSES_LEFT, directory="", count=len(_orphans()))
 
 
-def _kill(pid: int) -> None:
-    """It with all below it; it is reaped now or in the next round."""
-    kill_descendants(pid)
-    kill_now(pid)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def _kill(pids: Sequence[int]) -> None:
+    """Kill them, and reap those that ended; what they started comes to us and is found in the next round."""
+    # Stopped first: what does not run does not fork while we look at its brothers.
+    signal_all(set(pids), signal.SIGSTOP)
+    signal_all(set(pids), signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _orphans() -> Sequence[int]:

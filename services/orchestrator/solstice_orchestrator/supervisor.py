@@ -237,11 +237,6 @@ def signal_all(pids: set[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def kill_now(pid: int) -> None:
-    """Kill one process, unless it is gone."""
-    signal_all({pid}, signal.SIGKILL)
-
-
 def kill_descendants(ancestor: int) -> None:
     """Kill everything below `ancestor`, until nothing is left that could fork again."""
     patience = time.monotonic() + 20.0
