@@ -153,7 +153,7 @@ def _tell(chosen: Iterable[str], plan: Sequence[Mutant], ends: Mapping[int, str]
     table.add_row("all", *_row(whole))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print(table)
-    for mutant in survivors:
+    for mutant in sorted(survivors, key=lambda each: (each.module, each.first_line)):
         console.print(f"\n{mutant.diff}", markup=False)
     return _share(whole)
 

@@ -157,7 +157,7 @@ class _Finder(cst.CSTVisitor):
                 return name in LEFT_ALONE
             case cst.SimpleString(value=text):
                 return " " in text or "\\n" in text or text.startswith('"""')
-            case cst.BaseNumber():
+            case cst.BaseNumber() | cst.BinaryOperation(left=cst.BaseNumber(), right=cst.BaseNumber()):
                 return self._depth == 0
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))]) if self._depth == 0:
                 return name == "__all__" or (not name.isupper() and name.lstrip("_")[:1].isupper())
@@ -189,7 +189,8 @@ def mutants(module: str, source: str, each: int | None = None, seed: int = 0) ->
     wrapper.visit(finder)
     made = (_mutant(module, source, wrapper.module, site) for site in _lot(finder.sites, seed))
     told = {mutant.source: mutant for mutant in islice((each for each in made if each is not None), each)}
-    return sorted(told.values(), key=lambda mutant: mutant.first_line)
+    # What is in a function goes first: it is tried in milliseconds, what acts on import needs a process of its own.
+    return sorted(told.values(), key=lambda mutant: mutant.function is None)
 
 
 def _lot(sites: Sequence[_Site], seed: int) -> Iterator[_Site]:

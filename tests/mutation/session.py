@@ -70,10 +70,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         raise pytest.UsageError(message)
     plan = json.loads(Path(os.environ["SOLSTICE_MUTATION_PLAN"]).read_text())
     changes = [Mutant(**each) for each in plan["mutants"]]
-    ends_at = time.monotonic() + plan["seconds"]
     items = {item.nodeid: item for item in session.items}
     with Path(plan["results"]).open("a", buffering=1) as told:
         unchanged = _run_unchanged(items, {mutant.module for mutant in changes})
+        ends_at = time.monotonic() + plan["seconds"]
         functions = _functions({str(path_of(mutant.module)): mutant.module for mutant in changes})
         for number, mutant in enumerate(changes):
             if time.monotonic() > ends_at:

@@ -122,3 +122,8 @@ def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended
 def test_who_may_start_has_its_needs_met_and_who_is_skipped_has_one_that_failed(end: JobState) -> None:
     reasons = {each.state: each.reason for each in unblock(nodes(a=(end, ()), b=(BLOCKED, ("a",))))}
     assert reasons == ({WAITING: Reason.NEEDS_MET} if end is SUCCEEDED else {SKIPPED: Reason.NEEDS_FAILED})
+
+
+def test_what_says_nothing_else_runs_only_after_success() -> None:
+    graph = {"a": Node(state=FAILED, needs=()), "b": Node(state=BLOCKED, needs=("a",))}
+    assert moved(graph) == {"b": SKIPPED}
