@@ -9,6 +9,9 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from solstice_common.repo_urls import canonical, spelled
 
+RESERVED_IDS: Final = ("replay:", "reconcile:", "schedule:")
+"""What ids and idempotency keys begin with that we make ourselves; from outside none may come."""
+
 MAX_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
 

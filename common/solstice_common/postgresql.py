@@ -179,6 +179,12 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
     Raises StoreUnavailable, and ConfigurationError for a URL, user, password or database that is wrong.
     """
     where = without_password(url)
+    if where.endswith("://..."):
+        # What asyncpg and urllib say of it holds parts of the password.
+        raise ConfigurationError(
+            f"the URL of the database, {where}, cannot be taken apart: in user and password write # [ ] @ / ? and % as "
+            "%23 %5B %5D %40 %2F %3F and %25"
+        )
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, server_settings=SESSION)
     except _WRONG_SETTING as error:

@@ -13,6 +13,7 @@ from pydantic import Field
 from solstice_common.broker import Published, PublishStatus, open_broker
 from solstice_common.delays import MAX_DELAY, parse_delay, parse_moment, too_far
 from solstice_common.errors import ConfigurationError, InvalidMessage
+from solstice_common.message_fields import RESERVED_IDS
 from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.settings import BrokerSettings, ClientSettings
 from solstice_common.times import format_timestamp
@@ -58,6 +59,10 @@ def job_request(wish: Wish, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1
     The same idempotency key gives the same request id, so that a repeated command is one run.
     """
     key = wish.idempotency_key or str(new_id)
+    if key.startswith(RESERVED_IDS):
+        raise ConfigurationError(
+            f"--idempotency-key {key[:40]!r}: {', '.join(RESERVED_IDS)} begin keys of Solstice's own; choose another"
+        )
     fields = {
         "schema_version": JobRequestV1.VERSION,
         "request_id": derive_request_id("manual", key),

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from solstice_common.message_fields import RESERVED_IDS
 from solstice_common.values import Value
 from solstice_forge.events import Event, Ignored, Malformed, Rerun, lacks
 from solstice_forge.forges.bodies import payload_of
@@ -69,8 +70,8 @@ def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
         return payload
     delivery_id = _plain(source.forge.delivery_id(headers))
     event_name = _plain(source.forge.event_name(headers))
-    if delivery_id is None or event_name is None:
-        return _missing("delivery id" if delivery_id is None else "event name", source)
+    if delivery_id is None or event_name is None or delivery_id.startswith(RESERVED_IDS):
+        return _unnamed(delivery_id, event_name, source)
     event = source.forge.parse(event_name, payload)
     if isinstance(event, Malformed):
         return _unusable(event_name, event)
@@ -126,7 +127,15 @@ def _plain(name: str | None) -> str | None:
     return name if is_plain else None
 
 
-def _missing(what: str, source: Source) -> Refused:
+def _unnamed(delivery_id: str | None, event_name: str | None, source: Source) -> Refused:
+    """Why the headers name no delivery of a forge."""
+    if delivery_id is not None and event_name is not None:
+        return Refused(
+            status=400,
+            reason="malformed",
+            detail=f"the delivery id {delivery_id[:40]!r} begins as ids of our own do, which no forge sends",
+        )
+    what = "delivery id" if delivery_id is None else "event name"
     return Refused(
         status=400,
         reason="missing_header",

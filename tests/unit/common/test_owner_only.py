@@ -9,6 +9,7 @@ import pytest
 
 from solstice_common.broker.rabbitmq.broker import RabbitMQBroker
 from solstice_common.errors import ConfigurationError
+from solstice_common.postgresql import connected
 from solstice_common.settings import without_password
 from solstice_common.sqlite import Database
 
@@ -41,6 +42,16 @@ def test_no_part_of_a_password_is_printed(mark: str) -> None:
     shown = without_password(f"postgresql://heron:one{mark}two@db.example/solstice")
     assert "one" not in shown
     assert "two" not in shown
+
+
+@pytest.mark.parametrize("mark", ["#", "[", "]", "?", "/"])
+async def test_a_password_that_must_be_escaped_is_told_how_and_not_shown(mark: str) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        async with connected(f"postgresql://heron:otter{mark}reeds@127.0.0.1:1/solstice"):
+            pass
+    assert "otter" not in str(told.value)
+    assert "reeds" not in str(told.value)
+    assert "%23" in str(told.value)
 
 
 def test_options_of_the_broker_s_url_are_not_printed() -> None:

@@ -127,3 +127,9 @@ def test_advice_says_what_happened_and_what_to_do(status: PublishStatus, words: 
     text = advice(Published(status, "the broker's word"), made(WISH), BrokerSettings())
     assert text.startswith(f"{status.value}: ")
     assert [word for word in [*words, "the broker's word"] if word not in text] == []
+
+
+@pytest.mark.parametrize("key", ["replay:1:x", "reconcile:push:0", "schedule:x"])
+def test_a_key_of_our_own_cannot_be_chosen(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="idempotency-key"):
+        made(replace(WISH, idempotency_key=key))

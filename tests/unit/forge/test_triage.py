@@ -56,3 +56,10 @@ def test_recorded_delivery_can_be_read_without_its_secret() -> None:
     )
     assert isinstance(understood, Understood)
     assert isinstance(understood.wanted, Wanted)
+
+
+@pytest.mark.parametrize("delivery_id", ["replay:1:x", "reconcile:push:0", "schedule:x"])
+def test_a_delivery_cannot_have_an_id_of_our_own(delivery_id: str) -> None:
+    refused = outcome(x_github_delivery=delivery_id)
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.reason) == (400, "malformed")
