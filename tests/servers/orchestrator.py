@@ -51,6 +51,7 @@ class Place:
             "SOLSTICE_TOKENS": str(self.directory / "tokens.json"),
             "ORCHESTRATOR_PORT": "0",
             "GIT_PROTOCOLS": "file",
+            "GIT_ALLOW_PRIVATE": "true",
             "CAPACITY_MAP": "linux=4",
             "LEASE_SECONDS": "3",
             "RENEW_SECONDS": "1",

@@ -38,6 +38,10 @@ class UpSettings(ForgeSettings, OrchestratorSettings):
         default="https,http,ssh,file",
         description="Protocols that repositories may be fetched by; file is allowed here: only this machine asks.",
     )
+    git_allow_private: bool = Field(
+        default=True,
+        description="Fetch also from hosts at private addresses; allowed here: only this machine asks.",
+    )
     job_path: str = Field(
         default_factory=lambda: os.environ.get("PATH", os.defpath),
         description="PATH of jobs (executor process); by default that of whoever starts this.",

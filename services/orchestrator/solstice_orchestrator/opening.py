@@ -90,6 +90,8 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
         protocols=split(settings.git_protocols),
         timeout_seconds=settings.git_timeout_seconds,
         max_bytes=settings.git_max_mib * MIB,
+        max_memory_bytes=settings.git_max_memory_mib * MIB,
+        allow_private=settings.git_allow_private,
         environment=os.environ,
     )
     async with AsyncExitStack() as stack:

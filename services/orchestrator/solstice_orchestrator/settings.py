@@ -107,6 +107,13 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         default="https,http,ssh",
         description="What repositories may be fetched by, of https, http, ssh, git, file.",
     )
+    git_allow_private: bool = Field(
+        default=False,
+        description="Fetch also from hosts at private, loopback and link-local addresses.",
+    )
+    git_max_memory_mib: int = Field(
+        default=1024, ge=128, description="Memory that each process of git may allocate in a checkout."
+    )
     git_timeout_seconds: float = Field(default=600.0, gt=0, description="Time for one checkout.")
     git_max_mib: int = Field(default=4096, ge=1, description="Disk space for one checkout.")
     max_log_mib: int = Field(

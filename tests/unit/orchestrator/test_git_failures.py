@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.git.failures import MACHINE_ERRORS, is_machine, of_words
+from solstice_orchestrator.git.failures import MACHINE_ERRORS, is_machine, is_past_memory, of_words
 from solstice_orchestrator.jobs import Reason
 
 
@@ -17,7 +17,6 @@ from solstice_orchestrator.jobs import Reason
         "error: unable to write file a.bin: Disk quota exceeded",
         "fatal: cannot fork to run fetch-pack: Resource temporarily unavailable",
         "error: cannot fork() for index-pack: Cannot allocate memory",
-        "fatal: Out of memory, malloc failed (tried to allocate 4096 bytes)",
         "error: unable to create file b: Read-only file system",
         "error: cannot create pipe: Too many open files",
     ],
@@ -47,11 +46,26 @@ def test_what_a_commit_brings_is_the_commits(said: str) -> None:
         "remote: No space left on device\nfatal: early EOF",
         "fatal: remote error: No space left on device",
         "remote: File name too long",
+        "fatal: Out of memory, malloc failed (tried to allocate 4096 bytes)",
+        "fatal: mmap failed: Cannot allocate memory",
+        "error: inflate: out of memory",
         "",
     ],
 )
 def test_what_the_host_does_or_says_is_the_hosts(said: str) -> None:
     assert of_words(said) is Reason.CHECKOUT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("said", "past"),
+    [
+        ("fatal: Out of memory, realloc failed", True),
+        ("remote: out of memory", False),
+        ("error: cannot fork() for index-pack: Cannot allocate memory", False),
+    ],
+)
+def test_gits_own_limit_is_told_from_the_machines_and_from_the_hosts_words(said: str, past: bool) -> None:
+    assert is_past_memory(said) is past
 
 
 @given(st.text(max_size=60))

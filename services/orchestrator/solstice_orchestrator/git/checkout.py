@@ -14,7 +14,7 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
     `scratch` is a directory for temporary ones. Raises CheckoutFailed.
     """
     async with bounded(policy.timeout_seconds, request), temporary(scratch) as home:
-        git = new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
+        git = await new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
         if not await fetch_by_id(git, request):
             await fetch_by_ref(git, request)
         done = await git.run("checkout", "--quiet", "--force", "--detach", request.commit_sha, writes=True)

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from solstice_common.errors import SolsticeError
 from solstice_orchestrator.children import Child, child
+from solstice_orchestrator.git.addresses import Pin
 from solstice_orchestrator.jobs import Reason
 
 T = TypeVar("T")
@@ -38,12 +42,22 @@ STDERR_BYTES: Final = 64 * 1024
 WATCH_SECONDS: Final = 0.25
 """How often git's directory is measured while git writes there; a shorter command is measured once, at its end."""
 
+SSH: Final = "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15"
+LIMITED: Final = 'ulimit -d "$0" && exec "$@"'
+"""Memory that is allocated, in KiB: of git, and of what git starts. A file that is only mapped does not count."""
+
 CONFIG: Final = """\
 [core]
 \thooksPath = /dev/null
 \tfsync = none
 \tfsmonitor = false
 \taskPass = true
+\tbigFileThreshold = 16m
+\tdeltaBaseCacheLimit = 16m
+\tpackedGitLimit = 128m
+\tpackedGitWindowSize = 16m
+[pack]
+\tthreads = 2
 [credential]
 \thelper =
 [protocol "ext"]
@@ -64,6 +78,7 @@ CONFIG: Final = """\
 [maintenance]
 \tauto = false
 [http]
+\tfollowRedirects = false
 \tlowSpeedLimit = 100
 \tlowSpeedTime = 30
 [init]
@@ -107,6 +122,11 @@ class GitPolicy:
     planning_timeout_seconds: float = 60.0
     planning_max_bytes: int = 256 * 1024**2
     """The same for the reading of a workflow file; without `--filter` at the server this is a whole commit."""
+    max_memory_bytes: int = 1024**3
+    """What each process of git may allocate in a checkout."""
+    planning_max_memory_bytes: int = 384 * 1024**2
+    allow_private: bool = True
+    """Whether repositories may be on addresses that are not on the internet; the setting is off by default."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The orchestrator's own; PASSED_ON is all that git gets of it."""
 
@@ -132,6 +152,8 @@ class Git:
         directory.mkdir(exist_ok=True)
         self.git_dir = directory if bare else directory / ".git"
         self._directory, self._max_bytes = directory, max_bytes
+        self._max_memory = policy.planning_max_memory_bytes if bare else policy.max_memory_bytes
+        self._options: tuple[str, ...] = ()
         config = home / "gitconfig"
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
         self._environment = {
@@ -150,11 +172,25 @@ class Git:
             "GIT_LITERAL_PATHSPECS": "1",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_PROTOCOL_FROM_USER": "0",
-            "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15",
+            "GIT_SSH_COMMAND": SSH,
             "GIT_TERMINAL_PROMPT": "0",
             **({} if bare else {"GIT_WORK_TREE": str(directory)}),
             "SSH_ASKPASS": "true",
         }
+
+    def use(self, pin: Pin) -> None:
+        """Connect to the addresses of `pin` alone, from now on."""
+        self._options = pin.options
+        self._environment.update(pin.environment)
+
+    def _command(self, arguments: Sequence[str]) -> Sequence[str]:
+        git = shutil.which("git", path=self._environment["PATH"])
+        if git is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "git")
+        command = (git, *self._options, *arguments)
+        if not sys.platform.startswith("linux"):
+            return command
+        return ("/bin/sh", "-c", LIMITED, str(self._max_memory // 1024), *command)
 
     async def run(
         self, *arguments: str, given: bytes = b"", max_output: int = 64 * 1024, writes: bool = False
@@ -178,7 +214,7 @@ class Git:
         outgrown = False
         try:
             async with (
-                child(("git", *arguments), self._directory, self._environment, given) as git,
+                child(self._command(arguments), self._directory, self._environment, given) as git,
                 asyncio.TaskGroup() as tasks,
             ):
                 watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
@@ -235,5 +271,10 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
 
 def last_words(stderr: str) -> str:
     """The end of what git said, on one line."""
-    lines: Sequence[str] = [line.strip() for line in stderr.replace("\r", "\n").splitlines() if line.strip()]
-    return "; ".join(lines[-3:])[-500:]
+    lines = [printable(line).strip() for line in stderr[-8192:].splitlines()]
+    return "; ".join([line for line in lines if line][-3:])[-500:]
+
+
+def printable(text: str) -> str:
+    """The text without what could change the look of a page or terminal: controls, escapes, marks of direction."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -110,7 +110,7 @@ async def fetch_apart(want: Want, how: Apart, *, policy: GitPolicy, scratch: Pat
             fetching.bounded(policy.planning_timeout_seconds, request),
             fetching.temporary(scratch) as home,
         ):
-            git = _new_git(request, home, policy)
+            git = await _new_git(request, home, policy)
             if how is Apart.BY_REF or not await fetching.fetch_by_id(git, request):
                 await fetching.fetch_by_ref(git, request)
             entries = await entries_of(git, request.commit_sha, want.paths)
@@ -133,7 +133,7 @@ async def _in_one_fetch(wants: Sequence[Want], policy: GitPolicy, scratch: Path)
     async with fetching.temporary(scratch) as home:
         try:
             async with fetching.bounded(policy.planning_timeout_seconds, request) as limit:
-                git = _new_git(request, home, policy)
+                git = await _new_git(request, home, policy)
                 shas = list(dict.fromkeys(want.request.commit_sha for want in wants))
                 fetched = await git.run(
                     *_PARTIAL_FETCH, "--depth=1", "--end-of-options", "origin", *shas, writes=True
@@ -153,8 +153,8 @@ async def _in_one_fetch(wants: Sequence[Want], policy: GitPolicy, scratch: Path)
     raise failed
 
 
-def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
-    return fetching.new_git(
+async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
+    return await fetching.new_git(
         request, home / "bare.git", home, policy, max_bytes=policy.planning_max_bytes, bare=True
     )
 

@@ -34,7 +34,7 @@ async def history_of(
         fetching.bounded(policy.planning_timeout_seconds, request),
         fetching.temporary(scratch) as home,
     ):
-        git = fetching.new_git(
+        git = await fetching.new_git(
             request, home / "bare.git", home, policy, max_bytes=policy.planning_max_bytes, bare=True
         )
         now = await _now(git, request)

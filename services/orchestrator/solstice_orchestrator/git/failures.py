@@ -26,12 +26,12 @@ MACHINE_ERRORS: Final = frozenset(
 
 _MACHINE: Final = re.compile(
     r"(?:No space left on device|Disk quota exceeded|Too many open files(?: in system)?|Cannot allocate memory|"
-    r"[Oo]ut of memory|Read-only file system|Resource temporarily unavailable|Input/output error|Out of diskspace)\s*$|"
-    r"^(?:fatal|error): (?:cannot fork|unable to fork|fork failed|unable to create thread|cannot create async thread|"
-    r"Out of memory)",
+    r"Read-only file system|Resource temporarily unavailable|Input/output error|Out of diskspace)\s*$|"
+    r"^(?:fatal|error): (?:cannot fork|unable to fork|fork failed|unable to create thread|cannot create async thread)",
     re.MULTILINE,
 )
 """At the end of a line, where the system's own words stand."""
+_MEMORY: Final = re.compile(r"out of memory|realloc failed|mmap failed: cannot allocate", re.IGNORECASE)
 _COMMIT: Final = re.compile(
     r"File name too long|fsck error|error in (?:tree|blob|commit|tag) |invalid path '|"
     r"bad tree object|malformed (?:mode|object name)|exceeded maximum allowed tree depth|"
@@ -47,7 +47,17 @@ def of_words(said: str) -> Reason:
     ours = _ours(said)
     if _COMMIT.search(ours):
         return Reason.COMMIT_UNUSABLE
+    if is_past_memory(said):
+        return Reason.CHECKOUT_FAILED
     return Reason.MACHINE_FAILED if _MACHINE.search(ours) else Reason.CHECKOUT_FAILED
+
+
+def is_past_memory(said: str) -> bool:
+    """Whether git reached the memory limit that it was given.
+
+    What it was sent needs that much, wherever it is tried; a machine without memory kills git, which then says nothing.
+    """
+    return _MEMORY.search(_ours(said)) is not None
 
 
 def is_machine(error: BaseException) -> bool:

@@ -20,8 +20,9 @@ from typing import Final, Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.repo_urls import canonical
-from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult, last_words
-from solstice_orchestrator.git.failures import of_words
+from solstice_orchestrator.git.addresses import AddressRefused, Pin, pinned
+from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, last_words
+from solstice_orchestrator.git.failures import is_past_memory, of_words
 from solstice_orchestrator.git.repository import object_format, write_repository
 from solstice_orchestrator.jobs import Reason
 
@@ -41,6 +42,7 @@ _NOT_THERE: Final = re.compile(
     r"does not exist",
     re.IGNORECASE,
 )
+_REDIRECT: Final = re.compile(r"returned error: 30[1278]")
 _UNREACHABLE: Final = re.compile(
     r"unable to access '|Could not resolve host|unable to look up|unable to connect to|Could not read from remote repository",
     re.IGNORECASE,
@@ -62,19 +64,35 @@ class HasRef(Protocol):
     def ref(self) -> str | None: ...
 
 
-def new_git(
+async def new_git(
     request: JobRequestV1, directory: Path, home: Path, policy: GitPolicy, *, max_bytes: int, bare: bool
 ) -> Git:
     """What runs git on a new repository in `directory` that knows where to fetch from, and holds nothing yet.
 
-    Raises CheckoutFailed for a protocol that is not allowed.
+    Raises CheckoutFailed for a protocol or an address that is not allowed.
     """
     check_protocol(request.repo_url, policy)
     git = Git(policy, directory, home, max_bytes, bare=bare)
     write_repository(
         git.git_dir, url=request.repo_url, object_format=object_format(request.commit_sha), bare=bare
     )
+    git.use(await pin(request, policy))
     return git
+
+
+async def pin(request: HasUrl, policy: GitPolicy) -> Pin:
+    """What holds git to the addresses of the repository's host; raises CheckoutFailed when they are not allowed."""
+    if policy.allow_private:
+        return Pin()
+    try:
+        return await pinned(request.repo_url, SSH)
+    except AddressRefused as refused:
+        raise CheckoutFailed(
+            Reason.COMMIT_NOT_FOUND, f"{request.repo_url} is not fetched from: {refused}"
+        ) from None
+    except OSError as error:
+        said = f"unable to access '{request.repo_url}': Could not resolve host ({error.strerror})"
+        raise failure(request, GitResult(returncode=128, stdout=b"", stderr=said)) from None
 
 
 def check_protocol(repo_url: str, policy: GitPolicy) -> None:
@@ -159,6 +177,10 @@ def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
             Reason.COMMIT_NOT_FOUND,
             f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({said})",
         )
+    if is_past_memory(result.stderr):
+        said = f"git needed more memory than it may have here ({said})"
+    elif _REDIRECT.search(result.stderr):
+        said = f"{said}; redirects are not followed: name the URL that it has now"
     return CheckoutFailed(of_words(result.stderr), f"fetching from {request.repo_url} failed: {said}")
 
 

@@ -37,6 +37,7 @@ async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | 
         git = Git(policy, home / "bare.git", home, policy.planning_max_bytes, bare=True)
         # Which ids the repository has is not known yet; git goes by what the server says.
         write_repository(git.git_dir, url=branch.repo_url, object_format="sha1", bare=True)
+        git.use(await fetching.pin(branch, policy))
         listed = await git.run(
             "ls-remote", "--quiet", "--end-of-options", "origin", ref, f"{ref}^{{}}", max_output=MAX_OUTPUT
         )

@@ -1,0 +1,87 @@
+"""Refuse repositories on private addresses, and hold git to the address that was checked."""
+
+import asyncio
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_PORTS: Final = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
+ALLOW: Final = "GIT_ALLOW_PRIVATE allows it"
+
+
+class AddressRefused(Exception):
+    """The repository is where this orchestrator does not fetch from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What makes git connect to the addresses that were checked, and to no other."""
+
+    options: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is on the internet, and so is any IPv4 address that it carries inside."""
+    if isinstance(address, IPv6Address):
+        carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        if address in _NAT64 or int(address) < 2**32:
+            carried.append(IPv4Address(int(address) % 2**32))
+        if address.is_site_local or not all(is_public(inner) for inner in carried if inner is not None):
+            return False
+        if address.ipv4_mapped is not None or address in _NAT64:
+            return True
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_command: str) -> Pin:
+    """How git is told to use these addresses; raises AddressRefused when any of them is not public."""
+    found = list(dict.fromkeys(addresses))
+    for text in found:
+        if not is_public(ip_address(text.partition("%")[0])):
+            raise AddressRefused(f"{host} is the private address {text}; {ALLOW}")
+    if not found:
+        raise AddressRefused(f"{host} has no address")
+    if scheme in {"http", "https"} and ":" in host:
+        return Pin()
+    if scheme in {"http", "https"}:
+        # https://git-scm.com/docs/git-config#Documentation/git-config.txt-httpcurloptResolve (git 2.37)
+        joined = ",".join(f"[{text}]" if ":" in text else text for text in found)
+        return Pin(options=("-c", f"http.curloptResolve={host}:{port}:{joined}"))
+    if scheme == "ssh":
+        known_as = host if port == _PORTS["ssh"] else f"[{host}]:{port}"
+        command = f"{ssh_command} -oHostName={found[0]} -oHostKeyAlias={known_as} -oProxyJump=none"
+        return Pin(environment=MappingProxyType({"GIT_SSH_COMMAND": command}))
+    if host not in found:
+        raise AddressRefused(f"{scheme}:// cannot be held to an address that was checked; {ALLOW}")
+    return Pin()
+
+
+async def pinned(repo_url: str, ssh_command: str) -> Pin:
+    """Look up the host of a repository, and hold git to what was found.
+
+    Raises AddressRefused when that is not on the internet, and OSError when the host has no address.
+    """
+    parts = urlsplit(repo_url)
+    if parts.scheme not in _PORTS:
+        return Pin()
+    try:
+        host, port = (parts.hostname or "").removesuffix("."), parts.port or _PORTS[parts.scheme]
+        host.encode("ascii")
+    except ValueError:
+        raise AddressRefused("its URL names no host that can be looked up") from None
+    if not host or not all(letter.isalnum() or letter in "-._:" for letter in host) or host.startswith("-"):
+        raise AddressRefused("its URL names no host that can be looked up")
+    if (parts.hostname or "").endswith("."):
+        raise AddressRefused("its host ends with a dot")
+    return pin_to(parts.scheme, host, port, await _addresses(host, port), ssh_command)
+
+
+async def _addresses(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]

@@ -1,0 +1,191 @@
+"""Servers of git repositories that want more of us than a repository."""
+
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.ancestry import Question
+from solstice_orchestrator.git import addresses
+from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
+from solstice_orchestrator.git.descent import history_of
+from solstice_orchestrator.git.heads import Branch, head_of
+from solstice_orchestrator.jobs import Reason
+from tests.builders import job_request
+from tests.repositories import Repository
+from tests.servers.git_servers import answering, git_backend, http_server
+
+SHA = "a" * 40
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA is Linux's")
+
+
+def policy(**changes: Any) -> GitPolicy:
+    values: dict[str, Any] = {
+        "protocols": ("http",),
+        "timeout_seconds": 60.0,
+        "max_memory_bytes": 128 * 2**20,
+        "planning_max_memory_bytes": 128 * 2**20,
+        "environment": {"PATH": os.environ["PATH"]},
+    }
+    return GitPolicy(**{**values, **changes})
+
+
+async def checkout(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
+    with pytest.raises(CheckoutFailed) as caught:
+        await check_out(request(url), folder / "source", policy=limits, scratch=folder / "scratch")
+    return caught.value
+
+
+async def plan(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
+    want = Want(request=request(url), paths=("workflow.kdl",))
+    answer = await fetch_apart(want, Apart.AGAIN, policy=limits, scratch=folder / "scratch")
+    assert isinstance(answer, CheckoutFailed)
+    return answer
+
+
+async def head(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
+    with pytest.raises(CheckoutFailed) as caught:
+        await head_of(Branch(repo_url=url, ref="refs/heads/main"), policy=limits, scratch=folder / "scratch")
+    return caught.value
+
+
+async def descent(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
+    question = Question(commit_sha=SHA, newest_sha="b" * 40, before_sha=None)
+    with pytest.raises(CheckoutFailed) as caught:
+        await history_of(request(url), question, policy=limits, scratch=folder / "scratch")
+    return caught.value
+
+
+def request(url: str) -> JobRequestV1:
+    return job_request(repo_url=url, commit_sha=SHA, ref="refs/heads/main")
+
+
+WAYS = pytest.mark.parametrize("ask", [checkout, plan, head, descent])
+
+
+def endless(start: bytes, piece: bytes) -> Any:
+    """A server that answers everything with a start and then the same for ever."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+            self.end_headers()
+            try:
+                self.wfile.write(start)
+                while True:
+                    self.wfile.write(piece)
+            except OSError:
+                return
+
+    return Handler
+
+
+def packet(words: bytes) -> bytes:
+    return b"%04x" % (len(words) + 4) + words
+
+
+ADVERTISEMENT = (
+    packet(b"# service=git-upload-pack\n")
+    + b"0000"
+    + packet(SHA.encode() + b" HEAD\0multi_ack side-band-64k\n")
+)
+REFS = b"".join(packet(b"%040x refs/heads/%s-%d\n" % (n, b"r" * 200, n)) for n in range(500))
+
+
+@LINUX
+@WAYS
+async def test_an_endless_advertisement_ends_as_that_repositorys_failure(
+    ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
+) -> None:
+    with http_server(endless(ADVERTISEMENT, REFS)) as port:
+        failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert "more memory than it may have here" in failed.detail
+    # In KiB, of the largest child that ever was.
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 400 * 1024
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@WAYS
+async def test_a_redirect_is_not_followed(
+    ask: Callable[[str, Path, GitPolicy], Any], status: int, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    class Secret(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(418, "the secret of an inner service")
+
+    with http_server(Secret) as inner:
+        outer = answering(
+            status, Location=f"http://127.0.0.1:{inner}/inner.git/info/refs?service=git-upload-pack"
+        )
+        with http_server(outer) as port:
+            failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
+    assert asked == []
+    assert "secret" not in failed.detail
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert f"{status}" in failed.detail
+
+
+@WAYS
+async def test_this_machine_is_not_asked_where_private_addresses_are_not_allowed(
+    ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.2)
+        url = f"http://localhost:{listening.getsockname()[1]}/app.git"
+        failed = await ask(url, tmp_path, policy(allow_private=False))
+        with pytest.raises(TimeoutError):
+            listening.accept()
+    assert failed.reason is Reason.COMMIT_NOT_FOUND
+    assert "GIT_ALLOW_PRIVATE" in failed.detail
+
+
+async def test_git_connects_to_the_address_that_was_checked_and_asks_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository(tmp_path / "root" / "app.git")
+    sha = repository.commit({"hello.txt": "x"})
+    looked_up: list[str] = []
+
+    async def looked(host: str, _: int) -> list[str]:
+        looked_up.append(host)
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(addresses, "_addresses", looked)
+    monkeypatch.setattr(addresses, "is_public", lambda _: True)
+    with http_server(git_backend(tmp_path / "root")) as port:
+        # No resolver knows this name: git can have the address from us alone.
+        url = f"http://forge.invalid:{port}/app.git"
+        await check_out(
+            job_request(repo_url=url, commit_sha=sha),
+            tmp_path / "source",
+            policy=policy(allow_private=False),
+            scratch=tmp_path / "scratch",
+        )
+    assert (tmp_path / "source" / "hello.txt").read_text() == "x"
+    assert looked_up == ["forge.invalid"]
+
+
+async def test_a_name_without_an_address_is_a_failure_that_may_pass(tmp_path: Path) -> None:
+    failed = await plan("http://forge.invalid/app.git", tmp_path, policy(allow_private=False))
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert "Could not resolve host" in failed.detail
