@@ -5,7 +5,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
+from solstice_common import running_up
 from solstice_common.complaints import in_words
 from solstice_common.errors import (
     BrokerUnavailable,
@@ -27,7 +28,7 @@ from solstice_common.errors import (
     first_of,
 )
 from solstice_common.logs import configure_logs
-from solstice_common.settings import SolsticeSettings
+from solstice_common.settings import SolsticeSettings, state_directory
 from solstice_common.times import age_seconds
 
 S = TypeVar("S", bound=SolsticeSettings)
@@ -72,11 +73,15 @@ class Commands(TyperGroup):
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
 
 
-def with_settings(model: type[S]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_settings(
+    model: type[S], *, serves: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a Typer command one flag per field of `model`, and the finished object as its first argument.
 
     A flag that is given wins over the environment; a wrong value of either is a ConfigurationError that names it.
     A secret has no flag: everybody on the machine can read the arguments of a running command.
+
+    A command that `serves` nothing takes the addresses that it was not told from the running `solstice up`.
     """
     flagged = {name: field for name, field in model.model_fields.items() if not _is_secret(field)}
 
@@ -85,7 +90,16 @@ def with_settings(model: type[S]) -> Callable[[Callable[..., None]], Callable[..
 
         def call(**given: Any) -> None:
             chosen = {name: given.pop(name) for name in flagged}
-            command(load_settings(model, **{n: v for n, v in chosen.items() if v is not None}), **given)
+            told = {name: value for name, value in chosen.items() if value is not None}
+            if serves:
+                command(load_settings(model, **told), **given)
+                return
+            untold = [name for name in running_up.FOUND if name in flagged and not _is_told(name, told)]
+            up = running_up.read() if untold else None
+            found = {name: up.setting(name) for name in untold} if up else {}
+            settings = load_settings(model, **found, **told)
+            with _default_named(() if up else untold):
+                command(settings, **given)
 
         flags = [_parameter(name, field) for name, field in flagged.items()]
         call.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]  # what Typer reads
@@ -94,6 +108,26 @@ def with_settings(model: type[S]) -> Callable[[Callable[..., None]], Callable[..
         return call
 
     return decorate
+
+
+def _is_told(name: str, flags: Mapping[str, object]) -> bool:
+    return name in flags or any(each.lower() == name for each in os.environ)
+
+
+@contextmanager
+def _default_named(settings: Sequence[str]) -> Iterator[None]:
+    """Add to an error about a place that does not answer where its address came from, and how to name another."""
+    try:
+        yield
+    except (SolsticeError, BaseExceptionGroup) as raised:
+        error = first_of(raised)
+        if settings and isinstance(error, BrokerUnavailable | StoreUnavailable | ServiceUnavailable):
+            flags = " or ".join(f"--{name.replace('_', '-')} ({name.upper()})" for name in settings)
+            error.add_note(
+                f"This is the default: no 'solstice up' runs with the state directory {state_directory()}. "
+                f"Name another place with {flags}, or another directory with SOLSTICE_HOME."
+            )
+        raise
 
 
 def load_settings(model: type[S], **given: Any) -> S:
@@ -192,7 +226,7 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError):
         where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else "cannot write: "
         return f"{where}{error.strerror}"
-    return str(error)
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _is_secret(field: FieldInfo) -> bool:

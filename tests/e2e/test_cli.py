@@ -325,7 +325,7 @@ class TestUp:
         assert "Solstice CI is up" in words
         assert "/webhooks/forgejo" in words
         assert "webhook-secrets.json" in words
-        assert "solstice enqueue --repo-url ." in words
+        assert "solstice enqueue --follow" in words
 
 
 class TestWorkers:

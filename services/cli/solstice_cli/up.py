@@ -5,9 +5,10 @@ import contextlib
 import fcntl
 import os
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Final
 
 import orjson
 import typer
@@ -17,14 +18,19 @@ from rich.markup import escape
 
 from solstice_cli.local import local_broker_url, secrets_file
 from solstice_cli.secrets import FORGES, kept_secrets
+from solstice_common import running_up
 from solstice_common.commandline import with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.logs import configure_logs
 from solstice_common.messages import Source
 from solstice_common.process import hide, run_until_signalled
-from solstice_common.settings import ClientSettings, state_directory
+from solstice_common.running_up import RunningUp
+from solstice_common.settings import state_directory
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
+
+LOCK_TRIES: Final = 10
+LOCK_PAUSE_SECONDS: Final = 0.05
 
 
 class UpSettings(ForgeSettings, OrchestratorSettings):
@@ -48,7 +54,7 @@ class UpSettings(ForgeSettings, OrchestratorSettings):
     )
 
 
-@with_settings(UpSettings)
+@with_settings(UpSettings, serves=True)
 def up(
     settings: UpSettings,
     *,
@@ -82,6 +88,15 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
         webhooks.set_result(f"http://{f'[{host}]' if ':' in host else host}:{port}/webhooks")
 
     async def welcome() -> None:
+        here = RunningUp(
+            pid=os.getpid(),
+            page=running_up.reachable(await page),
+            webhooks=running_up.reachable(await webhooks),
+            broker=running_up.shareable(settings.amqp_url),
+            inbox=running_up.shareable(settings.forge_inbox_url),
+            store=running_up.shareable(settings.database_url),
+        )
+        running_up.write(state_directory(), here)
         words = _ready_line if as_json else _ready_words
         words(settings, await page, await webhooks)
 
@@ -102,14 +117,14 @@ def _alone(state: Path) -> Iterator[None]:
     """Only one `up` per state directory; ConfigurationError names the one that is there."""
     try:
         state.mkdir(parents=True, exist_ok=True)
-        file = (state / "up.lock").open("a+")
+        file = (state / running_up.LOCK_NAME).open("a+")
     except OSError as error:
         raise ConfigurationError(
             f"the state directory {state} cannot be used ({error.strerror}): name another with SOLSTICE_HOME"
         ) from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except BlockingIOError:
             file.seek(0)
             raise ConfigurationError(
@@ -120,7 +135,20 @@ def _alone(state: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        running_up.remove(state)
+        try:
+            yield
+        finally:
+            running_up.remove(state)
+
+
+def _lock(file: IO[str]) -> None:
+    """Lock the file; BlockingIOError when another `up` holds it for longer than a command looks at it."""
+    for _ in range(LOCK_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(LOCK_PAUSE_SECONDS)
+    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _with_secrets(settings: UpSettings, secrets: dict[Source, str]) -> UpSettings:
@@ -151,8 +179,7 @@ def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
     embedded = settings.amqp_url.startswith("sqlite:")
     others = {
         "SOLSTICE_HOME": os.environ.get("SOLSTICE_HOME", ""),
-        "SOLSTICE_URL": "" if page == ClientSettings.model_fields["solstice_url"].default else page,
-        "AMQP_URL": "" if settings.amqp_url == local_broker_url() else "...",
+        "AMQP_URL": "" if running_up.shareable(settings.amqp_url) else "...",
     }
     solstice = " ".join(
         [*(f"{name}={shlex.quote(value)}" for name, value in others.items() if value), "solstice"]
@@ -168,8 +195,8 @@ def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
 
 In another terminal, inside a git repository:
 
-  {escape(solstice)} enqueue --repo-url . --commit-sha "$(git rev-parse HEAD)" --follow
-  {escape(solstice)} webhook send --repo-url . {webhooks.removesuffix("/webhooks")}
+  {escape(solstice)} enqueue --follow
+  {escape(solstice)} webhook send
   {escape(solstice)} runs
 """
     )

@@ -15,6 +15,7 @@ import typer
 from solstice_cli import display
 from solstice_cli.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_cli.secrets import kept_secret
+from solstice_common import running_up
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, said_when_slow
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
@@ -34,9 +35,12 @@ def _group() -> None:
 @app.command()
 def send(
     url: Annotated[
-        str,
-        typer.Argument(help="Where forge-integration listens; /webhooks/SOURCE is added if it has no path."),
-    ] = DEFAULT_URL,
+        str | None,
+        typer.Argument(
+            help="Where forge-integration listens; /webhooks/SOURCE is added if it has no path.",
+            show_default=f"that of the running 'solstice up', else {DEFAULT_URL}",
+        ),
+    ] = None,
     *,
     source: Annotated[Source, typer.Option(help="Which forge to play.")] = Source.FORGEJO,
     event: Annotated[str, typer.Option(help="push or pull_request.")] = "push",
@@ -76,6 +80,7 @@ def send(
         delivery_id=delivery_id or str(uuid.uuid4()),
         now=time.time(),
     )
+    url = url or _running_here()
     target = url if urlsplit(url).path not in {"", "/"} else f"{url.rstrip('/')}/webhooks/{source.value}"
     with said_when_slow(f"forge-integration at {target}"):
         response = asyncio.run(_post(target, delivery))
@@ -87,6 +92,11 @@ def send(
         for name, value in answer.items():
             typer.echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
     raise typer.Exit(Exit.OK if response.is_success else Exit.FAILED)
+
+
+def _running_here() -> str:
+    running = running_up.read()
+    return running.webhooks.removesuffix("/webhooks") if running else DEFAULT_URL
 
 
 async def _post(url: str, delivery: SignedDelivery) -> httpx2.Response:

@@ -32,7 +32,7 @@ def _group() -> None:
 
 
 @app.command()
-@commandline.with_settings(ForgeSettings)
+@commandline.with_settings(ForgeSettings, serves=True)
 def serve(settings: ForgeSettings) -> None:
     """Take webhooks at /webhooks/SOURCE and publish what they ask for, until SIGTERM or SIGINT.
 

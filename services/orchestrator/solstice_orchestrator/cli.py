@@ -26,7 +26,7 @@ def _group() -> None:
 
 
 @app.command()
-@commandline.with_settings(OrchestratorSettings)
+@commandline.with_settings(OrchestratorSettings, serves=True)
 def run(settings: OrchestratorSettings) -> None:
     """Serve the labels of CAPACITY_MAP until SIGTERM or SIGINT.
 

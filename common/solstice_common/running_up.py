@@ -1,0 +1,111 @@
+"""Tells the commands of this machine where the running `solstice up` listens and keeps its data.
+
+`solstice up` writes the file once it is ready and holds a lock on `up.lock` beside it for as long as it lives. The file
+counts only while the lock is held: what a killed process left behind is nobody's address.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import sqlite_path, state_directory
+
+LOCK_NAME: Final = "up.lock"
+FILE_NAME: Final = "up.json"
+FOUND: Final[Mapping[str, str]] = {
+    "amqp_url": "broker",
+    "forge_inbox_url": "inbox",
+    "database_url": "store",
+    "solstice_url": "page",
+}
+"""Settings that commands take from the running `solstice up`, with the name of the field that holds them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningUp:
+    """The addresses of a running `solstice up`; None for a URL with a password, which no file is to hold."""
+
+    pid: int
+    page: str
+    webhooks: str
+    broker: str | None
+    inbox: str | None
+    store: str | None
+
+    def setting(self, name: str) -> str:
+        """The value of a setting of `FOUND`; ConfigurationError when its URL holds a password."""
+        value: str | None = getattr(self, FOUND[name])
+        if value is None:
+            raise ConfigurationError(
+                f"{name.upper()}: 'solstice up' (process {self.pid}) uses a URL with a password, which it writes nowhere: "
+                f"give {name.upper()} here too"
+            )
+        return value
+
+
+def shareable(url: str) -> str | None:
+    """The URL as any working directory understands it; None when it holds a password."""
+    if url.startswith("sqlite:"):
+        return f"sqlite:///{sqlite_path(url).absolute()}"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    # A '#', '/' or '?' in a password ends the host too early: the '@' then stands behind it.
+    odd = "@" in parts.path + parts.query + parts.fragment
+    return None if parts.password or "password" in parts.query or odd else url
+
+
+def reachable(url: str) -> str:
+    """The URL as a program of this machine asks it: a wildcard address becomes the loopback one."""
+    return url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+
+
+def write(state: Path, running: RunningUp) -> None:
+    """Write the file for its owner alone, whole or not at all."""
+    fresh = state / f"{FILE_NAME}.{running.pid}"
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(orjson.dumps(asdict(running), option=orjson.OPT_INDENT_2))
+    fresh.replace(state / FILE_NAME)
+
+
+def remove(state: Path) -> None:
+    """Remove the file, if it is there; only the holder of the lock may."""
+    with contextlib.suppress(OSError):
+        (state / FILE_NAME).unlink(missing_ok=True)
+
+
+def read() -> RunningUp | None:
+    """The `solstice up` that runs with this state directory; None when none does, or it is not ready yet."""
+    state = state_directory()
+    if not _is_held(state / LOCK_NAME):
+        return None
+    try:
+        return RunningUp(**orjson.loads((state / FILE_NAME).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Shared, so that commands do not see each other; a starting `up` tries again for a moment.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
