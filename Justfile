@@ -71,6 +71,11 @@ docs: install
 bench *ARGS: install
     @python -m tests.bench "$@"
 
+# Many tiny jobs through real services, and whether anything of them is left behind; never part of the tests
+[group("work on it")]
+soak *ARGS: install
+    @python -m tests.soak "$@"
+
 # Change one thing at a time in MODULES (or those that differ from --base), and see which changes no test notices
 [group("work on it")]
 mutate *ARGS: install

@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RECIPES = {"demo", "up", "solstice", "test", "check", "fmt", "bench", "docs", "install", "lock", "clean"}
+RECIPES = {
+    "demo",
+    "up",
+    "solstice",
+    "test",
+    "check",
+    "fmt",
+    "bench",
+    "soak",
+    "docs",
+    "install",
+    "lock",
+    "clean",
+}
 
 
 def run(

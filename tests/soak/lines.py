@@ -1,0 +1,84 @@
+"""The line that a soak loads: one `solstice up`, or both services on a RabbitMQ and a PostgreSQL of their own."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from solstice_common.messages import Source
+from tests.servers.forge_integration import forge_integration
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.postgresql import own_postgresql
+from tests.servers.rabbitmq import DEFAULT, own_rabbitmq
+from tests.servers.solstice_up import solstice_up
+from tests.soak.verdict import events_of
+
+SECRET: Final = "one-that-we-chose"
+FORGE: Final = Source.FORGEJO
+SLOTS: Final = "linux=4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Something that runs what webhooks ask for."""
+
+    webhooks: str
+    """Where deliveries go, without the forge's name."""
+    secret: str
+    api: str
+    pids: Mapping[str, int]
+    events: Callable[[], Mapping[str, list[dict[str, Any]]]]
+    """What each service has logged."""
+    workspaces: Path
+
+
+@contextmanager
+def embedded(directory: Path) -> Iterator[Line]:
+    """`solstice up`, as somebody has it who sets nothing."""
+    home = directory / "home"
+    with solstice_up(home, "--log-format", "json", "--capacity-map", SLOTS) as up:
+        secrets = json.loads((home / "webhook-secrets.json").read_text())
+        yield Line(
+            webhooks=up.webhooks,
+            secret=secrets[FORGE.value],
+            api=f"{up.page}/api/v1",
+            pids={"solstice up": up.process.pid},
+            events=lambda: {"solstice up": events_of((home / "up.log").read_text().splitlines())},
+            workspaces=home / "workspaces",
+        )
+
+
+@contextmanager
+def services(directory: Path) -> Iterator[Line]:
+    """forge-integration and an orchestrator, with the leases of production."""
+    place = Place(directory=directory)
+    with ExitStack() as stack:
+        vhost = stack.enter_context(stack.enter_context(own_rabbitmq(DEFAULT)).vhost())
+        database = stack.enter_context(stack.enter_context(own_postgresql()).database())
+        forge = stack.enter_context(
+            forge_integration(place, AMQP_URL=vhost.url, FORGEJO_WEBHOOK_SECRET=SECRET)
+        )
+        runner = stack.enter_context(
+            orchestrator(
+                place,
+                AMQP_URL=vhost.url,
+                DATABASE_URL=database.url,
+                CAPACITY_MAP=SLOTS,
+                LEASE_SECONDS="30",
+                RENEW_SECONDS="10",
+                RESCUE_SECONDS="10",
+            )
+        )
+        yield Line(
+            webhooks=f"{forge.url}/webhooks",
+            secret=SECRET,
+            api=f"{runner.url}/api/v1",
+            pids={"forge-integration": forge.process.pid, "orchestrator": runner.process.pid},
+            events=lambda: {"forge-integration": list(forge.events), "orchestrator": list(runner.events)},
+            workspaces=place.workspaces,
+        )
+        for service in (forge, runner):
+            service.terminate()
+            assert service.ended() == 0, service.events[-5:]
