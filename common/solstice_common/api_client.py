@@ -168,6 +168,10 @@ class OrchestratorClient:
             "POST", f"/api/v1/runs/{run_id}/rerun", {"jobs": "failed" if failed else "all"}
         )
 
+    async def rerun_job(self, job_id: str) -> Document:
+        """The new run of one job, and of what needs it."""
+        return await self._ask("POST", f"/api/v1/jobs/{job_id}/rerun", {})
+
     async def prioritise(self, job_id: str, priority: str) -> Document:
         """Put a job into another class; returns how it is now."""
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/priority", {"priority": priority})

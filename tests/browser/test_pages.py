@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
@@ -24,6 +25,9 @@ from tests.stores import card
 DESK: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+
+STEP_FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=1)
+WCAG = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], "resultTypes": ["violations"]}
 
 ALARM = "<script>window.hacked=1;alert(1)</script><img src=x onerror='window.hacked=1;alert(1)'>"
 
@@ -218,7 +222,7 @@ async def test_cancel_button_ends_a_waiting_job(line: Stage, browser: Browser) -
         await page.goto(f"/jobs/{ids['build']}")
         await page.get_by_role("button", name="Cancel job").click()
         await expect(page.locator(".pill").first).to_have_text("Cancelled")
-        await expect(page.get_by_text("Somebody cancelled it.")).to_be_visible()
+        await expect(page.get_by_text("It was cancelled.")).to_be_visible()
 
 
 async def test_cancel_of_a_running_run_says_that_it_was_asked_for(line: Stage, browser: Browser) -> None:
@@ -239,10 +243,87 @@ async def test_run_again_leads_to_the_new_run(line: Stage, browser: Browser) -> 
     await line.store.cancel_job(ids["build"])
     async with tab(browser, line) as page:
         await page.goto(f"/runs/{run.run_id}")
-        await page.get_by_role("button", name="Run again").click()
+        await page.get_by_role("button", name="Rerun all").click()
         await expect(page.locator(".heading .pill")).to_have_text("Planning")
         await page.get_by_role("link", name="of an earlier run").click()
         await page.wait_for_url(f"**/runs/{run.run_id}")
+
+
+async def test_run_again_on_the_page_of_a_job_is_that_job_with_what_needs_it(
+    line: Stage, browser: Browser
+) -> None:
+    specs = [spec("lint"), spec("test"), spec("ship", needs=["test"])]
+    run, ids = await line.plan(*specs)
+    claims = {claim.spec.name: claim.key for claim in await line.store.claim(WORKER, {"linux": 9}, 9)}
+    await line.finish(claims["lint"])
+    await line.finish(claims["test"], STEP_FAILED)
+    async with tab(browser, line) as page:
+        await page.goto(f"/jobs/{ids['test']}")
+        await expect(page.get_by_role("button")).to_have_text(["Run again", "Rerun failed", "Rerun all"])
+        await page.get_by_role("button", name="Run again").click()
+        await page.wait_for_url(lambda url: "/runs/" in url and run.run_id not in url)
+        (task,) = await line.store.claim_planning(WORKER, 9)
+        assert await line.store.planned(task, specs)
+        await expect(page.locator(".job-name")).to_have_text(["test", "ship"])
+
+
+async def test_who_cancelled_is_named(line: Stage, browser: Browser) -> None:
+    _, ids = await line.plan(spec("test"))
+    async with tab(browser, line) as page:
+        await page.goto(f"/jobs/{ids['test']}")
+        await page.get_by_role("button", name="Cancel job").click()
+        await expect(page.locator("#head")).to_contain_text("cancelled on this machine")
+
+
+async def test_errored_runs_say_why_in_the_list(line: Stage, browser: Browser) -> None:
+    await line.admit()
+    (task,) = await line.store.claim_planning(WORKER, 9)
+    await line.store.not_planned(task, Reason.COMMIT_NOT_FOUND, "fatal: no such repository\nsecond line")
+    async with tab(browser, line) as page:
+        await page.goto("/")
+        await expect(page.locator(".trouble")).to_have_text("fatal: no such repository")
+
+
+async def test_a_label_in_the_address_is_obeyed_and_said(line: Stage, browser: Browser) -> None:
+    await line.plan(spec("a", runs_on="linux"))
+    await line.plan(spec("b", runs_on="illumos"), repo_full_name="harbour/keeper")
+    async with tab(browser, line) as page:
+        await page.goto("/?label=illumos")
+        await expect(page.locator(".run-name")).to_have_text(["harbour/keeper"])
+        await expect(page.locator(".notice")).to_contain_text("label illumos")
+
+
+async def test_a_link_to_a_line_that_is_not_shown_shows_it(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line)
+    await line.prints(key, "".join(f"line {number}\n" for number in range(1, 6001)))
+    async with tab(browser, line) as page:
+        await page.goto(f"{path}#L7")
+        await expect(page.locator("#L7 .t")).to_have_text("line 7")
+        await expect(page.locator("#L7")).to_be_in_viewport()
+        await page.goto(f"{path}#L3000")
+        await expect(page.locator("#L3000 .t")).to_have_text("line 3000")
+        await page.get_by_role("link", name="Show the end").click()
+        await expect(page.locator("#L6000")).to_be_visible()
+
+
+CLIPPED = """
+() => [...document.querySelectorAll(".top *")]
+  .filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 0.5)
+  .map((one) => one.outerHTML)
+"""
+
+
+@pytest.mark.parametrize("width", [1200, 375, 320])
+async def test_axe_finds_nothing_and_no_header_is_clipped(line: Stage, browser: Browser, width: int) -> None:
+    paths = [*await stations(line), "/workers", "/schedules"]
+    await line.store.register(card(WORKER))
+    async with tab(browser, line, viewport={"width": width, "height": 700}, errors=1) as page:
+        for path in paths:
+            await page.goto(path)
+            found = (await Axe().run(page, options=WCAG)).response["violations"]
+            wrong = [(each["id"], node["html"][:200]) for each in found for node in each["nodes"]]
+            assert (path, wrong) == (path, [])
+            assert (path, await page.evaluate(CLIPPED)) == (path, [])
 
 
 async def test_filter_shows_what_was_asked_for(line: Stage, browser: Browser) -> None:

@@ -78,23 +78,25 @@ def approve(
 def rerun(
     settings: ClientSettings,
     *,
-    run: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
     failed: Annotated[
         bool, typer.Option("--failed", help="Only the jobs that did not succeed, and those that need them.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the commit of a run once more, as a new run."""
+    """Build the commit of a run once more, as a new run; of a job: that job, and those that need it."""
 
-    async def ask(api: OrchestratorClient) -> Document:
-        _, before = await find(api, run, ("run",))
-        return await api.rerun(before["run_id"], failed=failed)
+    async def ask(api: OrchestratorClient) -> tuple[str | None, Document]:
+        kind, before = await find(api, which)
+        if kind == "job" and not failed:
+            return str(before["name"]), await api.rerun_job(before["job_id"])
+        return None, await api.rerun(before["run_id"], failed=failed)
 
-    new = answered(settings, ask)
+    job, new = answered(settings, ask)
     if as_json:
         display.print_json(new)
     else:
-        what = "what failed of " if failed else ""
+        what = f"job {job} of " if job else "what failed of " if failed else ""
         typer.echo(f"run {new['run_id']} builds {what}{new['commit_sha'][:10]} again")
         typer.echo(f"  solstice logs -f {new['run_id']}", err=True)
 

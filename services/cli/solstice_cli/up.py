@@ -27,7 +27,7 @@ from solstice_common.process import hide, run_until_signalled
 from solstice_common.running_up import RunningUp
 from solstice_common.settings import state_directory
 from solstice_forge.settings import ForgeSettings
-from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.settings import EVERY_ADDRESS, OrchestratorSettings
 
 LOCK_TRIES: Final = 10
 LOCK_PAUSE_SECONDS: Final = 0.05
@@ -103,13 +103,22 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
     async with asyncio.TaskGroup() as tasks:
         # Deliveries link to the page that is served here, too.
         linked = settings.model_copy(update={"public_url": settings.pages_url or ""})
-        tasks.create_task(service.serve(linked, stop=stop, listening=listening), name="forge-integration")
-        tasks.create_task(
-            daemon.run(settings, stop, hurry=hurry, on_ready=page.set_result), name="orchestrator"
+        back = settings.model_copy(
+            update={"deliveries_url": settings.deliveries_url or _deliveries_url(settings)}
         )
+        tasks.create_task(service.serve(linked, stop=stop, listening=listening), name="forge-integration")
+        tasks.create_task(daemon.run(back, stop, hurry=hurry, on_ready=page.set_result), name="orchestrator")
         welcoming = tasks.create_task(welcome(), name="welcome")
         await stop.wait()
         welcoming.cancel()
+
+
+def _deliveries_url(settings: UpSettings) -> str:
+    """Where forge-integration's pages are; empty when nobody can say before it listens."""
+    host = settings.forge_host
+    if settings.forge_port == 0 or host in EVERY_ADDRESS:
+        return ""
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.forge_port}"
 
 
 @contextlib.contextmanager

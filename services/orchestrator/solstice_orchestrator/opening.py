@@ -143,6 +143,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             version=__version__,
             access=access,
             public_url=settings.public_url or None,
+            deliveries_url=settings.deliveries_url.rstrip("/"),
             streams=streams,
             unfit=lambda: governing.unfit,
         )

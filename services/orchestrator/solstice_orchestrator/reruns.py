@@ -16,6 +16,7 @@ class NotRerun(StrEnum):
     NOT_ENDED = "not_ended"
     """It is not known yet what fails of it."""
     NOTHING_FAILED = "nothing_failed"
+    NO_SUCH_JOB = "no_such_job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,31 @@ def failed_of(nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun | None:
     found = {name for name, node in nodes.items() if node.state is not JobState.SUCCEEDED}
     if not found:
         return NotRerun.NOTHING_FAILED
+    return frozenset(_with_dependents(found, nodes))
+
+
+def around(name: str, nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun:
+    """One job of a run, what needs it, and what they need that did not succeed."""
+    if any(not node.state.final for node in nodes.values()):
+        return NotRerun.NOT_ENDED
+    if name not in nodes:
+        return NotRerun.NO_SUCH_JOB
+    found = {name}
+    while True:
+        found = _with_dependents(found, nodes)
+        needed = {need for each in found for need in nodes[each].needs if need in nodes}
+        unmet = {need for need in needed - found if nodes[need].state is not JobState.SUCCEEDED}
+        if not unmet:
+            return frozenset(found)
+        found |= unmet
+
+
+def _with_dependents(names: Collection[str], nodes: Mapping[str, Node]) -> set[str]:
+    """These jobs, and those that need one of them, directly or not."""
+    found = set(names)
     while more := {name for name, node in nodes.items() if name not in found and found & set(node.needs)}:
         found |= more
-    return frozenset(found)
+    return found
 
 
 def cut_down(jobs: Sequence[JobSpec], only: Collection[str] | None) -> Sequence[JobSpec]:

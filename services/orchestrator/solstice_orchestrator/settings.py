@@ -148,6 +148,10 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSet
         default="",
         description="Where people reach the pages; statuses link there. Without it: the address we listen on.",
     )
+    deliveries_url: WebAddress = Field(
+        default="",
+        description="Where people reach forge-integration's pages; runs link to the delivery that asked for them.",
+    )
     lease_seconds: float = Field(
         default=60.0, gt=0, description="A worker that is silent for this long has lost its jobs."
     )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.jobs import FINAL, JobState
 from solstice_orchestrator.needs import Node
-from solstice_orchestrator.reruns import FIRST, Again, NotRerun, again_of, cut_down, failed_of
+from solstice_orchestrator.reruns import FIRST, Again, NotRerun, again_of, around, cut_down, failed_of
 from tests.builders import job
 
 GOOD, BAD = JobState.SUCCEEDED, JobState.FAILED
@@ -57,6 +57,32 @@ def test_whatever_is_left_needs_only_what_is_left(workflow: dict[str, Node]) -> 
     left = cut_down([job("true", name=name, needs=node.needs) for name, node in workflow.items()], only)
     assert {each.name for each in left} == only
     assert all(set(each.needs) == set(workflow[each.name].needs) & only for each in left)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        pytest.param(nodes(a=(GOOD, ()), b=(BAD, ()), c=(GOOD, ())), frozenset("b"), id="that job alone"),
+        pytest.param(
+            nodes(a=(GOOD, ()), b=(GOOD, ("a",)), c=(GOOD, ("b",)), d=(GOOD, ("c",))),
+            frozenset("bcd"),
+            id="and what needs it, also one that succeeded",
+        ),
+        pytest.param(
+            nodes(a=(BAD, ()), b=(JobState.SKIPPED, ("a",)), c=(GOOD, ("a",))),
+            frozenset("abc"),
+            id="and what it needs that did not succeed, with what needs that",
+        ),
+        pytest.param(
+            nodes(b=(BAD, ()), c=(JobState.RUNNING, ())), NotRerun.NOT_ENDED, id="one is still running"
+        ),
+        pytest.param(nodes(a=(GOOD, ())), NotRerun.NO_SUCH_JOB, id="there is none of that name"),
+    ],
+)
+def test_a_job_is_run_again_with_what_belongs_to_it(
+    shape: dict[str, Node], expected: frozenset[str] | NotRerun
+) -> None:
+    assert around("b", shape) == expected
 
 
 def test_without_a_choice_all_of_it_is_run() -> None:

@@ -74,6 +74,9 @@ class Pages:
         return [
             Route("/", guarded(self._access, self.home, self.error)),
             Route("/deliveries", guarded(self._access, self._safe(self.deliveries), self.error)),
+            Route(
+                "/deliveries/of/{delivery_id}", guarded(self._access, self._safe(self.of_forge), self.error)
+            ),
             Route("/deliveries/{number}", guarded(self._access, self._safe(self.delivery), self.error)),
             static_files("solstice_forge.pages"),
         ]
@@ -108,6 +111,13 @@ class Pages:
             older=f"/deliveries?{older}" if listed.next is not None else None,
             compared=await self._compared(),
         )
+
+    async def of_forge(self, request: Request) -> Response:
+        """Leads to the delivery that the forge gave this id: the orchestrator's pages link here, who know no number."""
+        numbers = await self._log.numbers_of(request.path_params["delivery_id"].replace("\0", ""))
+        if not numbers:
+            return self.error(404, "There is no delivery of this id: it never came, or is no longer kept.")
+        return RedirectResponse(f"/deliveries/{numbers[0]}", 303)
 
     async def delivery(self, request: Request) -> Response:
         """One delivery with all that is kept of it."""

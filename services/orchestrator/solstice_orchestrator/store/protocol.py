@@ -239,12 +239,15 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
 
     # -- people steer -------------------------------------------------------------------------------------------
 
-    async def cancel_job(self, job_id: str) -> JobView | None:
-        """End a job: at once when it is not running, by its holder otherwise. None when there is none."""
+    async def cancel_job(self, job_id: str, by: str | None = None) -> JobView | None:
+        """End a job: at once when it is not running, by its holder otherwise. None when there is none.
+
+        `by` is the name of the token that asked; None on the machine itself. The job's detail names it.
+        """
         ...
 
-    async def cancel_run(self, run_id: str) -> RunView | None:
-        """End every job of a run that has not ended, or its planning. None when there is none."""
+    async def cancel_run(self, run_id: str, by: str | None = None) -> RunView | None:
+        """End every job of a run that has not ended, or its planning, likewise. None when there is none."""
         ...
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
@@ -268,6 +271,10 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
 
     async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
         """As `rerun`, with those jobs alone that did not succeed, and those that need one of them (`reruns.py`)."""
+        ...
+
+    async def rerun_job(self, job_id: str) -> RunView | NotRerun | None:
+        """As `rerun`, with this job, those that need it, and what they need that did not succeed."""
         ...
 
     # -- the outcome is told ------------------------------------------------------------------------------------

@@ -154,6 +154,7 @@ def run_view(row: Row) -> RunView:
         rerun_of=row["rerun_of"],
         source_name=request.get("source_name"),
         not_before=_moment(request.get("not_before")),
+        delivery_id=request.get("delivery_id"),
     )
 
 

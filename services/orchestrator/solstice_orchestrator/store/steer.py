@@ -16,11 +16,11 @@ from solstice_orchestrator.store.changes import Job
 from solstice_orchestrator.store.ledger import Ledger
 
 
-def cancel_job(ledger: Ledger, job_id: str) -> None:
-    """End one job, or ask its holder to."""
+def cancel_job(ledger: Ledger, job_id: str, by: str | None = None) -> None:
+    """End one job, or ask its holder to; `by`: the name of the token that asked."""
     job = ledger.jobs.get(job_id)
     if job is not None and not job.state.final:
-        end_job(ledger, job, Reason.CANCEL_REQUESTED)
+        end_job(ledger, job, Reason.CANCEL_REQUESTED, cancelled_by(by))
         ledger.settle([job.run_id])
 
 
@@ -31,23 +31,30 @@ def prioritise(ledger: Ledger, job_id: str, priority: Priority) -> None:
         ledger.change_class(job_id, rank(priority))
 
 
-def failed_of(ledger: Ledger, run_id: str) -> frozenset[str] | NotRerun | None:
-    """What of a run is to run again when only what failed is wanted (`reruns.failed_of`)."""
+def chosen_of(ledger: Ledger, run_id: str, job_id: str | None) -> frozenset[str] | NotRerun | None:
+    """What of a run is to run again: what failed of it, or this job and what belongs to it (`reruns`)."""
     if not ledger.runs[run_id].state.final:
         return NotRerun.NOT_ENDED
-    return reruns.failed_of(
-        {
-            job.name: Node(
-                state=job.state, needs=tuple(json.loads(job.needs)), condition=Condition(job.condition)
-            )
-            for job in ledger.jobs_of(run_id)
-        }
-    )
+    jobs = ledger.jobs_of(run_id)
+    nodes = {
+        job.name: Node(
+            state=job.state, needs=tuple(json.loads(job.needs)), condition=Condition(job.condition)
+        )
+        for job in jobs
+    }
+    if job_id is None:
+        return reruns.failed_of(nodes)
+    return reruns.around(next((job.name for job in jobs if job.job_id == job_id), ""), nodes)
 
 
-def cancel_run(ledger: Ledger, run_id: str) -> None:
+def cancel_run(ledger: Ledger, run_id: str, by: str | None = None) -> None:
     """End every job of a run, or its planning."""
-    end_run(ledger, run_id, Reason.CANCEL_REQUESTED)
+    end_run(ledger, run_id, Reason.CANCEL_REQUESTED, cancelled_by(by))
+
+
+def cancelled_by(name: str | None) -> str:
+    """Who cancelled, for people; the name is a token's, None on the machine itself."""
+    return f"cancelled by {name}" if name else "cancelled on this machine"
 
 
 def time_out(ledger: Ledger) -> None:

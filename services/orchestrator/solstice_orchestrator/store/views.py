@@ -76,6 +76,8 @@ class RunView:
     """The hook that it came through."""
     not_before: float | None = None
     """When it was to start at the earliest, if that was asked for."""
+    delivery_id: str | None = None
+    """The forge's id of the delivery that asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from solstice_common.access import LOCAL
 from solstice_orchestrator.reruns import NotRerun
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobFilters, JobView, RunFilters, RunView
@@ -29,6 +30,7 @@ RUNS: Final = "runs"
 JOBS: Final = "jobs"
 _WHY_NOT: Final = {
     NotRerun.NOT_ENDED: "has not ended, so it is not known what fails of it: wait, or cancel it first",
+    NotRerun.NO_SUCH_JOB: "has no such job any more",
     NotRerun.NOTHING_FAILED: "has no job that did not succeed: run all of it again instead",
 }
 
@@ -54,6 +56,7 @@ class Api:
             Route("/jobs/{job_id}", self.job),
             Route("/jobs/{job_id}/attempts", self.attempts),
             Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/jobs/{job_id}/rerun", self.rerun_job, methods=["POST"]),
             Route("/jobs/{job_id}/priority", self.prioritise, methods=["POST"]),
             Route("/events", self.events),
         ]
@@ -137,7 +140,7 @@ class Api:
         """Ask for the end of a job."""
         asked(request, Nothing)
         job_id = request.path_params["job_id"]
-        job = await self._store.cancel_job(job_id)
+        job = await self._store.cancel_job(job_id, caller_of(request))
         if job is None:
             raise not_found("job", job_id)
         return answer(document(job), status=202)
@@ -146,7 +149,8 @@ class Api:
         """Ask for the end of every job of a run."""
         asked(request, Nothing)
         run_id = request.path_params["run_id"]
-        return await self._run(await self._store.cancel_run(run_id), run_id, status=202)
+        run = await self._store.cancel_run(run_id, caller_of(request))
+        return await self._run(run, run_id, status=202)
 
     async def approve_run(self, request: Request) -> Response:
         """Let the jobs of a run that wait for approval go on."""
@@ -158,9 +162,15 @@ class Api:
         """The same commit again, or what failed of it, as a new run."""
         query, run_id = asked(request, RerunQuery), request.path_params["run_id"]
         run = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
-        if isinstance(run, NotRerun):
-            raise Refusal(409, run.value, f"Run {run_id!r} {_WHY_NOT[run]}.")
-        return await self._run(run, run_id, status=201)
+        return await self._run(begun_again(run, f"Run {run_id!r}"), run_id, status=201)
+
+    async def rerun_job(self, request: Request) -> Response:
+        """One job again, with those that need it, as a new run."""
+        asked(request, Nothing)
+        job = await known_job(self._store, request)
+        again = await self._store.rerun_job(job.job_id)
+        run = begun_again(again, f"The run of job {job.job_id!r}")
+        return await self._run(run, job.run_id, status=201)
 
     async def prioritise(self, request: Request) -> Response:
         """Put a job that has not ended into another class, where it is the newest."""
@@ -205,6 +215,19 @@ def stream(request: Request, events: Events) -> Response:
     if request.method == "HEAD":
         return Response(media_type=EventStream.media_type)
     return EventStream(events)
+
+
+def begun_again(run: RunView | NotRerun | None, what: str) -> RunView | None:
+    """The new run; a Refusal says why there is none, of what begins the sentence."""
+    if isinstance(run, NotRerun):
+        raise Refusal(409, run.value, f"{what} {_WHY_NOT[run]}.")
+    return run
+
+
+def caller_of(request: Request) -> str | None:
+    """The name of the token by which it was asked; None for this machine itself."""
+    name: str = request.scope["caller"]
+    return None if name == LOCAL else name
 
 
 async def known_job(store: JobStore, request: Request) -> JobView:

@@ -47,6 +47,7 @@ def create_app(
     version: str,
     access: Access,
     public_url: str | None = None,
+    deliveries_url: str = "",
     allowed_hosts: Collection[str] = (),
     streams: Streams | None = None,
     clock: Callable[[], float] = time,
@@ -59,7 +60,7 @@ def create_app(
     `unfit` says why this machine takes no work, for `/readyz`.
     """
     streams = Streams() if streams is None else streams
-    pages = Pages(store, streams, version=version, clock=clock)
+    pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)
     public_host = urlsplit(public_url).hostname if public_url else None
     hosts = {*allowed_hosts, *([public_host] if public_host else [])}
 

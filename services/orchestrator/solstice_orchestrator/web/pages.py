@@ -18,7 +18,7 @@ from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.ansi import Update, palette_css
-from solstice_orchestrator.web.api import known_job, stream
+from solstice_orchestrator.web.api import begun_again, caller_of, known_job, stream
 from solstice_orchestrator.web.following import (
     BATCH,
     MAX_JOBS,
@@ -29,7 +29,14 @@ from solstice_orchestrator.web.following import (
     follow_log,
 )
 from solstice_orchestrator.web.log_api import asked_attempt, asked_position, ended_document
-from solstice_orchestrator.web.queries import AttemptQuery, PageQuery, SchedulesPageQuery, StreamQuery, asked
+from solstice_orchestrator.web.queries import (
+    LinePageQuery,
+    PageQuery,
+    RerunQuery,
+    SchedulesPageQuery,
+    StreamQuery,
+    asked,
+)
 from solstice_orchestrator.web.refusals import not_found
 from solstice_orchestrator.web.rows import LogRows, Paint, paint
 from solstice_orchestrator.web.schedules_api import steered as steered_schedule
@@ -46,7 +53,13 @@ class Pages:
     """What a person's browser asks for."""
 
     def __init__(
-        self, store: JobStore, streams: Streams, *, version: str, clock: Callable[[], float] = time.time
+        self,
+        store: JobStore,
+        streams: Streams,
+        *,
+        version: str,
+        deliveries_url: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._streams = streams
@@ -56,6 +69,7 @@ class Pages:
             home="/",
             home_name="All runs",
             version=version,
+            deliveries_url=deliveries_url,
             words=words,
             rfc3339=rfc3339,
         )
@@ -72,6 +86,7 @@ class Pages:
             Route("/jobs/{job_id}", self.job),
             Route("/jobs/{job_id}/log/html-events", self.log_events),
             Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/jobs/{job_id}/rerun", self.rerun_job, methods=["POST"]),
             Route("/workers", self.workers),
             Route("/workers/{worker_id}/{order}", self.steer_worker, methods=["POST"]),
             Route("/schedules", self.schedules),
@@ -84,9 +99,20 @@ class Pages:
         query = asked(request, PageQuery, others=True)
         repository, state, after = (query.repository or "").strip(), query.state, query.after
         page = await self._store.runs(
-            limit=query.limit, after=after, repository=repository or None, state=state
+            limit=query.limit,
+            after=after,
+            repository=repository or None,
+            state=state,
+            ref=query.ref,
+            label=query.label,
+            priority=query.priority,
         )
-        filters = {"repository": repository, "state": state.value if state else ""}
+        further = {"branch": query.branch, "label": query.label, "priority": query.priority}
+        filters = {
+            "repository": repository,
+            "state": state.value if state else "",
+            **{name: value or "" for name, value in further.items()},
+        }
         older = urlencode({name: value for name, value in (filters | {"after": page.next}).items() if value})
         return self._page(
             "runs.html",
@@ -94,6 +120,7 @@ class Pages:
             repository=repository,
             state=state,
             states=list(RunState),
+            further={name: value for name, value in further.items() if value},
             after=after,
             older=f"/?{older}" if page.next else None,
         )
@@ -122,11 +149,13 @@ class Pages:
         run = await self._store.run(job.run_id)
         if run is None:
             raise not_found("run", job.run_id)
-        pinned = asked_attempt(asked(request, AttemptQuery, others=True), job)
+        query = asked(request, LinePageQuery, others=True)
+        pinned = asked_attempt(query, job)
         attempts = await self._store.attempts(job.job_id)
         shown = pinned or job.attempt
         is_over = job.state.final or shown < job.attempt
-        log = await paint(self._store, job.job_id, shown, ended=is_over)
+        # What is around one line is not live: the newest rows are elsewhere.
+        log = await paint(self._store, job.job_id, shown, ended=is_over, line=query.line)
         return self._page(
             "job.html",
             run=run,
@@ -136,7 +165,8 @@ class Pages:
             shown=shown,
             log=log,
             hidden=_hidden_before(log),
-            stream=None if is_over else _stream_url(job, log, pinned),
+            line=query.line,
+            stream=None if is_over or query.line else _stream_url(job, log, pinned),
             version_of_job=_version(job),
             why=await why_job(self._store, job.job_id),
             asked=request.query_params.get("asked"),
@@ -151,7 +181,7 @@ class Pages:
     async def cancel_job(self, request: Request) -> Response:
         """The button of a page without JavaScript: do it, then show the page again."""
         job_id = request.path_params["job_id"]
-        job = await self._store.cancel_job(job_id)
+        job = await self._store.cancel_job(job_id, caller_of(request))
         if job is None:
             raise not_found("job", job_id)
         return RedirectResponse(f"/jobs/{job.job_id}?asked=cancel", 303)
@@ -159,7 +189,7 @@ class Pages:
     async def cancel_run(self, request: Request) -> Response:
         """The same for a whole run."""
         run_id = request.path_params["run_id"]
-        run = await self._store.cancel_run(run_id)
+        run = await self._store.cancel_run(run_id, caller_of(request))
         if run is None:
             raise not_found("run", run_id)
         return RedirectResponse(f"/runs/{run.run_id}?asked=cancel", 303)
@@ -175,9 +205,19 @@ class Pages:
     async def rerun(self, request: Request) -> Response:
         """The same commit again; leads to the new run."""
         run_id = request.path_params["run_id"]
-        run = await self._store.rerun(run_id)
+        query = asked(request, RerunQuery, others=True)
+        again = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
+        run = begun_again(again, "This run")
         if run is None:
             raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def rerun_job(self, request: Request) -> Response:
+        """One job again, with those that need it; leads to the new run."""
+        job = await known_job(self._store, request)
+        run = begun_again(await self._store.rerun_job(job.job_id), "This job's run")
+        if run is None:
+            raise not_found("job", job.job_id)
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def workers(self, _: Request) -> Response:

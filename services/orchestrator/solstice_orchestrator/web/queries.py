@@ -123,6 +123,12 @@ class AttemptQuery(Query):
     ] = None
 
 
+class LinePageQuery(AttemptQuery):
+    """Which part of a log the page of a job shows."""
+
+    line: Annotated[int | None, Field(ge=1, le=LARGEST)] = None
+
+
 class LogQuery(AttemptQuery):
     """Which part of a log."""
 

@@ -66,22 +66,34 @@ class Paint:
     rows: Sequence[Row]
 
 
-async def paint(store: JobStore, job_id: str, attempt: int, *, ended: bool) -> Paint:
-    """What a page shows of an attempt's log before anything is live."""
+async def paint(store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None) -> Paint:
+    """What a page shows of an attempt's log before anything is live: its end, or what is around a line."""
     rows, log = deque[Row](maxlen=MAX_ROWS), LogRows()
     total = 0
-    while attempt:
+    last = None if line is None else line + MAX_ROWS // 2
+    is_there = False
+    while attempt and not is_there:
         page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)
         update = await log.add(page.chunks) if page and page.chunks else log.end() if ended else None
         if update:
             while rows and total > update.first:
                 rows.pop()
                 total -= 1
-            rows.extend(update.rows)
-            total += len(update.rows)
+            shown = [row for row in update.rows if last is None or not _is_behind(row, last)]
+            is_there = len(shown) < len(update.rows)
+            rows.extend(shown)
+            total += len(shown)
         if not page or not page.chunks:
             break
     size = sum(len(row.html) for row in rows)
     while size > MAX_PAINT:
-        size -= len(rows.popleft().html)
+        # What is asked for stays, wherever it is.
+        before = line is None or ((rows[0].number or 0) < line and _is_behind(rows[-1], line))
+        size -= len((rows.popleft() if before else rows.pop()).html)
+        total -= not before
     return Paint(position=Position(attempt, log.sequence), first=total - len(rows), rows=list(rows))
+
+
+def _is_behind(row: Row, line: int) -> bool:
+    """Whether the row comes after that line of the job's own."""
+    return row.number is not None and row.number > line

@@ -14,6 +14,8 @@ from solstice_orchestrator.ticks import TickReason, TickState
 from solstice_orchestrator.waiting import refusal_words
 from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
 
+LINE: Final = 200
+"""Characters of what went wrong that a list shows."""
 STATE_WORDS: Final = MappingProxyType(
     {
         "delayed": "Delayed",
@@ -53,7 +55,7 @@ _REASONS: Final = MappingProxyType(
         Reason.STEP_TIMEOUT: "A step took longer than its time limit.",
         Reason.NO_OUTPUT: "It wrote nothing for longer than it may.",
         Reason.RUN_TIMEOUT: "Its run took longer than the run's time limit.",
-        Reason.CANCEL_REQUESTED: "Somebody cancelled it.",
+        Reason.CANCEL_REQUESTED: "It was cancelled.",
         Reason.SECRET_MISSING: "It names a secret that is not given to it.",
         Reason.SUPERSEDED: "A newer run took its place.",
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
@@ -80,6 +82,16 @@ def state_words(state: JobState | RunState) -> str:
 def tone(state: JobState | RunState) -> str:
     """`good`, `bad`, `busy`, `warn` or `calm`."""
     return TONES.get(state.value, "calm")
+
+
+def run_trouble(run: RunView) -> str:
+    """What went wrong with a run that ended without a verdict, in one line for the list; empty for all others."""
+    if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT}:
+        return ""
+    said = run.detail.strip().partition("\n")[0]
+    if len(said) > LINE:
+        said = f"{said[:LINE]}…"
+    return said
 
 
 def reason_words(job: JobView) -> str:

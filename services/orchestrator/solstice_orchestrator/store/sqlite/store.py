@@ -148,19 +148,19 @@ class SqliteStore(SqliteQueries):
     async def rescue(self) -> Sequence[AttemptKey]:
         return await self._write(holding.rescue)
 
-    async def cancel_job(self, job_id: str) -> JobView | None:
+    async def cancel_job(self, job_id: str, by: str | None = None) -> JobView | None:
         def work(transaction: Transaction) -> JobView | None:
             ledger = ledger_of_jobs(transaction, [job_id])
-            steer.cancel_job(ledger, job_id)
+            steer.cancel_job(ledger, job_id, by)
             write(transaction, ledger.changes())
             return reading.job(transaction.connection, job_id)
 
         return await self._write(work)
 
-    async def cancel_run(self, run_id: str) -> RunView | None:
+    async def cancel_run(self, run_id: str, by: str | None = None) -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:
             ledger = ledger_of_runs(transaction, [run_id])
-            steer.cancel_run(ledger, run_id)
+            steer.cancel_run(ledger, run_id, by)
             write(transaction, ledger.changes())
             return reading.run(transaction.connection, run_id)
 
@@ -195,17 +195,25 @@ class SqliteStore(SqliteQueries):
         return await self._write(work)
 
     async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
+        return await self._write(lambda transaction: self._rerun_chosen(transaction, run_id, None))
+
+    async def rerun_job(self, job_id: str) -> RunView | NotRerun | None:
         def work(transaction: Transaction) -> RunView | NotRerun | None:
-            ledger = ledger_of_runs(transaction, [run_id])
-            if run_id not in ledger.runs:
-                return None
-            only = steer.failed_of(ledger, run_id)
-            if isinstance(only, NotRerun):
-                return only
-            new = intake.rerun(transaction, run_id, only)
-            return None if new is None else reading.run(transaction.connection, new)
+            job = reading.job(transaction.connection, job_id)
+            return None if job is None else self._rerun_chosen(transaction, job.run_id, job_id)
 
         return await self._write(work)
+
+    @staticmethod
+    def _rerun_chosen(transaction: Transaction, run_id: str, job_id: str | None) -> RunView | NotRerun | None:
+        ledger = ledger_of_runs(transaction, [run_id])
+        if run_id not in ledger.runs:
+            return None
+        only = steer.chosen_of(ledger, run_id, job_id)
+        if isinstance(only, NotRerun):
+            return only
+        new = intake.rerun(transaction, run_id, only)
+        return None if new is None else reading.run(transaction.connection, new)
 
     async def register(self, card: WorkerCard) -> WorkerState:
         return await self._write(

@@ -1,7 +1,7 @@
 // Keeps a page fresh by its event stream: data-stream of <main> says where it is, data-kind what it is about.
 
 import { refresh, tick } from "./fresh.js";
-import { clearLog, offerFollow, showRows } from "./log.js";
+import { clearLog, goToLine, offerFollow, showRows } from "./log.js";
 
 const FINAL = new Set(["succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"]);
 
@@ -77,3 +77,6 @@ if (kind === "job") {
 tick();
 setInterval(tick, 1000);
 if (!document.hidden) connect();
+
+goToLine();
+addEventListener("hashchange", goToLine);

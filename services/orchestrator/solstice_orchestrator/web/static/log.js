@@ -83,3 +83,11 @@ export function offerFollow() {
   follow.addEventListener("change", () => { if (follow.checked) toEnd(); });
   window.addEventListener("scroll", () => { follow.checked = atEnd(); }, { passive: true });
 }
+
+// A link to a line that is not shown: the server shows what is around it.
+export function goToLine() {
+  const asked = /^#L(\d+)$/.exec(location.hash);
+  if (log && asked && !document.getElementById(asked[0].slice(1)) && !location.search.includes(`line=${asked[1]}`)) {
+    location.replace(`${log.dataset.base}${asked[1]}${location.hash}`);
+  }
+}
