@@ -36,12 +36,12 @@ def test_every_setting_has_a_description_for_help_and_docs(model: type[BrokerSet
     [
         ("AMQP_URL", "http://127.0.0.1", "amqp://"),
         ("AMQP_URL", "", "amqp://"),
-        ("AMQP_PREFETCH", "0", "greater than or equal to 1"),
-        ("AMQP_PREFETCH", "65536", "less than or equal to 65535"),
-        ("AMQP_PREFETCH", "many", "integer"),
-        ("AMQP_QUEUE_TYPE", "stream", "'quorum' or 'classic'"),
-        ("AMQP_QUEUE", "", "at least 1 character"),
-        ("AMQP_EXCHANGE", "", "at least 1 character"),
+        ("AMQP_PREFETCH", "0", "must be at least 1"),
+        ("AMQP_PREFETCH", "65536", "must be at most 65535"),
+        ("AMQP_PREFETCH", "many", "must be a whole number"),
+        ("AMQP_QUEUE_TYPE", "stream", "must be one of quorum, classic"),
+        ("AMQP_QUEUE", "", "must not be empty"),
+        ("AMQP_EXCHANGE", "", "must not be empty"),
         ("AMQP_DLQ", "x" * 256, "at most 255 characters"),
     ],
 )
