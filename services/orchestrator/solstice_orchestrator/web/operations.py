@@ -113,20 +113,20 @@ OPERATIONS: Final = (
         path="/jobs/{job_id}/cancel", serves=Api.cancel_job, gives=documents.Job, status=202, changes=True
     ),
     Operation(
-        path="/jobs/{job_id}/rerun",
-        serves=Api.rerun_job,
-        gives=documents.WholeRun,
-        status=201,
-        changes=True,
-        conflict="The job's run has `not_ended`.",
-    ),
-    Operation(
         path="/jobs/{job_id}/priority",
         serves=Api.prioritise,
         gives=documents.Job,
         query=queries.PriorityQuery,
         changes=True,
         conflict="The job `has_ended`.",
+    ),
+    Operation(
+        path="/jobs/{job_id}/rerun",
+        serves=Api.rerun_job,
+        gives=documents.WholeRun,
+        status=201,
+        changes=True,
+        conflict="The job's run has `not_ended`.",
     ),
     Operation(
         path="/events",
