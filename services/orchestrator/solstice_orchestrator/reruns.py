@@ -16,7 +16,6 @@ class NotRerun(StrEnum):
     NOT_ENDED = "not_ended"
     """It is not known yet what fails of it."""
     NOTHING_FAILED = "nothing_failed"
-    NO_SUCH_JOB = "no_such_job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +53,9 @@ def failed_of(nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun | None:
 
 
 def around(name: str, nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun:
-    """One job of a run, what needs it, and what they need that did not succeed."""
+    """One job of these, what needs it, and what they need that did not succeed."""
     if any(not node.state.final for node in nodes.values()):
         return NotRerun.NOT_ENDED
-    if name not in nodes:
-        return NotRerun.NO_SUCH_JOB
     found = {name}
     while True:
         found = _with_dependents(found, nodes)

@@ -76,7 +76,6 @@ def test_whatever_is_left_needs_only_what_is_left(workflow: dict[str, Node]) -> 
         pytest.param(
             nodes(b=(BAD, ()), c=(JobState.RUNNING, ())), NotRerun.NOT_ENDED, id="one is still running"
         ),
-        pytest.param(nodes(a=(GOOD, ())), NotRerun.NO_SUCH_JOB, id="there is none of that name"),
     ],
 )
 def test_a_job_is_run_again_with_what_belongs_to_it(

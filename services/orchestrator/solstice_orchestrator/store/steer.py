@@ -44,7 +44,7 @@ def chosen_of(ledger: Ledger, run_id: str, job_id: str | None) -> frozenset[str]
     }
     if job_id is None:
         return reruns.failed_of(nodes)
-    return reruns.around(next((job.name for job in jobs if job.job_id == job_id), ""), nodes)
+    return reruns.around(next(job.name for job in jobs if job.job_id == job_id), nodes)
 
 
 def cancel_run(ledger: Ledger, run_id: str, by: str | None = None) -> None:

@@ -30,7 +30,6 @@ RUNS: Final = "runs"
 JOBS: Final = "jobs"
 _WHY_NOT: Final = {
     NotRerun.NOT_ENDED: "has not ended, so it is not known what fails of it: wait, or cancel it first",
-    NotRerun.NO_SUCH_JOB: "has no such job any more",
     NotRerun.NOTHING_FAILED: "has no job that did not succeed: run all of it again instead",
 }
 
