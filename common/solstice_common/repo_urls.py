@@ -10,7 +10,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 from unicodedata import normalize
-from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
 
 REPO_URL_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
 """What may stand in `repo_url`; which of them are fetched is for each orchestrator to say (`GIT_PROTOCOLS`)."""
@@ -23,6 +23,10 @@ _HIDDEN: Final = re.compile(rb"%(?:[01][0-9a-f]|7f|2f|5c|c[01])", re.IGNORECASE)
 _HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_SCP: Final = re.compile(
+    r"(?P<place>(?:[^\s@/:]+@)?(?:[^\s@/:\[\]-][^\s@/:\[\]]*|\[[0-9A-Fa-f:]+\])):(?P<path>[^:\s]\S*)"
+)
+_LONGEST_NAME: Final = 255
 _MOST_LAYERS: Final = 4
 """How often a path may be encoded; nobody writes one more than twice."""
 
@@ -49,6 +53,36 @@ def name_of(repo_url: str) -> str:
     _, _, rest = canonical(repo_url).partition("://")
     place, slash, path = rest.partition("/")
     return place.rpartition("@")[2] + (slash + path).removesuffix(".git").removesuffix("/")
+
+
+def full_name_of(repo_url: str) -> str | None:
+    """How the forge that serves this URL calls the repository: `river/otter`; None when it cannot be told.
+
+    Of a folder of this machine the last two parts, as nothing above them names it.
+    """
+    try:
+        parts = urlsplit(canonical(repo_url))
+    except ValueError:
+        return None
+    path = unquote(parts.path).strip("/").removesuffix(".git").rstrip("/")
+    if parts.scheme == "file":
+        path = "/".join(path.split("/")[-2:])
+    return path if path and len(path) <= _LONGEST_NAME and path.isprintable() else None
+
+
+def from_scp(text: str) -> str | None:
+    """The ssh:// URL of what git also takes as `git@host:path` or `host:path`; None for anything else."""
+    match = None if "://" in text else _SCP.fullmatch(text)
+    return match and f"ssh://{match['place']}/{match['path'].lstrip('/')}"
+
+
+def without_user(url: str) -> str:
+    """An http(s) URL without the user and password that a clone may have kept in it; any other as it is."""
+    scheme, separator, rest = url.partition("://")
+    if scheme not in {"http", "https"} or not separator:
+        return url
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 def spelled(url: str) -> str:

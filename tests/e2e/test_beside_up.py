@@ -63,7 +63,10 @@ def test_a_webhook_and_a_run_are_found_by_all_commands(up: SolsticeUp, project: 
     assert len(json.loads(listed.stdout)["deliveries"]) == 1
     built = told_nothing(up.home, "solstice", "enqueue", "--wait", cwd=project.folder)
     assert built.returncode == 0, built.stderr
-    assert len(json.loads(told_nothing(up.home, "solstice", "runs", "--json").stdout)["runs"]) == 2
+    runs = json.loads(told_nothing(up.home, "solstice", "runs", "--json").stdout)["runs"]
+    assert {run["source"] for run in runs} == {"forgejo", "manual"}
+    named = {(run["repo_url"], run["repo_full_name"]) for run in runs}
+    assert named == {(project.folder.as_uri(), f"{project.folder.parent.name}/anvil")}
     checked = told_nothing(up.home, "solstice", "store", "check", "--json")
     assert json.loads(checked.stdout)["counts"]["runs"] == 2
 

@@ -1,6 +1,5 @@
 """`solstice schedules`: what is built regularly, when it is due, what became of it, and a person's word about it."""
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,7 +12,9 @@ from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
+from solstice_common.repo_urls import full_name_of
 from solstice_common.settings import ClientSettings
+from solstice_forge.local_repository import as_url
 from solstice_orchestrator.ticks import Missed, Overlap
 
 app: Final = typer.Typer(
@@ -22,7 +23,9 @@ app: Final = typer.Typer(
 )
 
 Which = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name, or its id.")]
-RepoUrl = Annotated[str, typer.Option(help="Repository to build: a URL, or a folder of this machine.")]
+RepoUrl = Annotated[
+    str, typer.Option(help="Repository to build: a URL, git@host:path, or a folder of this machine.")
+]
 Branch = Annotated[
     str, typer.Option(help="Each tick builds what this branch holds then; of another ref, its full name.")
 ]
@@ -137,13 +140,14 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Build a branch regularly, from the first tick after this moment on."""
+    url = as_url(repo_url)
     wish = {
         "name": name,
-        "repo_url": _as_url(repo_url),
+        "repo_url": url,
         "branch": branch,
         "cron": cron,
         "timezone": zone,
-        "repo_full_name": repo_full_name,
+        "repo_full_name": repo_full_name or full_name_of(url),
         "missed": missed.value,
         "overlap": overlap.value,
         "workflow_path": workflow_path,
@@ -176,9 +180,12 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Change what is named; '' takes away what may be absent. With another time its next tick is the first from now."""
+    url = repo_url and as_url(repo_url)
+    if url and repo_full_name is None:
+        repo_full_name = full_name_of(url)
     must = {
         "name": name,
-        "repo_url": repo_url and _as_url(repo_url),
+        "repo_url": url,
         "branch": branch,
         "cron": cron,
         "timezone": zone,
@@ -263,10 +270,3 @@ def _say(found: Document, what: str, *, as_json: bool) -> None:
         display.print_json(found)
     else:
         typer.echo(f"{what}: {'paused' if found['paused'] else 'next tick ' + found['next_at']}")
-
-
-def _as_url(repository: str) -> str:
-    """A folder of this machine as its file:// URL; everything else as it is."""
-    if "://" not in repository and Path(repository).is_dir():
-        return Path(repository).resolve().as_uri()
-    return repository

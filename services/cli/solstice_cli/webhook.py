@@ -19,6 +19,8 @@ from solstice_common import running_up
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, said_when_slow
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
+from solstice_common.repo_urls import from_scp, full_name_of
+from solstice_forge.local_repository import as_url
 
 app = typer.Typer(
     help="Try webhooks without a forge.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS
@@ -132,21 +134,21 @@ def _event(typed: str) -> EventName:
 
 def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> Change:
     """What to tell, completed from the folder where the repository is one of this machine."""
+    repo_url = from_scp(repo_url) or repo_url if not Path(repo_url).is_dir() else repo_url
     folder = Path(repo_url).resolve() if "://" not in repo_url else None
     if folder is not None:
         if not folder.is_dir():
             raise ConfigurationError(f"--repo-url {repo_url!r} is neither a URL nor a folder of this machine")
         ref = ref or _git(folder, "symbolic-ref", "HEAD")
         sha = sha or _git(folder, "rev-parse", "HEAD")
-        repo_url = folder.as_uri()
+        repo_url = as_url(str(folder))
     if not ref or not sha:
         raise ConfigurationError("--ref and --sha are needed when --repo-url is not a folder of this machine")
     if not ref.startswith("refs/"):
         ref = f"refs/heads/{ref}"
-    path = urlsplit(repo_url).path.strip("/").removesuffix(".git")
     return Change(
         repo_url=repo_url,
-        repo_full_name=full_name or "/".join(path.split("/")[-2:]),
+        repo_full_name=full_name or full_name_of(repo_url) or "",
         ref=ref,
         commit_sha=sha,
     )

@@ -4,7 +4,6 @@ import asyncio
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 import orjson
@@ -15,9 +14,11 @@ from solstice_common.delays import MAX_DELAY, parse_delay, parse_moment, too_far
 from solstice_common.errors import ConfigurationError, InvalidMessage
 from solstice_common.message_fields import RESERVED_IDS
 from solstice_common.messages import JobRequestV1, derive_request_id
+from solstice_common.repo_urls import full_name_of
 from solstice_common.settings import BrokerSettings, ClientSettings
 from solstice_common.times import format_timestamp
 from solstice_common.topology import QueueType, jobs_route
+from solstice_forge.local_repository import as_url
 from solstice_forge.publication import publication
 
 TRIES: Final = 3
@@ -63,11 +64,13 @@ def job_request(wish: Wish, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1
         raise ConfigurationError(
             f"--idempotency-key {key[:40]!r}: {', '.join(RESERVED_IDS)} begin keys of Solstice's own; choose another"
         )
+    url = as_url(wish.repo_url)
     fields = {
         "schema_version": JobRequestV1.VERSION,
         "request_id": derive_request_id("manual", key),
         "source": "manual",
-        "repo_url": _as_url(wish.repo_url),
+        "repo_url": url,
+        "repo_full_name": full_name_of(url),
         "commit_sha": wish.commit_sha.lower(),
         "submitted_at": format_timestamp(now),
         "event": "manual",
@@ -157,10 +160,3 @@ def _not_before(wish: Wish, now: datetime) -> str | None:
             f"{option} {typed!r}: that is more than {MAX_DELAY.days} days ahead, which nobody means"
         )
     return format_timestamp(moment)
-
-
-def _as_url(repository: str) -> str:
-    """A folder of this machine as its file:// URL; everything else as it is."""
-    if "://" not in repository and Path(repository).is_dir():
-        return Path(repository).resolve().as_uri()
-    return repository

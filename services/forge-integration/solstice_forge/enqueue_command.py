@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from solstice_common import running_up
 from solstice_common.api_client import FINAL_STATES, Document, OrchestratorClient
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.commandline import Exit, with_settings
@@ -22,7 +23,7 @@ from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.following import follow_run
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_forge.enqueue import EnqueueSettings, Wish, advice, job_request, publish
-from solstice_forge.local_repository import commit_of
+from solstice_forge.local_repository import commit_of, remote_url
 
 ADMISSION_POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
@@ -46,8 +47,12 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         settings: EnqueueSettings,
         *,
         repo_url: Annotated[
-            str, typer.Option(help="Repository to build: a URL, or a folder of this machine.")
-        ] = ".",
+            str | None,
+            typer.Option(
+                help="Repository to build: a URL, git@host:path, or a folder of this machine.",
+                show_default="the repository of this folder, or its remote for a broker elsewhere",
+            ),
+        ] = None,
         commit_sha: Annotated[
             str | None,
             typer.Option(
@@ -81,7 +86,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
     ) -> None:
         """Ask for a commit to be built; with --wait, exit 0 when it succeeded and 1 when it did not."""
-        commit_sha, ref = _commit(repo_url, commit_sha, ref)
+        repo_url, commit_sha, ref = _commit(repo_url, commit_sha, ref, here=_is_here(settings))
         wish = Wish(
             repo_url=repo_url,
             commit_sha=commit_sha,
@@ -108,20 +113,29 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
     return enqueue
 
 
-def _commit(repo_url: str, commit_sha: str | None, ref: str | None) -> tuple[str, str | None]:
-    """The commit and its ref, completed from the folder where the repository is one of this machine."""
-    if ":" in repo_url and not Path(repo_url).is_dir():
+def _is_here(settings: EnqueueSettings) -> bool:
+    """Whether orchestrators of this broker can read this machine's folders: it is embedded, or that of `solstice up`."""
+    up = running_up.read()
+    return settings.amqp_url.startswith("sqlite:") or (up is not None and up.broker == settings.amqp_url)
+
+
+def _commit(
+    repo_url: str | None, commit_sha: str | None, ref: str | None, *, here: bool
+) -> tuple[str, str, str | None]:
+    """The repository, the commit and its ref, completed from the folder where it is one of this machine."""
+    if repo_url is not None and ":" in repo_url and not Path(repo_url).is_dir():
         if commit_sha is None:
             raise ConfigurationError("--commit-sha is needed when --repo-url is not a folder of this machine")
-        return commit_sha, ref
-    found = commit_of(Path(repo_url), commit_sha)
+        return repo_url, commit_sha, ref
+    found = commit_of(Path(repo_url or "."), commit_sha)
+    url = remote_url(found) if repo_url is None and not here else None
     if found.dirty:
         typer.secho(
             "warning: there are changes that are not committed: they are not built",
             err=True,
             fg=typer.colors.YELLOW,
         )
-    return found.sha, ref or found.ref
+    return url or str(found.folder), found.sha, ref or found.ref
 
 
 def _report(

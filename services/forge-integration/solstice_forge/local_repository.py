@@ -1,4 +1,4 @@
-"""What `enqueue` reads of a repository of this machine: its commit, its branch, and what is not committed."""
+"""What commands read of a repository of this machine: its commit, its branch, its remote, and what is not committed."""
 
 import subprocess
 from dataclasses import dataclass
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.errors import ConfigurationError
+from solstice_common.repo_urls import REPO_URL_SCHEMES, from_scp, without_user
 
 GIT_SECONDS: Final = 30
+_REMOTE_SCHEMES: Final = REPO_URL_SCHEMES - {"file"}
 _INSTEAD: Final = "name a repository with --repo-url, and its commit with --commit-sha"
 
 
@@ -16,6 +18,7 @@ class Commit:
     """A commit of a repository of this machine."""
 
     folder: Path
+    """The top folder of the repository."""
     sha: str
     ref: str | None
     """The branch whose newest commit it is, when that branch is checked out."""
@@ -37,11 +40,47 @@ def commit_of(folder: Path, revision: str | None) -> Commit:
         raise ConfigurationError(f"{folder.resolve()} has {what}")
     at_head = sha == _git(folder, "rev-parse", "HEAD")
     return Commit(
-        folder=folder,
+        folder=top_folder(folder),
         sha=sha,
         ref=_git(folder, "symbolic-ref", "--quiet", "HEAD") if at_head else None,
         dirty=at_head and bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
     )
+
+
+def top_folder(folder: Path) -> Path:
+    """The top folder of the repository that the folder lies in; of a bare one, and of no repository, the folder itself."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    return Path(top) if top else folder.resolve()
+
+
+def as_url(repository: str) -> str:
+    """What a person typed for a repository, as its URL: a folder of this machine, `git@host:path`, or a URL as it is."""
+    if "://" not in repository and Path(repository).is_dir():
+        return top_folder(Path(repository)).as_uri()
+    return from_scp(repository) or repository
+
+
+def remote_url(commit: Commit) -> str | None:
+    """The URL of the repository's remote that other machines can reach; None when it has none.
+
+    That is the remote of the branch, else `origin`, else the only one. ConfigurationError when the commit is on no branch
+    of it, as far as the last fetch or push told.
+    """
+    names = (_git(commit.folder, "remote") or "").splitlines()
+    branch = (commit.ref or "").removeprefix("refs/heads/")
+    own = _git(commit.folder, "config", f"branch.{branch}.remote") if branch else None
+    name = next((one for one in (own, "origin", *names[: len(names) == 1]) if one in names), None)
+    typed = _git(commit.folder, "remote", "get-url", name) if name else None
+    url = typed and without_user(from_scp(typed) or typed)
+    if not name or not url or url.partition("://")[0] not in _REMOTE_SCHEMES:
+        return None
+    on = _git(commit.folder, "for-each-ref", "--count=1", f"--contains={commit.sha}", f"refs/remotes/{name}")
+    if not on:
+        raise ConfigurationError(
+            f"the commit {commit.sha[:12]} is on no branch of the remote {name!r} ({url}): push it first. To enqueue it "
+            f"nevertheless, name both: --repo-url {url} --commit-sha {commit.sha}; or --repo-url . for this folder"
+        )
+    return url
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from solstice_forge.local_repository import commit_of, remote_url
 from tests.servers.service_process import kept_environment
 from tests.servers.solstice_up import Repository, repository
 
 
-def enqueue(folder: Path, *words: str, check: int = 0) -> "subprocess.CompletedProcess[str]":
+def enqueue(folder: Path, *words: str, check: int = 0, **settings: str) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
         [sys.executable, "-m", "solstice_cli", "enqueue", *words],
-        env={**kept_environment(), "SOLSTICE_HOME": str(folder.parent / "home"), "NO_COLOR": "1"},
+        env={**kept_environment(), "SOLSTICE_HOME": str(folder.parent / "home"), "NO_COLOR": "1", **settings},
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -64,3 +67,59 @@ def test_a_folder_that_is_no_repository_is_refused_at_once(tmp_path: Path) -> No
     assert enqueue(folder, check=2).stderr.startswith(f"error: {folder} is no git repository: name")
     assert "neither a URL nor a folder" in enqueue(folder, "--repo-url", "nowhere", check=2).stderr
     assert "has no commit" in enqueue(made(tmp_path).folder, "--commit-sha", "dead", check=2).stderr
+
+
+def test_a_folder_inside_the_repository_means_its_top_folder(tmp_path: Path) -> None:
+    project = made(tmp_path)
+    (project.folder / "deep" / "er").mkdir(parents=True)
+    enqueue(project.folder / "deep" / "er", SOLSTICE_HOME=str(tmp_path / "home"))
+    (request,) = requests(project.folder)
+    assert request["repo_url"] == project.folder.as_uri()
+    assert request["repo_full_name"] == f"{tmp_path.name}/anvil"
+
+
+def test_what_git_takes_for_ssh_is_understood(tmp_path: Path) -> None:
+    project = made(tmp_path)
+    enqueue(project.folder, "--repo-url", "git@forge.example:river/otter.git", "--commit-sha", "c" * 40)
+    (request,) = requests(project.folder)
+    assert request["repo_url"] == "ssh://git@forge.example/river/otter.git"
+    assert request["repo_full_name"] == "river/otter"
+
+
+class TestForOrchestratorsElsewhere:
+    """The broker is no file of this machine: what is named must be what other machines can fetch."""
+
+    def pushed(self, tmp_path: Path, url: str) -> Repository:
+        project = made(tmp_path)
+        subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "origin.git")], check=True)
+        project.git("remote", "add", "origin", str(tmp_path / "origin.git"))
+        project.git("push", "--quiet", "origin", "main")
+        project.git("remote", "set-url", "origin", url)
+        return project
+
+    @pytest.mark.parametrize(
+        ("remote", "url"),
+        [
+            ("git@forge.example:river/otter.git", "ssh://git@forge.example/river/otter.git"),
+            ("https://ada:token@forge.example/river/otter", "https://forge.example/river/otter"),
+            ("../origin.git", None),
+        ],
+    )
+    def test_it_is_the_remote_that_holds_the_commit(
+        self, tmp_path: Path, remote: str, url: str | None
+    ) -> None:
+        project = self.pushed(tmp_path, remote)
+        assert remote_url(commit_of(project.folder, None)) == url
+
+    def test_a_commit_that_was_not_pushed_is_refused_and_the_way_round_is_named(self, tmp_path: Path) -> None:
+        project = self.pushed(tmp_path, "https://forge.example/river/otter")
+        sha = project.commit({"a": "2"})
+        told = enqueue(project.folder, check=2, AMQP_URL="amqp://127.0.0.1:9/%2f").stderr
+        assert "is on no branch of the remote 'origin' (https://forge.example/river/otter): push it" in told
+        assert f"--repo-url https://forge.example/river/otter --commit-sha {sha}" in told
+        enqueue(project.folder)  # the embedded broker's orchestrators read this folder
+        (request,) = requests(project.folder)
+        assert (request["repo_url"], request["commit_sha"]) == (project.folder.as_uri(), sha)
+
+    def test_a_repository_without_a_remote_is_its_folder(self, tmp_path: Path) -> None:
+        assert remote_url(commit_of(made(tmp_path).folder, None)) is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.repo_urls import canonical, name_of, spelled
+from solstice_common.repo_urls import canonical, from_scp, full_name_of, name_of, spelled, without_user
 from tests.builders import job_request
 
 REFUSED = {
@@ -116,3 +116,46 @@ def test_canonical_is_idempotent_and_what_git_fetches_is_what_rules_saw(url: str
 
 def test_a_request_that_was_kept_before_the_rules_is_read_and_not_fetched() -> None:
     assert job_request(repo_url="https://FORGE.example/x").repo_url == "https://forge.example/x"
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://forge.example/river/otter.git", "river/otter"),
+        ("https://FORGE.example:443/river/otter/", "river/otter"),
+        ("ssh://git@forge.example:2222/river/otter.git", "river/otter"),
+        ("https://gitlab.example/group/sub/otter.git", "group/sub/otter"),
+        ("file:///home/ada/src/otter", "src/otter"),
+        ("file:///otter", "otter"),
+        ("https://forge.example", None),
+        ("https://forge.example/a/../b", None),
+        ("https://[", None),
+    ],
+)
+def test_the_name_of_a_repository_is_the_path_of_its_url(url: str, name: str | None) -> None:
+    assert full_name_of(url) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("git@forge.example:river/otter.git", "ssh://git@forge.example/river/otter.git"),
+        ("forge.example:river/otter.git", "ssh://forge.example/river/otter.git"),
+        ("git@forge.example:/srv/otter", "ssh://git@forge.example/srv/otter"),
+        ("git@[::1]:otter", "ssh://git@[::1]/otter"),
+        ("https://forge.example/river/otter", None),
+        ("./a:b", None),
+        ("ext::sh", None),
+        ("-oProxyCommand=x:path", None),
+        ("host:a b", None),
+        ("host:", None),
+    ],
+)
+def test_what_git_takes_for_ssh_becomes_its_url(text: str, url: str | None) -> None:
+    assert from_scp(text) == url
+
+
+def test_a_password_of_a_clone_is_left_out() -> None:
+    assert without_user("https://ada:token@forge.example/a/b") == "https://forge.example/a/b"
+    assert without_user("https://forge.example/a@b/c") == "https://forge.example/a@b/c"
+    assert without_user("ssh://git@forge.example/a") == "ssh://git@forge.example/a"
