@@ -109,6 +109,8 @@ class LogEvent(StrEnum):
     PLANNING_BROKE = "planning.broke"
     """A mistake of ours: request_id, run_id if it is about one, with the traceback."""
 
+    GIT_UNFIT = "git.unfit"
+    """This machine's git is missing, or too old for the settings; said once at start: version, detail."""
     GIT_HOST_AWAY = "git_host.away"
     """A git host gave no answer, and is left alone for a while: host, failures, next_try_seconds, detail."""
     GIT_HOST_ANSWERS = "git_host.answers"

@@ -26,6 +26,7 @@ from solstice_orchestrator.caps import parse_caps
 from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.version import tell_git
 from solstice_orchestrator.governing import Governing, Starting
 from solstice_orchestrator.governor import parse_limits
 from solstice_orchestrator.log_events import LogEvent
@@ -94,6 +95,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
         allow_private=settings.git_allow_private,
         environment=os.environ,
     )
+    await tell_git(git)
     async with AsyncExitStack() as stack:
         open_it = functools.partial(
             open_store,

@@ -180,7 +180,7 @@ async def _remove_tree(path: Path) -> None:
         removed = await _removed(path)
     except (OSError, RuntimeError) as error:
         # No process or thread could be started.
-        removed, detail = False, repr(error)
+        removed, detail = False, f"{type(error).__name__}: {error}"
     if not removed:
         LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path), detail=detail)
 

@@ -239,7 +239,16 @@ async def test_a_host_that_refuses_the_connection_is_asked_again(scratch: Path) 
 
 @pytest.mark.parametrize(
     "url",
-    ["ext::sh -c touch% /tmp/evil", "--upload-pack=touch", "/etc", "git@host:x", "gopher://x/y", "fd::0"],
+    [
+        "ext::sh -c touch% /tmp/evil",
+        "--upload-pack=touch",
+        "/etc",
+        "git@host:x",
+        "gopher://x/y",
+        "fd::0",
+        "file::///etc",
+        "https::ext::sh",
+    ],
 )
 async def test_other_protocols_are_refused_even_if_a_message_could_name_them(scratch: Path, url: str) -> None:
     with pytest.raises(CheckoutFailed) as caught:

@@ -4,6 +4,8 @@ import os
 import resource
 import socket
 import sys
+import time
+import zlib
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -189,3 +191,131 @@ async def test_a_name_without_an_address_is_a_failure_that_may_pass(tmp_path: Pa
     failed = await plan("http://forge.invalid/app.git", tmp_path, policy(allow_private=False))
     assert failed.reason is Reason.CHECKOUT_FAILED
     assert "Could not resolve host" in failed.detail
+
+
+# -- servers that talk without end ---------------------------------------------------------------------------------
+
+V2 = (
+    packet(b"# service=git-upload-pack\n")
+    + b"0000"
+    + b"".join(packet(line) for line in (b"version 2\n", b"agent=x\n", b"ls-refs=unborn\n"))
+    + packet(b"fetch=shallow filter\n")
+    + b"0000"
+)
+PACK = packet(b"packfile\n")
+
+
+def band(number: int, data: bytes) -> bytes:
+    return packet(bytes([number]) + data)
+
+
+def talking(start: bytes, piece: bytes, pause_seconds: float = 0.0) -> Any:
+    """A server that speaks protocol 2, and answers each fetch with a start and then a piece for ever."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+            self.end_headers()
+            self.wfile.write(V2)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-git-upload-pack-result")
+            self.end_headers()
+            try:
+                self.wfile.write(start)
+                while True:
+                    time.sleep(pause_seconds)
+                    self.wfile.write(piece)
+                    self.wfile.flush()
+            except OSError:
+                return
+
+    return Handler
+
+
+def blob(data: bytes) -> bytes:
+    """An object of a pack (gitformat-pack(5))."""
+    size = len(data)
+    head, size = [0x30 | size & 15], size >> 4
+    while size:
+        head[-1] |= 0x80
+        head.append(size & 127)
+        size >>= 7
+    return bytes(head) + zlib.compress(data, 0)
+
+
+def in_bands(data: bytes) -> bytes:
+    return b"".join(band(1, data[at : at + 65_000]) for at in range(0, len(data), 65_000))
+
+
+def left_over(folder: Path) -> list[str]:
+    """Processes that still know a place in this test's folder."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"={folder}/".encode() in (each / "environ").read_bytes():
+                found.append((each / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+BRINGING = pytest.mark.parametrize("ask", [checkout, plan])
+FOR_SECONDS = {"timeout_seconds": 4.0, "planning_timeout_seconds": 4.0}
+
+
+@LINUX
+@BRINGING
+@pytest.mark.parametrize(
+    ("piece", "pause_seconds", "said"),
+    [
+        (band(2, b"working\n" * 8_000), 0.0, "took longer than 4 s"),
+        (band(2, b"w" * 65_000), 0.0, "more memory than it may have here"),
+        (b"0005\x02", 0.2, "took longer than 4 s"),
+    ],
+    ids=["lines of progress", "one line of progress", "a packet now and then"],
+)
+async def test_progress_without_end_is_that_hosts_failure(
+    ask: Callable[[str, Path, GitPolicy], Any],
+    tmp_path: Path,
+    piece: bytes,
+    pause_seconds: float,
+    said: str,
+) -> None:
+    with http_server(talking(PACK, piece, pause_seconds)) as port:
+        failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy(**FOR_SECONDS))
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert said in failed.detail
+    assert left_over(tmp_path) == []
+
+
+@BRINGING
+async def test_a_pack_without_end_is_ended_at_the_limit_of_the_disk(
+    ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
+) -> None:
+    start = PACK + band(1, b"PACK" + (2).to_bytes(4) + (100_000).to_bytes(4))
+    limits = policy(max_bytes=8 * 2**20, planning_max_bytes=8 * 2**20)
+    with http_server(talking(start, in_bands(blob(os.urandom(2**18))))) as port:
+        failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, limits)
+    assert failed.reason is Reason.COMMIT_UNUSABLE
+    assert "8 MiB on disk" in failed.detail
+    assert left_over(tmp_path) == []
+
+
+@LINUX
+@BRINGING
+async def test_a_pack_that_promises_billions_of_objects_takes_no_memory(
+    ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
+) -> None:
+    start = PACK + band(1, b"PACK" + (2).to_bytes(4) + (2**31 - 1).to_bytes(4))
+    with http_server(talking(start, in_bands(blob(b"x")))) as port:
+        failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert "more memory than it may have here" in failed.detail
+    assert left_over(tmp_path) == []

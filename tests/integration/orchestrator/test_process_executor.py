@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.executors.process import ProcessExecutor
@@ -403,6 +404,28 @@ async def test_removing_goes_on_to_its_end_when_cancelled(tmp_path: Path) -> Non
     await asyncio.wait([task])
     assert task.cancelled()
     assert not tree.exists()
+
+
+@pytest.mark.parametrize(
+    ("programs", "why"),
+    [((), "FileNotFoundError: [Errno 2] No such file or directory: 'rm'"), (("rm", "chmod"), None)],
+    ids=["cannot be started", "fails"],
+)
+async def test_a_tree_that_cannot_be_removed_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...], why: str | None
+) -> None:
+    (tree := tmp_path / "tree").mkdir()
+    (path := tmp_path / "bin").mkdir()
+    for program in programs:
+        (path / program).write_text("#!/bin/sh\nexit 1\n")
+        (path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(path))
+    with capture_logs() as logs:
+        await remove_tree(tree)
+    assert [(entry["event"], entry["directory"], entry["log_level"]) for entry in logs] == [
+        ("workspace.left", str(tree), "error")
+    ]
+    assert logs[0]["detail"] == why
 
 
 async def test_job_and_step_find_the_secrets_that_they_name(lab: Lab) -> None:

@@ -1,0 +1,46 @@
+"""Warn at start when this machine's git cannot do what the settings ask of it."""
+
+import asyncio
+import re
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.log_events import LogEvent
+
+log = structlog.get_logger("solstice_orchestrator.git.version")
+
+OLDEST: Final = (2, 37)
+"""The first with `http.curloptResolve`; an older one ignores it, and looks the name up once more by itself."""
+ANSWER_SECONDS: Final = 20.0
+
+
+def unfit(said: str) -> str | None:
+    """What is wrong with the git that says this about its version, if anything is."""
+    found = re.match(r"git version (\d+)\.(\d+)", said)
+    if found is None:
+        return "its version is unknown"
+    if (int(found[1]), int(found[2])) < OLDEST:
+        return (
+            f"older than git {OLDEST[0]}.{OLDEST[1]}, so it cannot be held to the addresses that were checked: "
+            "a name that changes its address may lead it to a private one"
+        )
+    return None
+
+
+async def tell_git(policy: GitPolicy) -> None:
+    """Ask git for its version, and log a warning when it is missing or too old for the policy."""
+    said = ""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            with tempfile.TemporaryDirectory(prefix="git-") as name:
+                git = Git(policy, Path(name) / "nothing", Path(name), 0)
+                said = (await git.run("--version")).stdout.decode("utf-8", "replace").strip()
+        detail = None if policy.allow_private else unfit(said)
+    except (CheckoutFailed, OSError, TimeoutError) as error:
+        detail = str(error) or "it did not answer"
+    if detail:
+        log.warning(LogEvent.GIT_UNFIT, version=said, detail=detail)
