@@ -28,6 +28,7 @@ from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
     ClientSettings,
+    HttpSettings,
     LogSettings,
     SolsticeSettings,
     state_directory,
@@ -97,10 +98,13 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     CONFIGURATION: {
         "broker": lambda: settings_table(BrokerSettings),
         "access": lambda: settings_table(AccessSettings),
+        "http": lambda: settings_table(HttpSettings),
         "logs": lambda: settings_table(LogSettings),
-        "forge": lambda: settings_table(ForgeSettings, BrokerSettings, AccessSettings, LogSettings),
+        "forge": lambda: settings_table(
+            ForgeSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings
+        ),
         "orchestrator": lambda: settings_table(
-            OrchestratorSettings, BrokerSettings, AccessSettings, LogSettings
+            OrchestratorSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings
         ),
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),

@@ -92,6 +92,29 @@ class AccessSettings(TokenSettings):
     )
 
 
+class HttpSettings(SolsticeSettings):
+    """What strangers can make a service hold."""
+
+    http_connections: int = Field(
+        default=512,
+        ge=1,
+        description="Connections at once, a quarter of the process's descriptors left alone; beyond, the idle of strangers are closed.",
+    )
+    http_head_seconds: float = Field(
+        default=10.0, gt=0, description="From the first byte of a request's head to its last; else 408."
+    )
+    http_silence_seconds: float = Field(
+        default=15.0,
+        gt=0,
+        description="Longest silence of a new connection, within a body, or of a client that reads no answer.",
+    )
+    http_body_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024,
+        description="Bytes of all bodies under way together (one of the largest size always fits); beyond, 503 for the largest.",
+    )
+
+
 class LogSettings(SolsticeSettings):
     """How a service tells what it does."""
 

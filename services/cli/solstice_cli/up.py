@@ -77,6 +77,7 @@ def up(
 async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event, *, as_json: bool) -> None:
     """Both services until `stop`; when one ends early, so does the other."""
     # Imported late: a command that only asks does not pay for the servers.
+    from solstice_common.http.serving import bounds_of  # noqa: PLC0415
     from solstice_forge import service  # noqa: PLC0415
     from solstice_orchestrator import daemon  # noqa: PLC0415
 
@@ -100,11 +101,13 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
         words = _ready_line if as_json else _ready_words
         words(settings, await page, await webhooks)
 
+    # One process has one set of descriptors for two servers.
+    shares = {"http_connections": bounds_of(settings, servers=2).connections}
     async with asyncio.TaskGroup() as tasks:
         # Deliveries link to the page that is served here, too.
-        linked = settings.model_copy(update={"public_url": settings.pages_url or ""})
+        linked = settings.model_copy(update={"public_url": settings.pages_url or "", **shares})
         back = settings.model_copy(
-            update={"deliveries_url": settings.deliveries_url or _deliveries_url(settings)}
+            update={"deliveries_url": settings.deliveries_url or _deliveries_url(settings), **shares}
         )
         tasks.create_task(service.serve(linked, stop=stop, listening=listening), name="forge-integration")
         tasks.create_task(daemon.run(back, stop, hurry=hurry, on_ready=page.set_result), name="orchestrator")

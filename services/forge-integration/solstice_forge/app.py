@@ -81,6 +81,9 @@ class _Front:
     ) -> bool:
         return self.webhooks.take_whole(name, headers, body, answer)
 
+    def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
+        return self.webhooks.is_unproven(name, headers)
+
 
 def _both(
     path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp, method: str

@@ -48,6 +48,12 @@ class Metrics:
             ("status",),
             registry=registry,
         )
+        self._refused = Counter(
+            "solstice_forge_http_refused",
+            "Connections and requests refused before any route saw them, by reason.",
+            ("reason",),
+            registry=registry,
+        )
         self._jobs = Counter(
             "solstice_forge_api_jobs",
             "Jobs asked for through the API, by outcome: accepted, duplicate, or the reason of the refusal.",
@@ -142,6 +148,10 @@ class Metrics:
     def lookup(self, source: str, outcome: str) -> None:
         """A forge was asked for what a delivery lacks, and this came of it."""
         self._lookups.labels(source, outcome).inc()
+
+    def http_refused(self, reason: str) -> None:
+        """A connection or request was refused before any route saw it."""
+        self._refused.labels(reason).inc()
 
     def reconciled(self, source: str, outcome: str, count: int = 1) -> None:
         """A source was compared with its forge, and so much came of it."""

@@ -1,20 +1,17 @@
 """The composition root of forge-integration: opens everything, wires it, runs it, and ends it in order."""
 
 import asyncio
-import contextlib
 import os
 import random
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import structlog
-import uvicorn
-from starlette.types import ASGIApp
 
 from solstice_common import __version__
 from solstice_common.access import access_rules, tell_access
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.http.serving import bounds_of, http_server, listen
 from solstice_common.process import spare_the_collector
 from solstice_common.settings import without_password
 from solstice_common.topology import asking_topology, jobs_route
@@ -40,9 +37,6 @@ from solstice_forge.whole_requests import WholeRequestProtocol
 
 log = structlog.get_logger("solstice_forge.service")
 
-KEEP_ALIVE_SECONDS = 65
-BACKLOG = 2048
-
 Listening = Callable[[str, int], None]
 """Told the address and port once webhooks can be sent there."""
 
@@ -64,7 +58,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
         raise ConfigurationError(f"the source name {SOURCE!r} is taken by POST /api/v1/jobs: choose another")
     visitors = access_rules(settings)
     tell_access(visitors, service="forge-integration")
-    with _listener(settings.forge_host, settings.forge_port) as listener:
+    with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (
             open_inbox(settings.forge_inbox_url) as inbox,
             open_broker(settings.amqp_url, name="forge-integration") as broker,
@@ -108,7 +102,13 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 reconciling=inbox.reconciling,
             )
             app = create_app(parts, [*api_routes(inbox, rules, metrics), *pages.routes()])
-            server = _server(app, settings.forge_grace_seconds)
+            server = http_server(
+                app,
+                bounds_of(settings, largest_body=settings.forge_max_body_bytes),
+                grace_seconds=settings.forge_grace_seconds,
+                refused=metrics.http_refused,
+                protocol=WholeRequestProtocol,
+            )
             inquirer = Inquirer(
                 inbox=inbox,
                 sources=sources,
@@ -162,64 +162,6 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 task.cancel()
             await _end(relay, relaying, settings.forge_grace_seconds)
             log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to whoever owns the process, and its sockets to nobody."""
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().serve(sockets)
-        except asyncio.CancelledError:
-            # Uvicorn closes nothing when it is cancelled, and the loop would go on listening to closed sockets.
-            for server in getattr(self, "servers", []):  # none when it had not begun
-                server.close()
-            for connection in list(self.server_state.connections):
-                connection.shutdown()
-            raise
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _server(app: ASGIApp, grace_seconds: float) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            app,
-            http=WholeRequestProtocol,
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=max(1, round(grace_seconds)),
-        )
-    )
-
-
-@contextlib.contextmanager
-def _listener(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket, made before anything else: a taken port is the commonest mistake."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Told to be TCP, and to send at once, which accepted sockets inherit: asyncio sees to that only where the
-    # protocol is given, and without it every answer waits 40 ms for the other side's delayed acknowledgement.
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-            listener.listen(BACKLOG)
-        except OSError as error:
-            raise ConfigurationError(
-                f"FORGE_HOST {host}, FORGE_PORT {port}: cannot listen there: {error.strerror or error}; "
-                "take another port, or 0 for any free one"
-            ) from error
-        listener.setblocking(False)
-        yield listener
 
 
 async def _end(relay: Relay, relaying: asyncio.Task[None], grace_seconds: float) -> None:

@@ -8,6 +8,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
+    HttpSettings,
     LogSettings,
     SolsticeSettings,
     WebAddress,
@@ -121,6 +122,7 @@ class ForgeSettings(
     PagesSettings,
     AccessSettings,
     CallSettings,
+    HttpSettings,
     LogSettings,
 ):
     """Where to listen, where to keep deliveries, whom to believe."""

@@ -90,6 +90,12 @@ def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
     )
 
 
+def proof_lacking(source: Source, headers: Headers) -> Refused | None:
+    """Why no body can prove that a call with these headers is genuine; None when one may."""
+    forged = source.forge.unproven(headers, source.secrets)
+    return None if forged is None else Refused(status=401, reason="bad_signature", detail=forged.detail)
+
+
 def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes | Refused | Unsupported:
     match source.forge.verify(headers, body, source.secrets, now):
         case Genuine(payload=payload):

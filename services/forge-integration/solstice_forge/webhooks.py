@@ -19,7 +19,7 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.shared_timeout import SharedTimeout
 from solstice_forge.sources import Source, how_to_configure
-from solstice_forge.triage import Call, Refused, triaging
+from solstice_forge.triage import Call, Refused, proof_lacking, triaging
 
 log = structlog.get_logger("solstice_forge.webhooks")
 
@@ -67,13 +67,27 @@ class Webhooks:
     async def _answer(self, name: str, scope: Scope, receive: Receive) -> Answer:
         began = time.perf_counter()
         source = self._sources.get(name)
+        unread = False
         if source is None:
             outcome: Kept | Refused = Refused(
                 status=404, reason="unknown_source", detail=how_to_configure(name)
             )
+        elif (unproven := proof_lacking(source, _text(scope["headers"]))) is not None:
+            outcome, unread = unproven, True
         else:
             outcome = await self._outcome(source, scope, receive)
-        return self._concluded(NOBODY if source is None else name, outcome, began)
+        answer = self._concluded(NOBODY if source is None else name, outcome, began)
+        if isinstance(outcome, Kept):
+            scope.get("state", {}).get("trust", _nothing)()
+        # Its body was not read, and will not be.
+        if unread:
+            return Answer(answer.status, answer.content, [*answer.headers, (b"connection", b"close")])
+        return answer
+
+    def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
+        """As TakesWhole says."""
+        source = self._sources.get(name)
+        return source is not None and proof_lacking(source, _text(headers)) is not None
 
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
@@ -165,6 +179,10 @@ class Webhooks:
     async def _keep(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Refused | Exception]:
         kept = await self._inbox.keep_all(deliveries) if deliveries else ()
         return [_told(delivery, each) for delivery, each in zip(deliveries, kept, strict=True)]
+
+
+def _nothing() -> None:
+    pass
 
 
 def _text(headers: Iterable[Field]) -> Headers:

@@ -37,6 +37,12 @@ class Metrics:
             ("verdict", "reason"),
             registry=registry,
         )
+        self._http_refused = Counter(
+            "solstice_http_refused",
+            "Connections and requests refused before any route saw them, by reason.",
+            ("reason",),
+            registry=registry,
+        )
         self._jobs = Gauge(
             "solstice_jobs", "Unfinished jobs, by state and label.", ("state", "label"), registry=registry
         )
@@ -213,6 +219,10 @@ class Metrics:
         self._ticks.labels(state.value, reason.value).inc(ticks)
         if state is TickState.FIRED:
             self._tick_lateness.observe(late_seconds)
+
+    def http_refused(self, reason: str) -> None:
+        """A connection or request was refused before any route saw it."""
+        self._http_refused.labels(reason).inc()
 
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
         """Status messages were offered to the broker, and this was its answer."""

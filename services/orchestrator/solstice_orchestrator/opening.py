@@ -19,6 +19,7 @@ from solstice_common.backoff import backoff_seconds
 from solstice_common.broker import open_broker
 from solstice_common.broker.protocol import Broker
 from solstice_common.errors import StoreUnavailable
+from solstice_common.http.serving import bounds_of
 from solstice_common.pausing import pause
 from solstice_orchestrator import sensors
 from solstice_orchestrator.capacity import capacity, parse_slots
@@ -150,7 +151,14 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             unfit=lambda: governing.unfit,
         )
         url = await stack.enter_async_context(
-            serving(app, streams, host=settings.orchestrator_host, port=settings.orchestrator_port)
+            serving(
+                app,
+                streams,
+                host=settings.orchestrator_host,
+                port=settings.orchestrator_port,
+                bounds=bounds_of(settings),
+                refused=metrics.http_refused,
+            )
         )
         yield Parts(
             settings=settings,

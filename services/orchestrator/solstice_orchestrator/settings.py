@@ -12,6 +12,7 @@ from solstice_common.repo_urls import REPO_URL_SCHEMES
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
+    HttpSettings,
     LogSettings,
     SolsticeSettings,
     WebAddress,
@@ -62,7 +63,7 @@ class StoreSettings(SolsticeSettings):
         return url
 
 
-class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, LogSettings):
+class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings):
     """What runs at once, how long things may take."""
 
     capacity_map: str = Field(

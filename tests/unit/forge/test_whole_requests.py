@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
+from solstice_common.http.protocol import BoundedProtocol
 from solstice_common.messages import Source as Origin
 from solstice_forge import whole_requests
 from solstice_forge.answers import Answer, Field
@@ -24,7 +25,6 @@ from solstice_forge.forges.signing import sign
 from solstice_forge.inbox.answers import new
 from solstice_forge.inbox.protocol import Kept, NewDelivery
 from solstice_forge.metrics import Metrics
-from solstice_forge.one_write import OneWriteProtocol
 from solstice_forge.sources import FORGES, Source
 from solstice_forge.whole_requests import WholeRequestProtocol
 from tests.patience import becomes
@@ -87,6 +87,10 @@ class Counted:
     ) -> bool:
         taken: bool = self.app.take_whole(name, headers, body, answer)
         return taken
+
+    def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
+        unproven: bool = self.app.is_unproven(name, headers)
+        return unproven
 
 
 def push(
@@ -161,7 +165,7 @@ def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
 async def test_the_same_is_answered_and_kept_either_way(name: str) -> None:
     pieces = [REQUESTS[name], PLAIN]
     answered = await spoken(WholeRequestProtocol, pieces)
-    assert answered == await spoken(OneWriteProtocol, pieces)
+    assert answered == await spoken(BoundedProtocol, pieces)
     assert answered[0].startswith(b"HTTP/1.1 ")
 
 
@@ -173,7 +177,7 @@ def test_however_requests_are_cut_and_joined_the_same_is_answered_and_kept(
     names: list[str], places: list[int]
 ) -> None:
     pieces = cut(b"".join(REQUESTS[name] for name in names), places)
-    assert asyncio.run(spoken(WholeRequestProtocol, pieces)) == asyncio.run(spoken(OneWriteProtocol, pieces))
+    assert asyncio.run(spoken(WholeRequestProtocol, pieces)) == asyncio.run(spoken(BoundedProtocol, pieces))
 
 
 async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does() -> None:

@@ -7,6 +7,7 @@ from solstice_common.messages import Source
 from solstice_forge.events import Event, Ignored, Malformed
 from solstice_forge.forges import gitea_family
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+from solstice_forge.forges.signatures import check_given
 
 SOURCE: Final = Source.GITEA
 
@@ -19,6 +20,10 @@ def delivery_id(headers: Headers) -> str | None:
 
 def event_name(headers: Headers) -> str | None:
     return headers.get("x-gitea-event") or None
+
+
+def unproven(headers: Headers, secrets: Sequence[str]) -> Forged | None:
+    return check_given(SIGNATURE, headers.get(SIGNATURE), secrets)
 
 
 def verify(

@@ -33,7 +33,7 @@ from solstice_forge.forges.payloads import (
     read_push,
 )
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
-from solstice_forge.forges.signatures import check_hex_digest
+from solstice_forge.forges.signatures import check_given, check_hex_digest
 
 SOURCE: Final = Source.GITHUB
 
@@ -87,6 +87,10 @@ def delivery_id(headers: Headers) -> str | None:
 
 def event_name(headers: Headers) -> str | None:
     return headers.get("x-github-event") or None
+
+
+def unproven(headers: Headers, secrets: Sequence[str]) -> Forged | None:
+    return check_given(SIGNATURE, headers.get(SIGNATURE), secrets)
 
 
 def verify(

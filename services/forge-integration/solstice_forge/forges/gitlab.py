@@ -163,6 +163,13 @@ def event_name(headers: Headers) -> str | None:
     return headers.get("x-gitlab-event") or None
 
 
+def unproven(headers: Headers, secrets: Sequence[str]) -> Forged | None:
+    is_signed = standard_webhooks.SIGNATURE in headers
+    signing, plain = _by_kind(secrets)
+    name, live = (standard_webhooks.SIGNATURE, signing) if is_signed else (TOKEN, plain)
+    return check_given(name, headers.get(name), live)
+
+
 def verify(
     headers: Headers, body: bytes, secrets: Sequence[str], now: float
 ) -> Genuine | Forged | Unsupported:
@@ -174,13 +181,18 @@ def verify(
     payload = payload_of(headers, body, form=False)
     if isinstance(payload, Unsupported):
         return payload
-    signing = [secret for secret in secrets if secret.startswith(standard_webhooks.TOKEN_PREFIX)]
-    plain = [secret for secret in secrets if secret not in signing]
+    signing, plain = _by_kind(secrets)
     if standard_webhooks.SIGNATURE in headers:
         problem = standard_webhooks.check(headers, body, signing, now)
     else:
         problem = _check_token(headers.get(TOKEN), plain)
     return problem or Genuine(payload=payload)
+
+
+def _by_kind(secrets: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Signing tokens, and secret tokens."""
+    signing = [secret for secret in secrets if secret.startswith(standard_webhooks.TOKEN_PREFIX)]
+    return signing, [secret for secret in secrets if secret not in signing]
 
 
 def _check_token(given: str | None, secrets: Sequence[str]) -> Forged | None:

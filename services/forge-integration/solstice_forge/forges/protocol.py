@@ -47,6 +47,10 @@ class Forge(Protocol):
         """The forge's own name of the event; None when the header is missing (400)."""
         ...
 
+    def unproven(self, headers: Headers, secrets: Sequence[str]) -> Forged | None:
+        """Why `verify` refuses these headers with any body: what should prove them is missing; None otherwise."""
+        ...
+
     def verify(
         self, headers: Headers, body: bytes, secrets: Sequence[str], now: float
     ) -> Genuine | Forged | Unsupported:

@@ -1,57 +1,42 @@
 """Serve the application on one address, inside a process that has its own life."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
 
-import uvicorn
 from starlette.types import ASGIApp
 
-from solstice_common.errors import ConfigurationError
+from solstice_common.http.bounds import Bounds
+from solstice_common.http.serving import http_server, listen
 from solstice_orchestrator.web.sse import Streams
 
-GRACE_SECONDS = 3
+GRACE_SECONDS: Final = 3
+_DEFAULT: Final = Bounds()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the process that holds us says when to stop."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.serving = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        finally:
-            self.serving.set()
+def _uncounted(_reason: str) -> None:
+    pass
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, streams: Streams, *, host: str, port: int) -> AsyncIterator[str]:
+async def serving(
+    app: ASGIApp,
+    streams: Streams,
+    *,
+    host: str,
+    port: int,
+    bounds: Bounds = _DEFAULT,
+    refused: Callable[[str], None] = _uncounted,
+) -> AsyncIterator[str]:
     """Serve until left, and give the base URL (with the real port for port 0).
 
     Leaving ends open event streams and lets other requests finish for GRACE_SECONDS. Raises ConfigurationError when
     the address cannot be had.
     """
-    listening = _listen(host, port)
+    listening = listen(host, port, named="ORCHESTRATOR_HOST, ORCHESTRATOR_PORT")
     place = f"[{host}]" if ":" in host else host
-    config = uvicorn.Config(
-        app,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Who is on this machine may do more, and is known by the connection, not by what somebody writes.
-        proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
-    server = _Server(config)
+    server = http_server(app, bounds, grace_seconds=GRACE_SECONDS, refused=refused)
     # Not a TaskGroup: what goes wrong in the caller's block must leave it as it is, not in a group.
     task = asyncio.create_task(server.serve([listening]), name="web-server")
     try:
@@ -62,18 +47,3 @@ async def serving(app: ASGIApp, streams: Streams, *, host: str, port: int) -> As
         streams.close()
         server.should_exit = True
         await task
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host if host != "localhost" else "127.0.0.1", port))
-        listening.listen(128)
-    except OSError as error:
-        listening.close()
-        raise ConfigurationError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another address"
-        ) from None
-    return listening

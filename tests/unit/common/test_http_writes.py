@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from solstice_forge.one_write import OneWriteProtocol
+from solstice_common.http.protocol import BoundedProtocol
 from tests.unit.forge.transports import Socket, connected, feed
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n%b\r\nab"
@@ -17,7 +17,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 async def answered(*requests: bytes) -> Socket:
     """What was written in answer to requests that arrived together."""
-    protocol, socket = connected(OneWriteProtocol, _app)
+    protocol, socket = connected(BoundedProtocol, _app)
     await feed(protocol, socket, [b"".join(requests)])
     return socket
 

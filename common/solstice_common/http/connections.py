@@ -1,0 +1,95 @@
+"""The connections of one server: how many there may be, which goes first, and one timer for all their deadlines."""
+
+import asyncio
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Protocol
+
+from solstice_common.http.bodies import Bodies
+from solstice_common.http.bounds import CROWDED_OUT, Bounds
+
+_LOOKS: Final = 10
+"""How often within the shortest deadline the connections are looked at."""
+
+
+class Standing(IntEnum):
+    """What a connection is doing. When there are too many, the lowest is closed first, of equals the oldest."""
+
+    ANSWERED = 0
+    """For the last time; what it still sends is dropped."""
+    WAITING = 1
+    """It has sent nothing, half a head, or nothing since the last answer."""
+    SENDING = 2
+    """Its body is arriving, or it reads our answer slowly."""
+    TRUSTED = 3
+    """As WAITING; it has brought something genuine before."""
+    WORKING = 4
+    """Its request is being answered; it is never closed for another."""
+
+
+class Member(Protocol):
+    """One connection."""
+
+    def look(self, now: float) -> None:
+        """See whether a deadline has passed; `now` is the time of the event loop."""
+
+    def drop(self) -> None:
+        """Close the connection at once, without an answer."""
+
+
+class Connections:
+    """What the connections of one server share."""
+
+    def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
+        self.bounds = bounds
+        self.bodies = Bodies(bounds.body_bytes)
+        self.refused = refused
+        """Told the reason of every refusal of the protocol."""
+        self._standings: dict[Member, Standing] = {}
+        self._in_order: list[dict[Member, None]] = [{} for _ in Standing]
+        self._timer: asyncio.TimerHandle | None = None
+        self._period = min(bounds.head_seconds, bounds.silence_seconds, 2.0) / _LOOKS
+
+    def __len__(self) -> int:
+        return len(self._standings)
+
+    def admit(self, member: Member, loop: asyncio.AbstractEventLoop) -> bool:
+        """Take a new connection, and close another for it when there are too many; False: there is no room."""
+        if len(self._standings) >= self.bounds.connections and not self._make_room():
+            return False
+        self.stands(member, Standing.WAITING)
+        if self._timer is None:
+            self._timer = loop.call_later(self._period, self._look, loop)
+        return True
+
+    def stands(self, member: Member, standing: Standing) -> None:
+        """The connection is doing this now; saying it again makes it the youngest of its kind."""
+        before = self._standings.get(member)
+        if before is not None:
+            del self._in_order[before][member]
+        self._standings[member] = standing
+        self._in_order[standing][member] = None
+
+    def forget(self, member: Member) -> None:
+        """The connection is gone."""
+        standing = self._standings.pop(member, None)
+        if standing is not None:
+            del self._in_order[standing][member]
+
+    def _make_room(self) -> bool:
+        for standing in list(Standing)[:-1]:
+            if self._in_order[standing]:
+                oldest = next(iter(self._in_order[standing]))
+                self.forget(oldest)
+                self.refused(CROWDED_OUT)
+                oldest.drop()
+                return True
+        return False
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for member in list(self._standings):
+            member.look(now)
+        if self._standings:
+            self._timer = loop.call_later(self._period, self._look, loop)

@@ -1,0 +1,415 @@
+"""Uvicorn's HTTP/1.1 protocol with bounds on bytes, fields, time, connections and bodies.
+
+This module and `solstice_forge.whole_requests` are the only ones that rely on uvicorn's inside
+(`uvicorn.protocols.http.httptools_impl`, whose public interface promises none of it). pyproject.toml bounds its version,
+`tests/unit/common/test_http_inside.py` fails when the inside changes, and `http_server(protocol="h11")` in `serving` is the
+way back: uvicorn's public settings alone, which bound heads, but no time.
+"""
+
+import asyncio
+import math
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from solstice_common.http.bodies import Body
+from solstice_common.http.bounds import (
+    FIELDS,
+    HEAD_BYTES,
+    LARGE_HEAD,
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    LONG_URL,
+    MALFORMED,
+    MANY_BODIES,
+    MANY_CONNECTIONS,
+    PIPELINED,
+    REPEATED,
+    SILENT,
+    SLOW,
+    URL_BYTES,
+    WAITING_REQUESTS,
+    Bounds,
+    Refusal,
+    framing_problem,
+    is_repeated,
+)
+from solstice_common.http.connections import Connections, Standing
+from solstice_common.http.transport import OneWriteTransport
+
+
+class _Refused(Exception):
+    """Stops the parser; the refusal itself is noted in the protocol."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """For `uvicorn.Config(http=...)`."""
+
+    def __init__(self, *args: Any, connections: Connections | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.shared = Connections(Bounds()) if connections is None else connections
+        self.body: Body | None = None
+        """What is counted of the body that is arriving."""
+        self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
+        self._is_trusted = False
+        self._in_head = True
+        self._head_bytes = 0
+        """Of a head that is not complete; 0 while none has begun."""
+        self._ended_one = False
+        """Whether a request came to its end in the bytes at hand, so that its neighbours in them cannot be measured."""
+        self._begun = False
+        self._received = self._body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
+        self._own_cycle: RequestResponseCycle | None = None
+        """Of the request that is arriving."""
+        self._under_way = 0
+        """Requests that are being answered or wait for it."""
+        self._refusal: Refusal | None = None
+        """Why the parser was stopped."""
+        self._last: Refusal | None = None
+        """What is answered behind everything that is under way."""
+        self._is_gone = False
+        self._is_over = False
+        """Nothing that arrives is looked at any more."""
+        self._dropped = 0
+        self._deadline = math.inf
+        self._taken = -1
+        """Bytes of ours that the other side had taken when it was looked at; -1 when it had taken all."""
+        self._stuck_at = math.inf
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self._out = OneWriteTransport(transport, self.loop, self._reads_on)
+        super().connection_made(self._out)  # type: ignore[arg-type]  # it delegates
+        if self.shared.admit(self, self.loop):
+            self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
+        else:
+            self._answer_last(MANY_CONNECTIONS)
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= HEAD_BYTES - self._head_bytes:
+            self._feed(data)
+            return
+        view, begin = memoryview(data), 0
+        while begin < len(view):
+            # No more than what completes a head of the largest size: so it does not matter how it was cut.
+            end = begin + (len(view) if self._is_over else HEAD_BYTES - self._head_bytes)
+            self._feed(view[begin:end])
+            begin = end
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_gone = self._is_over = True
+        self.shared.forget(self)
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+        for cycle, _ in self.pipeline:
+            _release(cycle)
+        if self.body is not None and self._own_cycle is None:
+            self.body.release()
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        self.begin_counting()
+        self.make_scope()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > URL_BYTES:
+            self._stop(LONG_URL)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += 1
+        if self._fields > FIELDS:
+            self._stop(LARGE_HEAD)
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        # A trailer: it comes after the decision about who sent this, and is never a header (RFC 9110, section 6.5.1).
+        self._trailer_bytes += len(name) + len(value) + 4
+        if self._trailer_bytes > HEAD_BYTES:
+            self._stop(LARGE_HEAD)
+
+    def on_headers_complete(self) -> None:
+        self.end_head()
+        self.start_cycle()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        self._check_framing()
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if cycle.response_complete or cycle.disconnected:
+            self._body_bytes += len(body)
+            return
+        self.count_body(body)
+        self.hand_on(body)
+
+    def on_message_complete(self) -> None:
+        self.end_message()
+        super().on_message_complete()
+
+    # What uvicorn calls
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        async def accounted(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            finally:
+                _release(cycle)
+
+        super()._start_asgi_task(cycle, accounted)
+
+    def on_response_complete(self) -> None:
+        self._under_way -= 1
+        super().on_response_complete()
+        if self._out.is_closing():
+            return
+        if self._last is not None and self._under_way == 0:
+            self._answer_last(self._last)
+        elif not self._in_head and self._own_cycle is not None and self._own_cycle.response_complete:
+            # The rest of a body that was answered early is dropped, for a while.
+            self._deadline = self.loop.time() + LINGER_SECONDS
+        self._tell_standing()
+
+    # What a protocol that stands on this one calls
+
+    def begin_counting(self) -> None:
+        """A request begins."""
+        self._begun = True
+        self._received = self._body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
+        self._own_cycle = self.body = None
+
+    def end_head(self) -> None:
+        """The head is complete: from here on nothing is added to it."""
+        if is_repeated(self.headers):
+            self._stop(REPEATED)
+        if self._under_way >= WAITING_REQUESTS:
+            self._stop(PIPELINED)
+        self._in_head = False
+        self._head_bytes = 0
+
+    def make_scope(self) -> None:
+        """What uvicorn makes for a request that goes to the application by ASGI."""
+        HttpToolsProtocol.on_message_begin(self)
+        self.scope["state"]["trust"] = self.trust
+
+    def start_cycle(self) -> None:
+        """Begin to answer the request, whose head is complete, by ASGI."""
+        HttpToolsProtocol.on_headers_complete(self)
+        self.is_under_way()
+        self._own_cycle = self.cycle
+        if self.body is not None:
+            self.cycle.counted = self.body  # type: ignore[attr-defined]  # ours, on uvicorn's object
+
+    def is_under_way(self) -> None:
+        """One request more will be answered."""
+        self._under_way += 1
+
+    def hand_on(self, body: bytes) -> None:
+        """Give it to the application."""
+        cycle = self.cycle
+        # Nearly every webhook is read in one piece. It is handed on as it is: uvicorn would copy it into a buffer, and
+        # out of that again.
+        is_first = not cycle.body
+        HttpToolsProtocol.on_body(self, b"" if is_first else body)
+        if is_first:
+            cycle.body = body  # type: ignore[assignment]  # read by `bytes`, and added to as bytes can be
+
+    def count_body(self, body: bytes) -> None:
+        """So much of the body is here."""
+        self._body_bytes += len(body)
+        if self.body is None:
+            self.body = self.shared.bodies.body(lambda: self._refuse(MANY_BODIES))
+            if self._own_cycle is not None:
+                self._own_cycle.counted = self.body  # type: ignore[attr-defined]
+        self.body.grow(len(body))
+        if self._is_over:
+            raise _Refused
+
+    def end_message(self) -> None:
+        """The request is complete."""
+        if self.body is not None:
+            self.body.complete()
+        self._in_head, self._ended_one, self._begun = True, True, False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that arrives is looked at any more."""
+        return self._is_over
+
+    def trust(self) -> None:
+        """The connection has brought something genuine, and is closed for no stranger's sake."""
+        self._is_trusted = True
+
+    # Deadlines, standing, refusals
+
+    def look(self, now: float) -> None:
+        unsent = self._out.unsent()
+        if unsent == 0:
+            self._taken = -1
+        elif (taken := self._out.written - unsent) != self._taken:
+            self._taken, self._stuck_at = taken, now + self.shared.bounds.silence_seconds
+        elif now >= self._stuck_at:
+            self.shared.refused(SILENT)
+            self.drop()
+            return
+        if now >= self._deadline:
+            self._expired(now)
+
+    def drop(self) -> None:
+        self._is_gone = self._is_over = True
+        self.shared.forget(self)
+        self._out.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._tell_standing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._tell_standing()
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        if self._is_over:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self.drop()
+            return
+        self._unset_keepalive_if_required()
+        self._ended_one = False
+        self._received += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or MALFORMED)
+            return
+        except httptools.HttpParserUpgrade:
+            # What follows may be of another protocol: the answer, in this one, is the last.
+            self.cycle.keep_alive, self._is_over = False, True
+            if not self._under_way:
+                self._out.close()
+        self._after(len(data))
+
+    def _after(self, count: int) -> None:
+        """So many bytes were parsed: what is waited for now, and how long."""
+        if self._in_head:
+            self._measure_head(count)
+        else:
+            if problem := framing_problem(
+                received=self._received, body=self._body_bytes, chunks=self._chunks
+            ):
+                self._refuse(problem)
+                return
+            if self._own_cycle is None or not self._own_cycle.response_complete:
+                self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
+        if not self._is_over:
+            self._tell_standing()
+
+    def _measure_head(self, count: int) -> None:
+        if self._ended_one:
+            self._head_bytes, self._deadline = int(self._begun), math.inf
+            if not self._begun:
+                return
+        elif self._head_bytes == 0:
+            self._deadline = math.inf
+        if math.isinf(self._deadline):
+            self._deadline = self.loop.time() + self.shared.bounds.head_seconds
+        if not self._ended_one:
+            self._head_bytes += count
+            if self._head_bytes >= HEAD_BYTES:
+                self._refuse(LARGE_HEAD)
+
+    def _tell_standing(self) -> None:
+        if self._is_gone:
+            return
+        if self._under_way and (self._in_head or self._is_over) and not self.flow.write_paused:
+            standing = Standing.WORKING
+        elif self._is_over:
+            standing = Standing.ANSWERED
+        elif not self._in_head or self.flow.write_paused:
+            standing = Standing.SENDING
+        else:
+            standing = Standing.TRUSTED if self._is_trusted else Standing.WAITING
+        self.shared.stands(self, standing)
+
+    def _check_framing(self) -> None:
+        if problem := framing_problem(received=0, body=self._body_bytes, chunks=self._chunks):
+            self._stop(problem)
+
+    def _expired(self, now: float) -> None:
+        if self._is_over:
+            self.drop()
+        elif self._in_head and self._head_bytes == 0:
+            self.shared.refused(SILENT)
+            self._out.close()
+        elif self.flow.read_paused:
+            # Not the other side's silence: we do not read.
+            self._deadline = now + self.shared.bounds.silence_seconds
+        else:
+            self._refuse(SLOW)
+
+    def _stop(self, refusal: Refusal) -> None:
+        """From a callback of the parser: parse no further, and refuse."""
+        self._refusal = refusal
+        raise _Refused
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Parse no more; answer so, behind everything that is under way, and close."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._deadline = math.inf
+        cycle = self._own_cycle
+        if cycle is None or self._in_head:
+            # A head, or a body that was held back: nothing was begun.
+            if self.body is not None and not self._in_head:
+                self.body.release()
+        elif any(waiting is cycle for waiting, _ in self.pipeline):
+            self.pipeline = type(self.pipeline)(pair for pair in self.pipeline if pair[0] is not cycle)
+            self._under_way -= 1
+            _release(cycle)
+        else:
+            was_silent = not (cycle.response_started or cycle.response_complete)
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._under_way = 0
+            self.shared.refused(refusal.reason)
+            if was_silent:
+                self._out.write(refusal.encoded(self.server_state.default_headers))
+            self._out.close()
+            return
+        if self._under_way:
+            self._last = refusal
+            self._tell_standing()
+        else:
+            self._answer_last(refusal)
+
+    def _answer_last(self, refusal: Refusal) -> None:
+        self._is_over, self._last = True, None
+        self.shared.refused(refusal.reason)
+        self._out.write(refusal.encoded(self.server_state.default_headers))
+        self._out.close()
+
+    def _reads_on(self) -> bool:
+        """At the end of the connection: whether something of the other side may still be on its way.
+
+        Closing then would reset the connection, and it might never read our last answer.
+        """
+        reads_on = self._is_over or not self._in_head
+        self._is_over = True
+        self._unset_keepalive_if_required()
+        bounds = self.shared.bounds
+        self._deadline = self.loop.time() + (LINGER_SECONDS if reads_on else bounds.silence_seconds)
+        self.flow.resume_reading()
+        if not self._is_gone:
+            self.shared.stands(self, Standing.ANSWERED)
+        return reads_on
+
+
+def _release(cycle: RequestResponseCycle) -> None:
+    counted: Body | None = getattr(cycle, "counted", None)
+    if counted is not None:
+        counted.release()

@@ -1,0 +1,121 @@
+"""Serve an application by uvicorn on one address: the one place that configures it, for both services."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, Literal
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.http.bounds import HEAD_BYTES, Bounds, connections_allowed
+from solstice_common.http.connections import Connections
+from solstice_common.http.protocol import BoundedProtocol
+from solstice_common.settings import HttpSettings
+
+KEEP_ALIVE_SECONDS: Final = 65
+BACKLOG: Final = 2048
+
+
+class HttpServer(uvicorn.Server):
+    """A server that leaves signals to whoever owns the process, and its sockets to nobody."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = asyncio.Event()
+        """Set once requests are taken, or never will be."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().serve(sockets)
+        except asyncio.CancelledError:
+            # Uvicorn closes nothing when it is cancelled, and the loop would go on listening to closed sockets.
+            for server in getattr(self, "servers", []):  # none when it had not begun
+                server.close()
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            raise
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.serving.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bounds_of(settings: HttpSettings, *, largest_body: int = 0, servers: int = 1) -> Bounds:
+    """The bounds that the settings ask for, as far as this process has descriptors for them."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Bounds(
+        connections=connections_allowed(settings.http_connections, descriptors, servers=servers),
+        head_seconds=settings.http_head_seconds,
+        silence_seconds=settings.http_silence_seconds,
+        body_bytes=max(settings.http_body_bytes, largest_body),
+    )
+
+
+def http_server(
+    app: ASGIApp,
+    bounds: Bounds,
+    *,
+    grace_seconds: float,
+    refused: Callable[[str], None],
+    protocol: type[BoundedProtocol] | Literal["h11"] = BoundedProtocol,
+) -> HttpServer:
+    """The server; `refused` is told the reason of what it refuses by itself.
+
+    With the protocol `h11`, uvicorn's public settings bound what they can: heads and connections.
+    """
+    chosen: Any = protocol
+    if protocol != "h11":
+        chosen = partial(protocol, connections=Connections(bounds, refused=refused))
+    return HttpServer(
+        uvicorn.Config(
+            app,
+            http=chosen,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            limit_concurrency=bounds.connections if protocol == "h11" else None,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            # Who is on this machine may do more, and is known by the connection, not by what somebody writes.
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(grace_seconds)),
+        )
+    )
+
+
+def listen(host: str, port: int, *, named: str) -> socket.socket:
+    """A listening socket, made before anything else: a taken port is the commonest mistake.
+
+    Raises ConfigurationError, with what the settings are `named`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Told to be TCP, and to send at once, which accepted sockets inherit: asyncio sees to that only where the
+    # protocol is given, and without it every answer waits 40 ms for the other side's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host if host != "localhost" else "127.0.0.1", port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"{named}: cannot listen on {host}:{port}: {error.strerror or error}; "
+            "take another port, or 0 for any free one"
+        ) from error
+    return listener

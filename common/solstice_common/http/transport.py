@@ -1,0 +1,80 @@
+"""A transport that writes once for each turn of the event loop, and never after it was closed."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class OneWriteTransport:
+    """What is written in one turn of the event loop goes out at once; what is written after `close` is dropped."""
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, closing: Callable[[], bool]
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._closing = closing
+        """Asked once, at `close`: whether the caller reads on for a while and closes the connection itself."""
+        self._parts: list[bytes] = []
+        self._is_closed = False
+        self.written = 0
+        """Bytes, ever."""
+
+    def is_closing(self) -> bool:
+        return self._is_closed or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if self._is_closed:
+            return
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._flush()
+        self._is_closed = True
+        if self._transport.is_closing():
+            return
+        if self._closing():
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once, whatever is still to be sent."""
+        self._is_closed = True
+        self._parts.clear()
+        self._transport.abort()
+
+    def unsent(self) -> int:
+        """Bytes that the other side has not taken yet."""
+        return _buffered(self._transport)
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _flush(self) -> None:
+        if not self._parts:
+            return
+        data, self._parts = b"".join(self._parts), []
+        if not self._transport.is_closing():
+            self.written += len(data)
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def _buffered(transport: asyncio.Transport) -> int:
+    try:
+        return transport.get_write_buffer_size()
+    except (NotImplementedError, RuntimeError):  # none of its own, or closed already
+        return 0
