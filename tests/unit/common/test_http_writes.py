@@ -59,7 +59,7 @@ async def test_a_body_is_whole_in_however_many_pieces_it_came() -> None:
         [head + b"ab", b"cd", b"ef"],
         [head, b"a", b"bcdef"],
     ):
-        protocol, socket = connected(OneWriteProtocol, reads)
+        protocol, socket = connected(BoundedProtocol, reads)
         await feed(protocol, socket, pieces)
     assert bodies == [b"abcdef"] * 4
 
