@@ -1,9 +1,15 @@
 """Good jobs beside git hosts that refuse, fail, or never answer, on a real orchestrator: who waits for whom."""
 
 import asyncio
+import contextlib
 import socket
+import sqlite3
+import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +20,15 @@ from solstice_orchestrator.jobs import RunState
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.workers import WorkerState
 from tests.builders import job_request
-from tests.repositories import Repository
-from tests.servers.git_servers import answering, http_server
+from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.servers.git_servers import answering, git_backend, http_server
 from tests.servers.orchestrator import Place, orchestrator
 
 GOOD, BAD = 40, 12
 WAIT_SECONDS = 120
+STREAM_SECONDS = 15.0
+UNDER_WAY = 12
+"""Good jobs of a stream that wait or run at any time."""
 
 
 async def publish(place: Place, requests: list[bytes]) -> None:
@@ -87,3 +96,174 @@ async def test_good_jobs_keep_their_rate_beside_a_bad_host(tmp_path: Path, kind:
     print(f"{GOOD} good jobs: {without:.1f} s alone, {beside:.1f} s beside a host that {kind}")  # noqa: T201  the figures
     # On a busy machine twice as long says nothing; a host that held places or slots would cost half a minute.
     assert beside < 2 * without + 10
+
+
+def silent_about_checkouts(root: Path, released: threading.Event) -> Any:
+    """A server of git that answers planning, and says nothing to whoever wants whole commits."""
+
+    backend = git_backend(root)
+
+    def do_post(self: Any) -> None:
+        body = self.rfile.peek(int(self.headers["Content-Length"]))
+        if b"fetch" in body and b"filter " not in body:
+            released.wait(WAIT_SECONDS)
+            self.close_connection = True
+            return
+        backend.do_POST(self)
+
+    return type("Handler", (backend,), {"do_POST": do_post})
+
+
+async def until(query: str, place: Place, least: int, seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        while await asyncio.to_thread(counted, place, query) < least:  # noqa: ASYNC110  a file rings no bell
+            await asyncio.sleep(0.1)
+
+
+def counted(place: Place, query: str) -> int:
+    with contextlib.closing(sqlite3.connect(place.directory / "store.db", timeout=30)) as connection:
+        return int(connection.execute(query).fetchone()[0])
+
+
+async def test_a_host_that_goes_silent_while_it_is_checked_out_from_leaves_slots_to_others(
+    tmp_path: Path,
+) -> None:
+    place, good = Place(directory=tmp_path), Repository(tmp_path / "good")
+    sha = good.commit({".solstice/job.sh": "true"})
+    served = Repository(tmp_path / "served" / "bad")
+    served.git("config", "uploadpack.allowFilter", "true")
+    served.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    shas = [served.commit({".solstice/job.sh": "true", "file": str(each)}) for each in range(BAD)]
+    released = threading.Event()
+    with (
+        http_server(silent_about_checkouts(tmp_path / "served", released)) as port,
+        orchestrator(place, GIT_PROTOCOLS="file,http", GOVERNOR="off"),
+    ):
+        url = f"http://127.0.0.1:{port}/bad/.git"
+        await publish(
+            place,
+            [
+                job_request(repo_url=url, repo_full_name=f"bad/{number}", commit_sha=each, ref=None).encode()
+                for number, each in enumerate(shas)
+            ],
+        )
+        try:
+            await until("SELECT count(*) FROM jobs WHERE state = 'running'", place, 4, 60)
+            begun = time.monotonic()
+            await publish(
+                place,
+                [job_request(repo_url=good.url, commit_sha=sha, ref=None).encode() for _ in range(GOOD)],
+            )
+            await until("SELECT count(*) FROM runs WHERE state = 'succeeded'", place, GOOD, WAIT_SECONDS)
+            print(f"{GOOD} good jobs behind 4 silent checkouts: {time.monotonic() - begun:.1f} s")  # noqa: T201
+            assert counted(place, "SELECT count(*) FROM jobs WHERE reason = 'host_away'") > 0
+        finally:
+            released.set()
+
+
+def commit_with_long_name(repository: Repository) -> str:
+    """A commit that no file system takes."""
+
+    def tree(*lines: str) -> str:
+        made = subprocess.run(
+            ["git", "mktree"],
+            cwd=repository.path,
+            env=GIT_ENVIRONMENT,
+            input="\n".join(lines) + "\n",
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return made.stdout.strip()
+
+    repository.commit({".solstice/job.sh": "true"})
+    blob = repository.git("rev-parse", "HEAD:.solstice/job.sh")
+    folder = repository.git("rev-parse", "HEAD:.solstice")
+    root = tree(f"040000 tree {folder}\t.solstice", f"100644 blob {blob}\t{'x' * 300}")
+    sha = repository.git("commit-tree", "-m", "long name", root)
+    repository.git("update-ref", "refs/heads/main", sha)
+    return sha
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[int]:
+    """A host that takes connections and never says a word; its port."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(128)
+        yield server.getsockname()[1]
+
+
+async def streamed(place: Place, good: Repository, sha: str, seconds: float) -> float:
+    """Good jobs per second, with always as many under way."""
+    query = "SELECT count(*) FROM runs WHERE state = 'succeeded'"
+    before = await asyncio.to_thread(counted, place, query)
+    begun, sent = time.monotonic(), 0
+    while (spent := time.monotonic() - begun) < seconds:
+        ended = await asyncio.to_thread(counted, place, query) - before
+        more = UNDER_WAY - (sent - ended)
+        if more > 0:
+            await publish(
+                place,
+                [job_request(repo_url=good.url, commit_sha=sha, ref=None).encode() for _ in range(more)],
+            )
+            sent += more
+        await asyncio.sleep(0.1)
+    return ended / spent
+
+
+async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_committer(
+    tmp_path: Path,
+) -> None:
+    place, good = Place(directory=tmp_path), Repository(tmp_path / "good")
+    sha, bad = good.commit({".solstice/job.sh": "sleep 0.3"}), Repository(tmp_path / "bad")
+    bad_sha = commit_with_long_name(bad)
+    with (
+        listening() as silent,
+        socket.socket() as refusing,
+        orchestrator(place, GIT_PROTOCOLS="file,http", GOVERNOR="off"),
+    ):
+        refusing.bind(("127.0.0.1", 0))
+        ports = {"silent": silent, "refusing": refusing.getsockname()[1]}
+        await streamed(place, good, sha, 3)
+        alone = await streamed(place, good, sha, STREAM_SECONDS)
+        await publish(
+            place,
+            [
+                job_request(
+                    repo_url=f"http://127.0.0.1:{port}/{number}", repo_full_name=f"{kind}/{number}", ref=None
+                ).encode()
+                for number in range(BAD)
+                for kind, port in ports.items()
+            ],
+        )
+
+        async def push_badly() -> None:
+            while True:
+                await publish(
+                    place,
+                    [
+                        job_request(
+                            repo_url=bad.url, repo_full_name="bad/names", commit_sha=bad_sha, ref=None
+                        ).encode()
+                    ],
+                )
+                await asyncio.sleep(1)
+
+        pushing = asyncio.create_task(push_badly())
+        try:
+            beside = await streamed(place, good, sha, STREAM_SECONDS)
+        finally:
+            pushing.cancel()
+            await asyncio.wait([pushing])
+        worker = "SELECT count(*) FROM jobs WHERE reason = 'commit_unusable' AND state = 'failed'"
+        refused = counted(place, worker)
+        async with open_store(place.database_url, lease_seconds=3) as store:
+            (view,) = await store.workers()
+    print(  # noqa: T201  the figures
+        f"good jobs per second: {alone:.1f} alone, {beside:.1f} beside ({beside / alone:.0%}); {refused} bad commits ended"
+    )
+    assert refused > 0
+    assert (view.state, view.shrunk_to) == (WorkerState.ACTIVE, None)
+    # Others share the machine; a bad host that held slots, or a quarantine, would leave next to nothing.
+    assert beside > 0.6 * alone

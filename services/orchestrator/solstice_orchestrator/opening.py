@@ -29,7 +29,7 @@ from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.version import tell_git
 from solstice_orchestrator.governing import Governing, Starting
-from solstice_orchestrator.governor import parse_limits
+from solstice_orchestrator.governor import parse_limits, startable
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metering import MeteredExecutor
 from solstice_orchestrator.metrics import Metrics
@@ -115,6 +115,10 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
         broker = await stack.enter_async_context(open_broker(settings.amqp_url, name="orchestrator"))
         adopt()
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
+        whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
+        limits = parse_limits(settings.governor)
+        may_start = startable(limits, os.cpu_count() or 1, 0)
+        hosts = GitHosts(slots=whole.limit if may_start is None else min(whole.limit, may_start))
         executor = make_executor(
             settings.executor,
             workspaces=workspaces,
@@ -125,10 +129,8 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             no_output_seconds=settings.no_output_seconds,
             disk_reserve_bytes=settings.disk_reserve_mib * MIB,
             starting=(starting := Starting()),
-            hosts=(hosts := GitHosts()),
+            hosts=hosts,
         )
-        whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
-        limits = parse_limits(settings.governor)
         governing = Governing(
             limit=whole.limit,
             # What is played is not checked out, and may start in any number.

@@ -1,5 +1,8 @@
 """The circuit breaker of git hosts."""
 
+import contextlib
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +19,15 @@ from solstice_orchestrator.git.hosts import (
     host_of,
     open_seconds,
     places,
+)
+from solstice_orchestrator.git.visits import (
+    SILENT_ALONE_SECONDS,
+    SILENT_SECONDS,
+    Visit,
+    gives_way,
+    is_silent,
+    may_begin,
+    share,
 )
 from tests.stores import Clock
 
@@ -93,3 +105,84 @@ def test_a_circuit_opens_with_each_failure_after_its_time_and_closes_with_any_an
             assert circuit.failures == before.failures + 1
             assert places(circuit, None, now) == 0
             assert places(circuit, None, circuit.open_until) == 1
+
+
+def checkout(host: str = "bad.example", begun: float = 0.0, *, holds_slot: bool = True) -> Visit:
+    return Visit(host=host, begun=begun, holds_slot=holds_slot)
+
+
+@pytest.mark.parametrize(("slots", "held"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (64, 32)])
+def test_silent_checkouts_hold_half_of_the_slots_and_one_at_least(slots: int, held: int) -> None:
+    assert share(slots) == held
+
+
+@pytest.mark.parametrize(
+    ("heard", "answered_at", "now", "silent"),
+    [
+        (False, None, SILENT_SECONDS - 0.1, False),
+        (False, None, SILENT_SECONDS, True),
+        (False, 9.0, 10.0 + SILENT_SECONDS, True),
+        (False, 10.0, 10.0 + SILENT_SECONDS, False),
+        (False, 11.0, 10.0 + SILENT_ALONE_SECONDS - 0.1, False),
+        (False, 11.0, 10.0 + SILENT_ALONE_SECONDS, True),
+        (True, None, 10.0 + SILENT_ALONE_SECONDS, False),
+    ],
+)
+def test_when_a_checkout_counts_as_silent(
+    heard: bool, answered_at: float | None, now: float, silent: bool
+) -> None:
+    begun = 0.0 if answered_at is None and not heard else 10.0
+    visit = Visit(host="bad.example", begun=begun, holds_slot=True, heard=heard)
+    assert is_silent(visit, answered_at, now) is silent
+
+
+def test_the_youngest_silent_checkouts_give_way_whatever_their_hosts() -> None:
+    first, second, third = checkout("a", 1), checkout("b", 2), checkout("c", 3)
+    planning = checkout("d", 0, holds_slot=False)
+    silent = [third, planning, first, second]
+    assert [gives_way(each, silent, 4) for each in (first, second, third)] == [False, False, True]
+    assert [gives_way(each, silent, 1) for each in (first, second, third)] == [False, True, True]
+    assert not gives_way(planning, silent, 1)
+    assert not gives_way(checkout("a", 9), silent, 1)
+
+
+def test_no_checkout_begins_at_a_silent_host_once_the_share_is_held() -> None:
+    silent, young = checkout("a", 1), checkout("a", 8)
+    assert may_begin("a", [silent], [silent], 4)
+    assert not may_begin("a", [silent, young], [silent], 4)
+    assert not may_begin("a", [silent], [silent], 2)
+    assert may_begin("b", [silent, young], [silent], 2)
+    assert not may_begin("a", [silent, other := checkout("c", 2)], [silent, other], 4)
+    assert may_begin("a", [planning := checkout("a", holds_slot=False)], [planning], 2)
+
+
+def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
+    clock = Clock(now=1000.0)
+    known = GitHosts(clock=clock, chance=lambda: 1.0, slots=4)
+    known.answered(BAD)
+    clock.forward(60.0)
+    visits = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            assert known.held(BAD, holds_slot=True) is None
+            visits.append(stack.enter_context(known.visit(BAD, holds_slot=True)))
+        clock.forward(SILENT_SECONDS - 1)
+        assert [known.gives_way(each) for each in visits] == [None] * 4
+        clock.forward(1)
+        assert [known.gives_way(each) is None for each in visits] == [True, True, False, False]
+        assert known.gives_way(visits[3]) == (
+            "git host bad.example has not answered for 5 s, and others wait for slots"
+        )
+        assert known.held(BAD, holds_slot=True) is not None
+        assert known.held(GOOD, holds_slot=True) is None
+        known.answered(BAD)
+        assert [known.gives_way(each) for each in visits] == [None] * 4
+        assert known.held(BAD, holds_slot=True) is None
+
+
+def test_files_of_this_machine_are_never_silent() -> None:
+    clock = Clock(now=1000.0)
+    known = GitHosts(clock=clock, slots=1)
+    with known.visit("file:///srv/a", holds_slot=True), known.visit("file:///srv/a", holds_slot=True) as late:
+        clock.forward(SILENT_ALONE_SECONDS)
+        assert known.gives_way(late) is None

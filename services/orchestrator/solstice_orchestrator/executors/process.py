@@ -22,9 +22,10 @@ from solstice_orchestrator.executors.silence import Silence
 from solstice_orchestrator.executors.surroundings import environment
 from solstice_orchestrator.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
 from solstice_orchestrator.git.checkout import check_out
-from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, directory_bytes
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.workspaces import Workspace, Workspaces
@@ -32,6 +33,8 @@ from solstice_orchestrator.workspaces import Workspace, Workspaces
 LOG = structlog.get_logger(__name__)
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SILENCE_LOOK_SECONDS: Final = 1.0
+"""How often a checkout that has waited long for its git host is looked at."""
 SLACK_SECONDS: Final = 30.0
 """How much later than it should the supervisor may end before it is taken for stopped, and killed."""
 LAST_OUTPUT_SECONDS: Final = 120.0
@@ -90,14 +93,14 @@ class ProcessExecutor:
     ) -> Outcome | None:
         """Bring the commit; the outcome when that was the end."""
         request = execution.request
-        held = self.hosts.held(request.repo_url)
+        held = self.hosts.held(request.repo_url, holds_slot=True)
         if held is not None:
-            return Outcome(state=JobState.ERRORED, reason=Reason.HOST_AWAY, step="checkout", detail=held)
-        with self.hosts.visit(request.repo_url):
-            return await self._bring(execution, place, log, stop)
+            return _away(held)
+        with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
+            return await self._bring(execution, place, log, stop, visit)
 
     async def _bring(
-        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
+        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event, visit: Visit
     ) -> Outcome | None:
         request = execution.request
         await log.write(f"$ checkout\n{request.commit_sha} of {request.repo_url}\n".encode())
@@ -106,10 +109,14 @@ class ProcessExecutor:
             name=f"checkout {execution.job_id}",
         )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
+        waiting = asyncio.create_task(
+            self._waits_in_vain(visit, request.repo_url, place), name=f"silence of {execution.job_id}"
+        )
+        others = [stopping, waiting]
         try:
-            await asyncio.wait([bringing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([bringing, *others], return_when=asyncio.FIRST_COMPLETED)
             if not bringing.done():
-                return CANCELLED
+                return CANCELLED if stopping.done() else _away(waiting.result())
             bringing.result()
             self.hosts.answered(request.repo_url)
         except CheckoutFailed as error:
@@ -120,10 +127,23 @@ class ProcessExecutor:
             state = JobState.FAILED if error.reason is Reason.COMMIT_UNUSABLE else JobState.ERRORED
             return Outcome(state=state, reason=error.reason, step="checkout", detail=error.detail[:1000])
         finally:
-            stopping.cancel()
-            bringing.cancel()
-            await asyncio.wait([bringing, stopping])
+            for task in (bringing, *others):
+                task.cancel()
+            await asyncio.wait([bringing, *others])
         return None
+
+    async def _waits_in_vain(self, visit: Visit, url: str, place: Workspace) -> str:
+        """Why the checkout has to leave its slot to others; ends only when it has to."""
+        await asyncio.sleep(SILENT_SECONDS)
+        objects = place.source / ".git" / "objects"
+        while True:
+            if not visit.heard and await asyncio.to_thread(directory_bytes, objects) > 0:
+                visit.heard = True
+                self.hosts.answered(url)
+            why = self.hosts.gives_way(visit)
+            if why is not None:
+                return why
+            await asyncio.sleep(SILENCE_LOOK_SECONDS)
 
     def _plan(self, execution: Execution, place: Workspace) -> dict[str, Any]:
         """What the supervisor is told; writes the steps' scripts."""
@@ -229,3 +249,7 @@ class ProcessExecutor:
         keeper.tell(b"stop\n")
         await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
         await keeper.kill()
+
+
+def _away(why: str) -> Outcome:
+    return Outcome(state=JobState.ERRORED, reason=Reason.HOST_AWAY, step="checkout", detail=why)

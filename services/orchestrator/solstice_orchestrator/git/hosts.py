@@ -1,7 +1,8 @@
 """Git hosts that do not answer: a circuit breaker for each, in the memory of one worker.
 
 A host that failed is left alone for a while, longer after each further failure, and then asked by one visitor at a time
-until it answers. What waits for it meanwhile holds neither slots nor places, and spends no tries.
+until it answers. What waits for it meanwhile holds neither slots nor places, and spends no tries. Checkouts whose hosts
+say nothing, of all hosts together, leave half of the worker's slots to others.
 """
 
 import random
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from solstice_orchestrator.git.visits import Visit, gives_way, is_silent, may_begin
 from solstice_orchestrator.log_events import LogEvent
 
 log = structlog.get_logger("solstice_orchestrator.git.hosts")
@@ -88,33 +90,54 @@ class GitHosts:
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     circuits: MutableMapping[str, Circuit] = field(default_factory=dict)
-    _visits: dict[str, list[float]] = field(default_factory=dict)
+    slots: int | None = None
+    """Checkouts that the worker can have under way at once; None: any number."""
+    _visits: list[Visit] = field(default_factory=list)
 
-    def held(self, url: str) -> str | None:
-        """Why nobody may ask the repository's host now; None when somebody may."""
+    def held(self, url: str, *, holds_slot: bool = False) -> str | None:
+        """Why nobody may ask the repository's host now; None when somebody may, with a slot or without."""
         host, now = host_of(url), self.clock()
         own = self.circuits.get(url, CLOSED)
         if now < own.open_until:
             return f"{url} cannot be fetched from; next try in {max(1, round(own.open_until - now))} s"
-        circuit, visits = self.circuits.get(host, CLOSED), self._visits.get(host, [])
+        circuit = self.circuits.get(host, CLOSED)
+        visits = [visit.begun for visit in self._visits if visit.host == host]
         most = places(circuit, min(visits, default=None), now)
-        if most is None or len(visits) < most:
+        has_place = most is None or len(visits) < most
+        has_slot = (
+            not holds_slot or self.slots is None or may_begin(host, self._visits, self._silent(), self.slots)
+        )
+        if has_place and has_slot:
             return None
         if now < circuit.open_until:
             return f"git host {host} does not answer; next try in {max(1, round(circuit.open_until - now))} s"
         return f"git host {host} is slow to answer, and {len(visits)} ask it already"
 
     @contextmanager
-    def visit(self, url: str) -> Iterator[None]:
+    def visit(self, url: str, *, holds_slot: bool = False) -> Iterator[Visit]:
         """Ask the host; say how that ended with `answered` or `failed`."""
-        visits, begun = self._visits.setdefault(host_of(url), []), self.clock()
-        visits.append(begun)
+        visit = Visit(
+            host=host_of(url), begun=self.clock(), holds_slot=holds_slot, heard=url.startswith("file:")
+        )
+        self._visits.append(visit)
         try:
-            yield
+            yield visit
         finally:
-            visits.remove(begun)
-            if not visits:
-                self._visits.pop(host_of(url), None)
+            self._visits.remove(visit)
+
+    def gives_way(self, visit: Visit) -> str | None:
+        """Why a checkout under way must leave its slot to others; None when it need not."""
+        if self.slots is None or not gives_way(visit, self._silent(), self.slots):
+            return None
+        return f"git host {visit.host} has not answered for {round(self.clock() - visit.begun)} s, and others wait for slots"
+
+    def _silent(self) -> list[Visit]:
+        now = self.clock()
+        return [
+            visit
+            for visit in self._visits
+            if is_silent(visit, self.circuits.get(visit.host, CLOSED).answered_at, now)
+        ]
 
     def answered(self, url: str) -> None:
         """The host said something, if only no."""
