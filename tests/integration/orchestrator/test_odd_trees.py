@@ -1,0 +1,171 @@
+"""Commits whose trees are made to do harm: each ends as its own failure, or harmlessly, and never as the machine's."""
+
+import os
+import subprocess
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
+from solstice_orchestrator.jobs import Reason
+from tests.builders import job_request
+from tests.repositories import GIT_ENVIRONMENT, Repository
+
+SCRIPT = ".solstice/job.sh"
+DEPTH, WIDTH = 7, 10
+"""Ten million paths."""
+KIB = 1024
+
+
+def policy(seconds: float = 60.0, mib: int = 64) -> GitPolicy:
+    return GitPolicy(
+        protocols=("file",),
+        timeout_seconds=seconds,
+        max_bytes=mib * KIB * KIB,
+        max_memory_bytes=256 * KIB * KIB,
+        environment={"PATH": os.environ["PATH"]},
+    )
+
+
+class Forge:
+    """A repository that takes trees as they are given, however odd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.repository = Repository(folder)
+        self.repository.commit({SCRIPT: "true"})
+        self.folder = self.repository.git("rev-parse", "HEAD:.solstice")
+
+    def written(self, kind: str, content: bytes) -> str:
+        done = subprocess.run(
+            ["git", "hash-object", "-t", kind, "--literally", "-w", "--stdin"],
+            cwd=self.repository.path,
+            env=GIT_ENVIRONMENT,
+            input=content,
+            check=True,
+            capture_output=True,
+        )
+        return done.stdout.decode().strip()
+
+    def tree(self, *entries: tuple[str, str, str]) -> str:
+        """A tree of entries of a mode, an id and a name."""
+        ordered = sorted(entries, key=lambda entry: entry[2] + ("/" if entry[0] == "40000" else ""))
+        return self.written(
+            "tree",
+            b"".join(
+                f"{mode} {name}".encode() + b"\0" + bytes.fromhex(object_id)
+                for mode, object_id, name in ordered
+            ),
+        )
+
+    def commit(self, *entries: tuple[str, str, str]) -> str:
+        root = self.tree(("40000", self.folder, ".solstice"), *entries)
+        sha = self.repository.git("commit-tree", "-m", "odd", root)
+        self.repository.git("update-ref", "refs/heads/main", sha)
+        return sha
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Forge:
+    return Forge(tmp_path / "forge")
+
+
+def bomb(forge: Forge, content: bytes) -> str:
+    """A commit of a few objects and ten million paths."""
+    below, mode = forge.written("blob", content), "100644"
+    for _ in range(DEPTH):
+        below, mode = forge.tree(*((mode, below, f"{number}") for number in range(WIDTH))), "40000"
+    return forge.commit((mode, below, "bomb"))
+
+
+async def checked_out(forge: Forge, sha: str, place: Path, limits: GitPolicy) -> Reason | None:
+    """Why it failed; None when it did not."""
+    request = job_request(repo_url=forge.repository.url, commit_sha=sha, ref=None)
+    try:
+        await check_out(request, place, policy=limits, scratch=place.parent / "scratch")
+    except CheckoutFailed as error:
+        print(error.reason, error.detail)  # noqa: T201  what git said
+        return error.reason
+    return None
+
+
+async def planned(forge: Forge, sha: str, folder: Path, limits: GitPolicy) -> bytes:
+    """The script that planning reads."""
+    want = Want(request=job_request(repo_url=forge.repository.url, commit_sha=sha, ref=None), paths=(SCRIPT,))
+    answer = await fetch_apart(want, Apart.AGAIN, policy=limits, scratch=folder / "scratch")
+    assert not isinstance(answer, CheckoutFailed), answer
+    return answer[SCRIPT]
+
+
+async def test_a_tree_of_millions_of_paths_is_planned_and_its_checkout_ends_as_its_own_failure(
+    forge: Forge, tmp_path: Path
+) -> None:
+    sha = bomb(forge, b"x" * 4 * KIB)
+    tracemalloc.start()
+    try:
+        assert await planned(forge, sha, tmp_path, policy()) == b"true"
+        reason = await checked_out(forge, sha, tmp_path / "source", policy())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert reason in {Reason.COMMIT_UNUSABLE, Reason.CHECKOUT_FAILED}
+    assert peak < 64 * KIB * KIB
+
+
+async def test_names_that_differ_in_case_alone_do_no_harm(forge: Forge, tmp_path: Path) -> None:
+    one, other = forge.written("blob", b"one"), forge.written("blob", b"other")
+    sha = forge.commit(("100644", one, "README"), ("100644", other, "readme"))
+    assert await planned(forge, sha, tmp_path, policy()) == b"true"
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is None
+    assert (tmp_path / "source" / "README").read_text() in {"one", "other"}
+
+
+async def test_a_folder_and_a_link_whose_names_differ_in_case_alone_write_nothing_outside(
+    forge: Forge, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    link = forge.written("blob", str(tmp_path / "outside").encode())
+    inside = forge.tree(("100755", forge.written("blob", b"evil"), "hook"))
+    sha = forge.commit(("120000", link, "a"), ("40000", inside, "A"))
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) in {None, Reason.COMMIT_UNUSABLE}
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+async def test_a_link_that_points_outside_is_a_link_and_nothing_is_written_through_it(
+    forge: Forge, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    link = forge.written("blob", str(tmp_path / "outside").encode())
+    sha = forge.commit(("120000", link, "way"))
+    assert await planned(forge, sha, tmp_path, policy()) == b"true"
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is None
+    assert (tmp_path / "source" / "way").is_symlink()
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+async def test_a_link_and_a_folder_of_one_name_are_the_commits_failure(forge: Forge, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    link = forge.written("blob", str(tmp_path / "outside").encode())
+    inside = forge.tree(("100755", forge.written("blob", b"evil"), "hook"))
+    sha = forge.commit(("120000", link, "way"), ("40000", inside, "way"))
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is Reason.COMMIT_UNUSABLE
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+async def test_a_submodule_without_a_list_of_submodules_is_an_empty_folder(
+    forge: Forge, tmp_path: Path
+) -> None:
+    sha = forge.commit(("160000", "a" * 40, "below"))
+    assert await planned(forge, sha, tmp_path, policy()) == b"true"
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is None
+    assert list((tmp_path / "source" / "below").iterdir()) == []
+
+
+async def test_a_list_of_submodules_with_a_command_for_git_is_the_commits_failure(
+    forge: Forge, tmp_path: Path
+) -> None:
+    listed = forge.written("blob", b'[submodule "x"]\n\tpath = below\n\turl = --upload-pack=touch\n')
+    sha = forge.commit(("100644", listed, ".gitmodules"), ("160000", "a" * 40, "below"))
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is Reason.COMMIT_UNUSABLE
