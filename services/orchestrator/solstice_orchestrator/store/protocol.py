@@ -239,14 +239,14 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
 
     # -- people steer -------------------------------------------------------------------------------------------
 
-    async def cancel_job(self, job_id: str, by: str | None = None) -> JobView | None:
+    async def cancel_job(self, job_id: str, detail: str = "") -> JobView | None:
         """End a job: at once when it is not running, by its holder otherwise. None when there is none.
 
-        `by` is the name of the token that asked; None on the machine itself. The job's detail names it.
+        The detail says who asked, for people.
         """
         ...
 
-    async def cancel_run(self, run_id: str, by: str | None = None) -> RunView | None:
+    async def cancel_run(self, run_id: str, detail: str = "") -> RunView | None:
         """End every job of a run that has not ended, or its planning, likewise. None when there is none."""
         ...
 

@@ -16,11 +16,11 @@ from solstice_orchestrator.store.changes import Job
 from solstice_orchestrator.store.ledger import Ledger
 
 
-def cancel_job(ledger: Ledger, job_id: str, by: str | None = None) -> None:
-    """End one job, or ask its holder to; `by`: the name of the token that asked."""
+def cancel_job(ledger: Ledger, job_id: str, detail: str = "") -> None:
+    """End one job, or ask its holder to; the detail says who asked."""
     job = ledger.jobs.get(job_id)
     if job is not None and not job.state.final:
-        end_job(ledger, job, Reason.CANCEL_REQUESTED, cancelled_by(by))
+        end_job(ledger, job, Reason.CANCEL_REQUESTED, detail)
         ledger.settle([job.run_id])
 
 
@@ -47,14 +47,9 @@ def chosen_of(ledger: Ledger, run_id: str, job_id: str | None) -> frozenset[str]
     return reruns.around(next(job.name for job in jobs if job.job_id == job_id), nodes)
 
 
-def cancel_run(ledger: Ledger, run_id: str, by: str | None = None) -> None:
-    """End every job of a run, or its planning."""
-    end_run(ledger, run_id, Reason.CANCEL_REQUESTED, cancelled_by(by))
-
-
-def cancelled_by(name: str | None) -> str:
-    """Who cancelled, for people; the name is a token's, None on the machine itself."""
-    return f"cancelled by {name}" if name else "cancelled on this machine"
+def cancel_run(ledger: Ledger, run_id: str, detail: str = "") -> None:
+    """End every job of a run, or its planning; likewise."""
+    end_run(ledger, run_id, Reason.CANCEL_REQUESTED, detail)
 
 
 def time_out(ledger: Ledger) -> None:

@@ -139,7 +139,7 @@ class Api:
         """Ask for the end of a job."""
         asked(request, Nothing)
         job_id = request.path_params["job_id"]
-        job = await self._store.cancel_job(job_id, caller_of(request))
+        job = await self._store.cancel_job(job_id, cancelled_by(request))
         if job is None:
             raise not_found("job", job_id)
         return answer(document(job), status=202)
@@ -148,7 +148,7 @@ class Api:
         """Ask for the end of every job of a run."""
         asked(request, Nothing)
         run_id = request.path_params["run_id"]
-        run = await self._store.cancel_run(run_id, caller_of(request))
+        run = await self._store.cancel_run(run_id, cancelled_by(request))
         return await self._run(run, run_id, status=202)
 
     async def approve_run(self, request: Request) -> Response:
@@ -223,10 +223,10 @@ def begun_again(run: RunView | NotRerun | None, what: str) -> RunView | None:
     return run
 
 
-def caller_of(request: Request) -> str | None:
-    """The name of the token by which it was asked; None for this machine itself."""
+def cancelled_by(request: Request) -> str:
+    """Who asked for the end of a job or run, for people: the name of a token, or this machine itself."""
     name: str = request.scope["caller"]
-    return None if name == LOCAL else name
+    return "cancelled on this machine" if name == LOCAL else f"cancelled by {name}"
 
 
 async def known_job(store: JobStore, request: Request) -> JobView:

@@ -18,7 +18,7 @@ from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.ansi import Update, palette_css
-from solstice_orchestrator.web.api import begun_again, caller_of, known_job, stream
+from solstice_orchestrator.web.api import begun_again, cancelled_by, known_job, stream
 from solstice_orchestrator.web.following import (
     BATCH,
     MAX_JOBS,
@@ -181,7 +181,7 @@ class Pages:
     async def cancel_job(self, request: Request) -> Response:
         """The button of a page without JavaScript: do it, then show the page again."""
         job_id = request.path_params["job_id"]
-        job = await self._store.cancel_job(job_id, caller_of(request))
+        job = await self._store.cancel_job(job_id, cancelled_by(request))
         if job is None:
             raise not_found("job", job_id)
         return RedirectResponse(f"/jobs/{job.job_id}?asked=cancel", 303)
@@ -189,7 +189,7 @@ class Pages:
     async def cancel_run(self, request: Request) -> Response:
         """The same for a whole run."""
         run_id = request.path_params["run_id"]
-        run = await self._store.cancel_run(run_id, caller_of(request))
+        run = await self._store.cancel_run(run_id, cancelled_by(request))
         if run is None:
             raise not_found("run", run_id)
         return RedirectResponse(f"/runs/{run.run_id}?asked=cancel", 303)

@@ -148,19 +148,19 @@ class SqliteStore(SqliteQueries):
     async def rescue(self) -> Sequence[AttemptKey]:
         return await self._write(holding.rescue)
 
-    async def cancel_job(self, job_id: str, by: str | None = None) -> JobView | None:
+    async def cancel_job(self, job_id: str, detail: str = "") -> JobView | None:
         def work(transaction: Transaction) -> JobView | None:
             ledger = ledger_of_jobs(transaction, [job_id])
-            steer.cancel_job(ledger, job_id, by)
+            steer.cancel_job(ledger, job_id, detail)
             write(transaction, ledger.changes())
             return reading.job(transaction.connection, job_id)
 
         return await self._write(work)
 
-    async def cancel_run(self, run_id: str, by: str | None = None) -> RunView | None:
+    async def cancel_run(self, run_id: str, detail: str = "") -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:
             ledger = ledger_of_runs(transaction, [run_id])
-            steer.cancel_run(ledger, run_id, by)
+            steer.cancel_run(ledger, run_id, detail)
             write(transaction, ledger.changes())
             return reading.run(transaction.connection, run_id)
 
