@@ -3,6 +3,7 @@
 import errno
 import inspect
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ _ASKED_WRONGLY: Final = frozenset({400, 401, 403, 422})
 """Answers of a service that mean: the command or the token is wrong."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 SLOW_SECONDS: Final = 2.0
+BOXED_HELP_COLUMNS: Final = 100
 
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
@@ -59,7 +61,12 @@ CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
 class Commands(TyperGroup):
-    """The group at the root of a command line: a wrong value is told in our words, not in pydantic's."""
+    """The group at the root of a command line: wrong values told in our words, help that cuts no flag."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> typer.Context:
+        if shutil.get_terminal_size().columns < BOXED_HELP_COLUMNS:
+            _in_plain_text(self)
+        return super().make_context(*arguments, **more)  # type: ignore[return-value]  # as for invoke
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context, by its public name
         try:
@@ -68,6 +75,13 @@ class Commands(TyperGroup):
             if isinstance(wrong.__cause__, ValidationError):
                 wrong.message = in_words(wrong.__cause__.errors(include_url=False)[0])
             raise
+
+
+def _in_plain_text(command: object) -> None:
+    """Let a command and all below it print help without boxes, whose columns cut long flags."""
+    vars(command)["rich_markup_mode"] = None
+    for inner in getattr(command, "commands", {}).values():
+        _in_plain_text(inner)
 
 
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"

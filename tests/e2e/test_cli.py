@@ -421,3 +421,26 @@ class TestWithoutAnOrchestrator:
         assert done.returncode == 3
         assert done.stderr.startswith("error: no orchestrator answers at http://127.0.0.1:1: start one with")
         assert done.stderr.count("\n") == 1
+
+
+RETRIED = """
+job "test" retries=1 {
+    step "try" run="echo here is try $SOLSTICE_ATTEMPT; test $SOLSTICE_ATTEMPT = 2"
+}
+"""
+
+
+def test_following_a_job_that_is_tried_again_shows_both_attempts(tmp_path: Path) -> None:
+    project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": RETRIED})
+    with solstice_up(tmp_path / "state", "--retry-base-seconds", "0.1") as running:
+        done = enqueue(running, project, "--follow", "--json")
+        run = json.loads(done.stdout)["run"]
+        (job,) = run["jobs"]
+        assert job["attempt"] == 2
+        followed = running.solstice("logs", "--follow", job["job_id"]).stdout
+    for shown in (done.stderr, followed):
+        lines = shown.splitlines()
+        first, heading, second = (
+            lines.index(line) for line in ("here is try 1", "attempt 2", "here is try 2")
+        )
+        assert first < heading < second, shown

@@ -13,10 +13,17 @@ T = TypeVar("T")
 
 def answered(settings: ClientSettings, ask: Callable[[OrchestratorClient], Awaitable[T]]) -> T:
     """What comes of these questions. Raises ServiceRefused and ServiceUnavailable; says so when it takes long."""
+    return answered_at_length(settings, lambda api, _: ask(api))
 
-    async def asked() -> T:
-        async with OrchestratorClient.of(settings) as api:
-            return await ask(api)
 
-    with said_when_slow(f"the orchestrator at {settings.solstice_url}"):
+def answered_at_length(
+    settings: ClientSettings, ask: Callable[[OrchestratorClient, Callable[[], None]], Awaitable[T]]
+) -> T:
+    """As `answered`, for questions that take long by nature: `ask` calls its second argument at the first answer."""
+    with said_when_slow(f"the orchestrator at {settings.solstice_url}") as answers:
+
+        async def asked() -> T:
+            async with OrchestratorClient.of(settings) as api:
+                return await ask(api, answers)
+
         return asyncio.run(asked())

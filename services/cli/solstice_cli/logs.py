@@ -1,16 +1,17 @@
 """`solstice logs`: what a job printed, or every job of a run; with -f as it is printed."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import orjson
 import typer
 from rich.console import Console
 
-from solstice_cli.asking import answered
+from solstice_cli.asking import answered_at_length
 from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, OrchestratorClient
-from solstice_common.commandline import Exit, with_settings
+from solstice_common.commandline import Exit, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.following import FROM_THE_FIRST, LineWriter, follow_job, follow_run, missing
 from solstice_common.settings import ClientSettings
@@ -35,8 +36,9 @@ def logs(
 ) -> None:
     """Print logs. A run's logs carry the job's name before each line."""
 
-    async def work(api: OrchestratorClient) -> Exit:
+    async def work(api: OrchestratorClient, answers: Callable[[], None]) -> Exit:
         kind, document = await find(api, which)
+        answers()
         if kind == "run" and attempt is not None:
             raise ConfigurationError("--attempt is for a job; a run's logs are those of its newest attempts")
         if follow and not as_json:
@@ -54,7 +56,7 @@ def logs(
         return Exit.OK
 
     try:
-        code = answered(settings, work)
+        code = answered_at_length(settings, work)
     except KeyboardInterrupt:
         code = None
     if code is not Exit.OK:
@@ -62,12 +64,18 @@ def logs(
 
 
 async def _follow(api: OrchestratorClient, kind: str, document: Document, attempt: int | None) -> Exit:
-    if kind == "run":
-        end = await follow_run(api, document["run_id"], _write, label=_label, terminal=sys.stdout.isatty())
-        name = f"run {document['run_id']}"
-    else:
-        end = await follow_job(api, document["job_id"], _write, attempt=attempt, terminal=sys.stdout.isatty())
-        name = document["name"]
+    terminal = sys.stdout.isatty()
+    name = f"run {document['run_id']}" if kind == "run" else str(document["name"])
+    with said_when_slow(f"output of {name}, which is {document['state']}") as prints:
+
+        def write(text: str) -> None:
+            prints()
+            _write(text)
+
+        if kind == "run":
+            end = await follow_run(api, document["run_id"], write, label=_label, terminal=terminal)
+        else:
+            end = await follow_job(api, document["job_id"], write, attempt=attempt, terminal=terminal)
     typer.echo(f"{name} {end['state']}", err=True)
     return Exit.OK if end["state"] == "succeeded" else Exit.FAILED
 

@@ -9,8 +9,8 @@ from pydantic import Field
 from solstice_cli import display
 from solstice_cli.local import local_broker_url
 from solstice_common.broker import open_broker
-from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
-from solstice_common.settings import BrokerSettings
+from solstice_common.commandline import CONTEXT_SETTINGS, said_when_slow, with_settings
+from solstice_common.settings import BrokerSettings, without_password
 from solstice_common.topology import full_topology
 
 app = typer.Typer(
@@ -77,7 +77,8 @@ def declare(
             await broker.declare(topology)
             return broker.url
 
-    url = asyncio.run(work())
+    with said_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
+        url = asyncio.run(work())
     if as_json:
         display.print_json({"broker": url, "declared": True})
     else:

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from solstice_common.commandline import CONTEXT_SETTINGS, Exit, with_settings
+from solstice_common.commandline import CONTEXT_SETTINGS, Exit, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
+from solstice_common.settings import without_password
 from solstice_common.terminal import HarmlessText
 from solstice_common.times import age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.documents import fields_of
@@ -164,7 +165,8 @@ def _with_inbox(settings: DeliveriesSettings, work: Callable[[KeptInbox], Corout
         async with open_inbox(settings.forge_inbox_url) as inbox:
             return await work(inbox)
 
-    return asyncio.run(opened())
+    with said_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
+        return asyncio.run(opened())
 
 
 async def _list(

@@ -18,10 +18,11 @@ from rich.status import Status
 from solstice_common import running_up
 from solstice_common.api_client import FINAL_STATES, Document, OrchestratorClient
 from solstice_common.broker import Published, PublishStatus
-from solstice_common.commandline import Exit, with_settings
+from solstice_common.commandline import Exit, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.following import follow_run
 from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.settings import without_password
 from solstice_forge.enqueue import EnqueueSettings, Wish, advice, job_request, publish
 from solstice_forge.local_repository import commit_of, remote_url
 
@@ -100,7 +101,8 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
             delay=delay,
         )
         request = job_request(wish, now=datetime.now(UTC), new_id=uuid.uuid4())
-        published = asyncio.run(publish(request, settings))
+        with said_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
+            published = asyncio.run(publish(request, settings))
         if not published.confirmed or not (wait or follow):
             _report(request, published, settings, as_json=as_json)
         watch = _Watch(request, follow=follow, logs_to_stderr=as_json)

@@ -7,8 +7,9 @@ from typing import Annotated
 import orjson
 import typer
 
-from solstice_common.commandline import age_given, with_settings
+from solstice_common.commandline import age_given, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
+from solstice_common.settings import without_password
 from solstice_forge.inbox import open_inbox
 from solstice_forge.retention import sweep
 from solstice_forge.settings import InboxSettings
@@ -47,7 +48,8 @@ def purge_command(
             removed = await sweep(inbox.strip, before)
             return removed if bodies else await sweep(inbox.forget, before)
 
-    count = asyncio.run(work())
+    with said_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
+        count = asyncio.run(work())
     if as_json:
         document = {"bodies" if bodies else "deliveries": count, "removed": not dry_run}
         typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

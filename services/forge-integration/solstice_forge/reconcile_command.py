@@ -11,7 +11,7 @@ import msgspec
 import orjson
 import typer
 
-from solstice_common.commandline import Exit, age_given, with_settings
+from solstice_common.commandline import Exit, age_given, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.terminal import HarmlessText
 from solstice_forge.access import access_of, patience_of
@@ -61,9 +61,10 @@ def reconcile_command(
         raise ConfigurationError(f"--since: {since!r} is no age: nothing is that new")
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise ConfigurationError(f"--repository: {repository!r} is not written OWNER/NAME")
-    reports = asyncio.run(
-        _compared(settings, source=source, repository=repository, since_seconds=seconds, dry_run=dry_run)
-    )
+    with said_when_slow("the forges"):
+        reports = asyncio.run(
+            _compared(settings, source=source, repository=repository, since_seconds=seconds, dry_run=dry_run)
+        )
     if as_json:
         typer.echo(orjson.dumps(msgspec.to_builtins(reports), option=orjson.OPT_INDENT_2).decode())
     else:

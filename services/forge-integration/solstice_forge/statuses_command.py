@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated, Final
 
 import msgspec
@@ -13,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from solstice_common.broker import open_broker
-from solstice_common.commandline import CONTEXT_SETTINGS, with_settings
-from solstice_common.settings import BrokerSettings
+from solstice_common.commandline import CONTEXT_SETTINGS, said_when_slow, with_settings
+from solstice_common.settings import BrokerSettings, without_password
 from solstice_common.topology import STATUSES, QueueType, Topology
 from solstice_forge.statuses.dead import PREFETCH, DeadStatus, Replayed, dead_statuses, replay
 
@@ -47,7 +48,8 @@ def dead_command(
         async with open_broker(settings.amqp_url, name="statuses dead") as broker:
             return await dead_statuses(broker, _topology(settings), limit)
 
-    letters = asyncio.run(look())
+    with _said(settings):
+        letters = asyncio.run(look())
     if as_json:
         sys.stdout.buffer.write(orjson.dumps(msgspec.to_builtins(letters), option=orjson.OPT_APPEND_NEWLINE))
     elif letters:
@@ -73,10 +75,15 @@ def replay_command(
         async with open_broker(settings.amqp_url, name="statuses replay") as broker:
             return await replay(broker, _topology(settings), limit, reason=reason)
 
-    done = asyncio.run(send())
+    with _said(settings):
+        done = asyncio.run(send())
     typer.echo(f"sent {done.sent} again" + (f"; the broker did not take {done.left}" if done.left else ""))
     if done.left:
         raise typer.Exit(1)
+
+
+def _said(settings: BrokerSettings) -> AbstractContextManager[object]:
+    return said_when_slow(f"the broker at {without_password(settings.amqp_url)}")
 
 
 def _topology(settings: BrokerSettings) -> Topology:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from solstice_common.commandline import CONTEXT_SETTINGS, Exit, age_given, with_settings
+from solstice_common.commandline import CONTEXT_SETTINGS, Exit, age_given, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import sqlite_path, without_password
 from solstice_orchestrator.retention import purge_all
@@ -44,7 +44,8 @@ def migrate_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
             pass
         return await _check(settings.database_url)
 
-    found = asyncio.run(work())
+    with _said(settings):
+        found = asyncio.run(work())
     if as_json:
         _print_json({"database": found.database, "version": found.version})
     else:
@@ -58,7 +59,8 @@ def check_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
 
     Ends with 0 when all is well, 1 when there is something to migrate or to mend, 3 when the database does not answer.
     """
-    found = asyncio.run(_check(settings.database_url))
+    with _said(settings):
+        found = asyncio.run(_check(settings.database_url))
     if as_json:
         _print_json({**asdict(found), "well": found.well})
     else:
@@ -133,12 +135,17 @@ def purge(
                 return await store.purgeable(seconds)
             return await purge_all(store, seconds)
 
-    runs = asyncio.run(work())
+    with _said(settings):
+        runs = asyncio.run(work())
     if as_json:
         _print_json({"runs": runs, "older_than_seconds": seconds, "removed": not dry_run})
     else:
         ended = f"{runs} {'run' if runs == 1 else 'runs'} that ended more than {older_than} ago"
         typer.echo(f"would remove {ended}" if dry_run else f"removed {ended}")
+
+
+def _said(settings: StoreSettings) -> AbstractContextManager[object]:
+    return said_when_slow(f"the database at {without_password(settings.database_url)}")
 
 
 # Imported late: the other commands of `solstice` do not wait for PostgreSQL's client library.

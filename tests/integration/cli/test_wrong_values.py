@@ -223,3 +223,25 @@ class TestWhatCannotBeReadOrWritten:
                 out, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert "Traceback" not in out + err
+
+
+COMMANDS = [words for program, app in PROGRAMS.items() for words, _ in leaves(get_command(app), (program,))]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)) for words in COMMANDS])
+def test_help_cuts_no_flag(
+    words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [*words, "-h"])
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as ended:
+        commandline.run(PROGRAMS[words[0]])
+    assert ended.value.code == 0
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    command = get_command(PROGRAMS[words[0]])
+    for word in words[1:]:
+        command = command.commands[word]  # type: ignore[attr-defined]
+    flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}
+    assert {flag for flag in flags if not re.search(rf"{re.escape(flag)}(?![\w-])", shown)} == set()

@@ -1,0 +1,125 @@
+"""On a terminal a silence of more than two seconds says what is waited for; in a pipe nothing is added."""
+
+import os
+import pty
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.service_process import kept_environment
+
+WAITS = "waiting for {} ..."
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections and says nothing until the test ends."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def first_lines(code: str, until: str, **settings: str) -> str:
+    """What a process writes to a real terminal until `until` stands there; it is ended then."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**kept_environment(), "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200", **settings},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    overdue = threading.Timer(100, process.kill)
+    overdue.start()
+    written = ""
+    try:
+        while until not in written and (piece := os.read(ours, 65536)):
+            written += piece.decode()
+    except OSError:
+        pass  # the other end is closed
+    finally:
+        overdue.cancel()
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return written
+
+
+def command(program: str, *words: str) -> str:
+    return f"import sys; from {program} import main; sys.argv = ['x', *{list(words)!r}]; main()"
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "variable", "url", "what"),
+    [
+        ("solstice_cli.main", ("runs",), "SOLSTICE_URL", "http://127.0.0.1:{}", "the orchestrator at {}"),
+        (
+            "solstice_cli.main",
+            ("topology", "declare"),
+            "AMQP_URL",
+            "amqp://127.0.0.1:{}/",
+            "the broker at {}",
+        ),
+        ("solstice_forge.cli", ("statuses", "dead"), "AMQP_URL", "amqp://127.0.0.1:{}/", "the broker at {}"),
+        (
+            "solstice_forge.cli",
+            ("deliveries", "list"),
+            "FORGE_INBOX_URL",
+            "postgresql://ada@127.0.0.1:{}/inbox",
+            "the inbox at {}",
+        ),
+        (
+            "solstice_cli.main",
+            ("store", "check"),
+            "DATABASE_URL",
+            "postgresql://ada@127.0.0.1:{}/store",
+            "the database at {}",
+        ),
+        (
+            "solstice_cli.main",
+            ("enqueue", "--repo-url", "https://forge.example/a/b", "--commit-sha", "c" * 40),
+            "AMQP_URL",
+            "amqp://127.0.0.1:{}/",
+            "the broker at {}",
+        ),
+    ],
+    ids=["orchestrator", "topology", "statuses", "inbox", "database", "enqueue"],
+)
+def test_a_server_that_says_nothing_is_named(
+    silent: int, program: str, words: tuple[str, ...], variable: str, url: str, what: str
+) -> None:
+    place = url.format(silent)
+    sentence = WAITS.format(what.format(place))
+    assert sentence in first_lines(command(program, *words), sentence, **{variable: place})
+
+
+WAITING = """
+import time
+from solstice_common import commandline
+commandline.SLOW_SECONDS = 0.05
+with commandline.said_when_slow("a thing") as ends:
+    {first}
+    time.sleep(0.5)
+print("the end")
+"""
+
+
+def test_nothing_is_said_after_the_first_output() -> None:
+    assert WAITS.format("a thing") in first_lines(WAITING.format(first="pass"), "the end")
+    assert WAITS.format("a thing") not in first_lines(WAITING.format(first="ends()"), "the end")
+
+
+def test_a_pipe_is_told_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING.format(first="pass")],
+        env=kept_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert (done.stdout, done.stderr) == ("the end\n", "")
