@@ -39,6 +39,7 @@ _WORDS: Final[Mapping[str, Callable[[Context], str]]] = MappingProxyType(
             if context["min_length"] == 1
             else f"must have at least {context['min_length']} characters"
         ),
+        "string_pattern_mismatch": lambda context: f"must have the form {context['pattern']}",
         "string_too_long": lambda context: f"must have at most {context['max_length']} characters",
     }
 )

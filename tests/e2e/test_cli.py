@@ -444,3 +444,28 @@ def test_following_a_job_that_is_tried_again_shows_both_attempts(tmp_path: Path)
             lines.index(line) for line in ("here is try 1", "attempt 2", "here is try 2")
         )
         assert first < heading < second, shown
+
+
+ADD = ("schedules", "add", "nightly", "--repo-url", "https://forge.example/a/b", "--branch", "main", "--cron")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((*ADD, "61 * * * *"), "error: cron: the 1st field, minute, is '61'"),
+        ((*ADD, "@daily", "--timezone", "Europe/Nowhere"), "there is no time zone 'Europe/Nowhere'"),
+        (("schedules", "add", "bad name!", *ADD[3:], "@daily"), "error: name: must have the form"),
+        (("token", "create", "bad name!", "--scope", "read"), "the name 'bad name!': must be 1 to 63"),
+        (("token", "revoke", "nobody"), "there is no token 'nobody'"),
+        (("runs", "--state", "nonsense"), "nonsense"),
+        (("jobs", "--state", "nonsense"), "nonsense"),
+    ],
+    ids=["cron", "zone", "schedule", "new token", "token", "run state", "job state"],
+)
+def test_a_wrong_value_ends_with_2_though_a_server_answers(
+    up: SolsticeUp, words: tuple[str, ...], sentence: str
+) -> None:
+    done = up.solstice(*words, check=2)
+    assert sentence in done.stderr
+    assert done.stdout == ""
+    assert "should" not in done.stderr

@@ -20,6 +20,8 @@ from solstice_common.topology import STATUSES, QueueType, Topology
 from solstice_forge.statuses.dead import PREFETCH, DeadStatus, Replayed, dead_statuses, replay
 
 _SHA_DIGITS: Final = 10
+TABLE_COLUMNS: Final = 100
+"""On narrower terminals each dead letter has lines of its own."""
 Limit = Annotated[int, typer.Option(min=1, max=PREFETCH, help="At most so many, the oldest first.")]
 
 
@@ -52,8 +54,11 @@ def dead_command(
         letters = asyncio.run(look())
     if as_json:
         sys.stdout.buffer.write(orjson.dumps(msgspec.to_builtins(letters), option=orjson.OPT_APPEND_NEWLINE))
+    elif letters and (console := Console()).width < TABLE_COLUMNS:
+        for letter in letters:
+            console.print(_block(letter), markup=False, highlight=False)
     elif letters:
-        Console().print(_table(letters))
+        console.print(_table(letters))
     else:
         typer.echo("no dead letters: every forge took what it was told")
 
@@ -88,6 +93,14 @@ def _said(settings: BrokerSettings) -> AbstractContextManager[object]:
 
 def _topology(settings: BrokerSettings) -> Topology:
     return STATUSES.topology(QueueType(settings.amqp_queue_type))
+
+
+def _block(letter: DeadStatus) -> str:
+    """A dead letter in lines of its own, for terminals on which a table would cut it to pieces."""
+    return (
+        f"{letter.refused_at}  {letter.source_name}  {letter.state}\n  {letter.repository} {letter.commit_sha[:_SHA_DIGITS]}\n"
+        f"  {letter.context}\n  {letter.reason}: {letter.detail}\n"
+    )
 
 
 def _table(letters: Sequence[DeadStatus]) -> Table:

@@ -65,3 +65,25 @@ def test_no_id_and_no_state_is_cut(what: str, columns: int, tmp_path: Path) -> N
         (line,) = [line for line in lines if line.startswith(each[-8:] + " ")]
         assert " cancelled" in line
     assert "\u2026" not in shown
+
+
+DEAD = """
+from rich.console import Console
+from solstice_forge import statuses_command
+from solstice_forge.statuses.dead import DeadStatus
+letter = DeadStatus(reason="not_found", detail="the forge answered 404 Not Found: [Not Found]", attempts=3,
+    refused_at="2026-01-31T11:00:00.000Z", source_name="forgejo-inside", state="succeeded", commit_sha="c" * 40,
+    repository="a-long-owner-name/a-very-long-repository", context="solstice / a-job-with-a-long-name-linux-3.12")
+statuses_command.dead_statuses = lambda *_: __import__("asyncio").sleep(0, [letter])
+statuses_command.dead_command(statuses_command.BrokerSettings(amqp_url="sqlite:///{file}"))
+"""
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_dead_status_is_shown_whole(columns: int, tmp_path: Path) -> None:
+    shown = on_a_terminal(DEAD.replace("{file}", str(tmp_path / "broker")), columns)
+    lines = shown.replace("\r", "").splitlines()
+    assert all(len(line.rstrip()) <= columns for line in lines)
+    words = " ".join(" ".join(lines).split())
+    assert "a-long-owner-name/a-very-long-repository cccccccccc" in words
+    assert "not_found: the forge answered 404 Not Found: [Not Found]" in words
