@@ -109,7 +109,7 @@ class HttpSettings(SolsticeSettings):
         description="Longest silence of a new connection, within a body, or of a client that reads no answer.",
     )
     http_body_bytes: int = Field(
-        default=64 * 1024 * 1024,
+        default=32 * 1024 * 1024,
         ge=1024,
         description="Bytes of all bodies under way together (one of the largest size always fits); beyond, 503 for the largest.",
     )

@@ -14,9 +14,9 @@ FIELDS: Final = 100
 URL_BYTES: Final = 8 * 1024
 WAITING_REQUESTS: Final = 16
 """Requests that one connection may have sent ahead of their answers."""
-LINGER_SECONDS: Final = 2.0
+LINGER_SECONDS: Final = 0.5
 """How long the rest of a request is read and dropped after the last answer, so that the client can read that answer."""
-LINGER_BYTES: Final = 32 * 1024 * 1024
+LINGER_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 20
 """What surrounds a chunk: its size, its line ends."""
 _FREE_CHUNKS: Final = 1024
@@ -39,7 +39,7 @@ class Bounds(Value, frozen=True, kw_only=True):
     """From the first byte of a head to its last."""
     silence_seconds: float = 15.0
     """Without a byte: on a new connection, within a body, from a client that should read our answer."""
-    body_bytes: int = 64 * 1024 * 1024
+    body_bytes: int = 32 * 1024 * 1024
     """Of all bodies together, from their arrival to the end of their request."""
 
 
