@@ -93,11 +93,15 @@ def test_a_head_has_one_deadline_and_silence_another(service: Service) -> None:
     began = time.monotonic()
     with socket.create_connection(address(service.url), timeout=30) as silent:
         with connections(service.url, 1) as (dripping,):
+            # A head that is right as far as it goes: a wrong one would be refused at once, whatever the deadline.
+            push_on(dripping, b"GET / HTTP/1.1\r\na: ")
             ended = -1.0
             while time.monotonic() - began < 20 and ended < 0:
-                if push_on(dripping, b"G") < 0:
+                if push_on(dripping, b"b") < 0:
                     ended = time.monotonic() - began
                 time.sleep(0.1)
+            dripping.setblocking(True)
+            assert status_of(rest_of(dripping)) == 408
         assert 0.9 < ended < 15
         assert rest_of(silent) == b""
         assert 1.9 < time.monotonic() - began < 20
