@@ -14,6 +14,7 @@ from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.ticks import TickReason
 from solstice_orchestrator.web import words
 from solstice_orchestrator.web.rows import MAX_ROWS
@@ -145,6 +146,24 @@ async def test_gap_in_the_log_is_shown(line: Stage, browser: Browser) -> None:
             "Output is missing here: pieces 2 to 3 were never stored."
         )
         await expect(page.locator("#L2 .t")).to_have_text("after")
+
+
+async def test_only_marks_look_like_marks(line: Stage, browser: Browser) -> None:
+    key, path = await job_page(line, pieces=("$ checkout\n! cancelled\nopen\x1b]0;",))
+    marks = ["$ <b>test</b>", "! ended"]
+    async with tab(browser, line) as page:
+        await page.goto(path)
+        await expect(page.locator("#live")).to_have_text("Live")
+        await line.prints(key, "$ <b>test</b>\n", kind=ChunkKind.MARK)
+        await line.prints(key, "\r\x1b[1A\x1b[2K\b\b$ more\r! less\n")
+        await line.prints(key, "! ended\n", kind=ChunkKind.MARK)
+        for _ in ("as it came", "painted anew"):
+            await expect(page.locator(".remark")).to_have_text(marks)
+            await expect(page.locator(".row:not(.remark) .t")).to_have_text(
+                ["$ checkout", "! cancelled", "open", "! less"]
+            )
+            await expect(page.locator(".remark .n")).to_have_count(0)
+            await page.reload()
 
 
 async def test_log_follows_its_end_until_the_reader_scrolls_up(line: Stage, browser: Browser) -> None:

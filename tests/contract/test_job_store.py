@@ -1,6 +1,7 @@
 """What every job store keeps; written against the protocol, run on every implementation."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import orjson
@@ -18,7 +19,7 @@ from solstice_orchestrator.store.protocol import (
     Purged,
     Tiding,
 )
-from solstice_orchestrator.store.views import LogChunk, LogState
+from solstice_orchestrator.store.views import ChunkKind, LogChunk, LogState
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,
@@ -537,6 +538,14 @@ class TestLog:
             (3, b"\xff\x00"),
         ]
         assert page.state is LogState.OPEN
+
+    async def test_marks_stay_marks(self, store: JobStore) -> None:
+        key = (await running(store)).key
+        mark = replace(chunk(2, b"$ test\n"), kind=ChunkKind.MARK)
+        assert await store.append_log(key, [chunk(1, b"$ test\n"), mark])
+        page = await store.log(key.job_id)
+        assert page is not None
+        assert [each.kind for each in page.chunks] == [ChunkKind.OUTPUT, ChunkKind.MARK]
 
     async def test_closed_is_said_with_the_last_chunk_and_not_before(self, store: JobStore) -> None:
         key = (await running(store)).key

@@ -16,6 +16,7 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.following import follow_run
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.web import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from solstice_orchestrator.web.server import serving
@@ -341,6 +342,21 @@ async def test_rerun_is_a_new_run_of_the_same_commit(line: Stage, http: httpx2.A
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
+
+
+async def test_chunks_say_whether_they_are_marks(line: Stage, http: httpx2.AsyncClient) -> None:
+    _, ids = await line.plan(spec())
+    key = await line.claim(ids["build"])
+    await line.prints(key, "$ test\n")
+    await line.prints(key, "$ test\n", kind=ChunkKind.MARK)
+    await line.finish(key)
+    page = (await http.get(f"/api/v1/jobs/{key.job_id}/log")).json()
+    assert [(each["kind"], each["text"]) for each in page["chunks"]] == [
+        ("output", "$ test\n"),
+        ("mark", "$ test\n"),
+    ]
+    async with aclosing(told(http, f"/api/v1/jobs/{key.job_id}/log/events?after=1.0")) as events:
+        assert [(await anext(events)).data["kind"] for _ in page["chunks"]] == ["output", "mark"]
 
 
 async def test_log_is_told_as_it_is_written(line: Stage, http: httpx2.AsyncClient) -> None:

@@ -17,7 +17,7 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.store.views import LogChunk, RunView
+from solstice_orchestrator.store.views import ChunkKind, LogChunk, RunView
 from solstice_orchestrator.web.app import create_app
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.web.sse import Streams
@@ -86,11 +86,15 @@ class Stage:
         _, ids = await self.plan(*specs, **fields)
         return await self.claim(ids[specs[0].name])
 
-    async def prints(self, key: AttemptKey, *pieces: str | bytes, skip: int = 0) -> None:
+    async def prints(
+        self, key: AttemptKey, *pieces: str | bytes, skip: int = 0, kind: ChunkKind = ChunkKind.OUTPUT
+    ) -> None:
         """The job prints; each piece is a chunk. `skip` leaves a gap before them."""
         last = self._sequences.get(key, 0) + skip
         chunks = [
-            LogChunk(sequence=last + index, at=time.time(), data=p.encode() if isinstance(p, str) else p)
+            LogChunk(
+                sequence=last + index, at=time.time(), data=p.encode() if isinstance(p, str) else p, kind=kind
+            )
             for index, p in enumerate(pieces, 1)
         ]
         assert await self.store.append_log(key, chunks)

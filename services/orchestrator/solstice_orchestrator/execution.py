@@ -15,6 +15,7 @@ from solstice_orchestrator.executors.protocol import Execution, Executor, LogWri
 from solstice_orchestrator.jobs import JobState, Outcome, Reason, named_secrets
 from solstice_orchestrator.log_buffer import PATIENT, LogBuffer, Patience, patiently
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.masking import Masking
 from solstice_orchestrator.secret_rules import Given, SecretRules, Withheld
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
@@ -115,7 +116,10 @@ async def _with_secrets(
     masking = Masking(given.values.values())
 
     async def write(data: bytes) -> None:
-        await log.write(masking.feed(data))
+        if isinstance(data, Mark):
+            await log.write(masking.end())
+            return await log.write(Mark(masking.masked(data.decode()).encode()))
+        return await log.write(masking.feed(data))
 
     outcome = await _outcome(executor, replace(execution, secrets=given.values), write, stop)
     await log.write(masking.end())

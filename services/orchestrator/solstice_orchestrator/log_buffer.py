@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore
-from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
 
 T = TypeVar("T")
 
@@ -72,6 +73,12 @@ class LogBuffer:
 
     async def write(self, data: bytes) -> None:
         """Take output; returns late when the store is slower than the job."""
+        if isinstance(data, Mark):
+            self._mark(data)
+            while sum(len(chunk.data) for chunk in self._unsent) > PENDING_BYTES:
+                self._drained.clear()
+                await self._drained.wait()
+            return
         if not data:
             return
         self._pending += data
@@ -85,9 +92,14 @@ class LogBuffer:
 
     def remark(self, text: str) -> None:
         """Take a line of ours."""
-        before = "\n" if self._line_open else ""
-        self._pending += f"{before}! {text}\n".encode()
-        self._line_open = False
+        self._mark(Mark.of(f"! {text}"))
+
+    def _mark(self, line: Mark) -> None:
+        if self._line_open:
+            self._pending += b"\n"
+            self._line_open = False
+        self._cut_output()
+        self._add(bytes(line), ChunkKind.MARK)
         self._filled.set()
 
     def close(self) -> None:
@@ -106,7 +118,7 @@ class LogBuffer:
                         await self._full.wait()
                 except TimeoutError:
                     pass
-            if not self._pending and self._closed:
+            if not self._pending and not self._unsent and self._closed:
                 return
             self._cut()
             try:
@@ -122,21 +134,28 @@ class LogBuffer:
         return not self.lost and (not self._unsent or await self._append())
 
     def _cut(self) -> None:
-        """Turn what is pending into chunks."""
-        at = self._clock()
-        for start in range(0, len(self._pending), CHUNK_BYTES):
-            self._sequence += 1
-            data = bytes(self._pending[start : start + CHUNK_BYTES])
-            self._unsent.append(LogChunk(sequence=self._sequence, at=at, data=data))
-        self._pending.clear()
+        """Turn what is pending into chunks, to be sent now."""
+        self._cut_output()
         self._drained.set()
         if not self._closed:
             self._filled.clear()
             self._full.clear()
 
+    def _cut_output(self) -> None:
+        for start in range(0, len(self._pending), CHUNK_BYTES):
+            self._add(bytes(self._pending[start : start + CHUNK_BYTES]), ChunkKind.OUTPUT)
+        self._pending.clear()
+
+    def _add(self, data: bytes, kind: ChunkKind) -> None:
+        self._sequence += 1
+        self._unsent.append(LogChunk(sequence=self._sequence, at=self._clock(), data=data, kind=kind))
+
     async def _append(self) -> bool:
         chunks = tuple(self._unsent)
         kept = await self._store.append_log(self._key, chunks)
         if kept:
-            self._unsent.clear()
+            # Marks may have come meanwhile.
+            for _ in chunks:
+                self._unsent.popleft()
+            self._drained.set()
         return kept

@@ -15,6 +15,7 @@ from solstice_orchestrator.executors.process import ProcessExecutor
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
 from solstice_orchestrator.jobs import JobState, Reason, StepSpec
+from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
 from tests.builders import execution, job, job_request
 from tests.lab import PROC, Lab, naps, sleeping, with_limits
@@ -134,6 +135,20 @@ async def test_thousands_of_lines_and_any_bytes_arrive(lab: Lab) -> None:
     assert whole.count(b"\n") >= 50_000
     assert b"\n50000\n$ step 2\n" in whole
     assert whole.endswith(b"\0" * 300_000 + b"\xff\xfe\x00\n")
+
+
+async def test_only_our_own_lines_are_marks_whatever_a_job_prints(lab: Lab) -> None:
+    forged = r"printf '$ checkout\n! cancelled\n$ step 2\n\033[2A\r\036no newline'"
+    outcome = await lab.run(forged, "tr '\\0' '\\n' < /proc/self/cmdline; echo two; exit 3")
+    assert outcome.exit_code == 3
+    assert [bytes(each) for each in lab.output if isinstance(each, Mark)] == [
+        b"$ checkout\n",
+        b"$ step 1\n",
+        b"$ step 2\n",
+        b"! the step 'step 2' ended with exit code 3\n",
+    ]
+    assert "\n! cancelled\n$ step 2\n\x1b[2A\r\x1eno newline\n$ step 2\n" in lab.text
+    assert lab.text.count("\x1e") == 1
 
 
 async def test_beyond_its_limit_the_log_keeps_its_end_and_the_job_goes_on(lab: Lab) -> None:

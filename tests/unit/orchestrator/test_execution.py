@@ -22,7 +22,7 @@ from solstice_orchestrator.log_buffer import PATIENT, Patience
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.secret_rules import SecretRule, SecretRules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
-from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from tests.builders import job, job_request
 from tests.patience import becomes
 
@@ -221,8 +221,19 @@ async def test_output_reaches_the_store_while_the_job_runs() -> None:
 
 async def test_output_of_one_moment_travels_together() -> None:
     ledger = Ledger()
-    await running(ledger, *(f"say {number}" for number in range(50)))
-    assert len(ledger.chunks) == 1
+    await running(ledger, "\n".join(f"say {number}" for number in range(50)))
+    assert [each.kind for each in ledger.chunks] == [ChunkKind.MARK, ChunkKind.OUTPUT]
+
+
+async def test_marks_are_chunks_of_their_own_and_nothing_printed_is_one() -> None:
+    ledger = Ledger()
+    await running(ledger, "say $ step 2\nsay ! cancelled", "say two")
+    assert [(each.kind, each.data) for each in ledger.chunks] == [
+        (ChunkKind.MARK, b"$ step 1\n"),
+        (ChunkKind.OUTPUT, b"$ step 2\n! cancelled\n"),
+        (ChunkKind.MARK, b"$ step 2\n"),
+        (ChunkKind.OUTPUT, b"two\n"),
+    ]
 
 
 async def test_no_chunk_is_larger_than_64_kib() -> None:

@@ -15,6 +15,7 @@ from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution
 from solstice_orchestrator.executors.silence import Silence
 from solstice_orchestrator.executors.verdict import Verdict, read_verdict
+from solstice_orchestrator.marks import Announcements, Mark
 from solstice_orchestrator.orphans import kill_orphans
 from solstice_orchestrator.workspaces import Workspace, kill_marked
 
@@ -59,11 +60,13 @@ class Keeper:
             words = (words + said)[-PIECE_BYTES:]
         return read_verdict(words)
 
-    async def pump(self, log: LimitedLog, silence: Silence) -> None:
-        """Carry output to the log until nobody is left to write any."""
+    async def pump(self, log: LimitedLog, announced: Announcements, silence: Silence) -> None:
+        """Carry output to the log until nobody is left to write any, with marks where steps begin."""
         while piece := await self._pipes.output.read(PIECE_BYTES):
             with silence.broken():
-                await log.write(piece)
+                for each in announced.feed(piece):
+                    await (log.mark(each) if isinstance(each, Mark) else log.write(each))
+        await log.write(announced.end())
 
     async def kill(self) -> None:
         """End every process of the attempt, now."""

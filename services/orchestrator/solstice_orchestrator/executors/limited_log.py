@@ -3,6 +3,7 @@
 from typing import Final
 
 from solstice_orchestrator.executors.protocol import LogWriter
+from solstice_orchestrator.marks import Mark
 
 PIECE_BYTES: Final = 64 * 1024
 
@@ -19,6 +20,8 @@ class LimitedLog:
         self._left = limit - self._tail_bytes
         self._tail = bytearray()
         self._dropped = 0
+        self._marks: list[tuple[int, Mark]] = []
+        """Those of what follows the cut, and at which byte of it, dropped ones included, each stands."""
         self._line_open = self._cut = False
 
     async def write(self, data: bytes) -> None:
@@ -39,21 +42,46 @@ class LimitedLog:
             del self._tail[:excess]
         return None
 
+    async def mark(self, line: Mark) -> None:
+        """A line of ours where the output now is; it is kept, whatever is dropped around it."""
+        if self._cut:
+            self._marks.append((self._dropped + len(self._tail), line))
+        else:
+            await self._log_mark(line)
+
     async def end(self) -> None:
         """The job will write no more: pass on the end of what it wrote."""
         tail, self._tail = bytes(self._tail), bytearray()
         if self._dropped:
             begin = tail.find(b"\n") + 1
             self._dropped, tail = self._dropped + begin, tail[begin:]
+        marks, self._marks = self._marks, []
+        for place, line in marks:
+            if place < self._dropped:
+                await self._log_mark(line)
+        if self._dropped:
             await self.remark(f"{self._dropped} bytes are left out here")
-        for start in range(0, len(tail), PIECE_BYTES):
-            await self._pass_on(tail[start : start + PIECE_BYTES])
+        done = 0
+        for place, line in marks:
+            if place >= self._dropped:
+                await self._pass_on_pieces(tail[done : place - self._dropped])
+                done = place - self._dropped
+                await self._log_mark(line)
+        await self._pass_on_pieces(tail[done:])
 
     async def remark(self, text: str) -> None:
         """A line of ours."""
-        before = "\n" if self._line_open else ""
-        self._line_open = False
-        await self._log(f"{before}! {text}\n".encode())
+        await self._log_mark(Mark.of(f"! {text}"))
+
+    async def _log_mark(self, line: Mark) -> None:
+        if self._line_open:
+            self._line_open = False
+            await self._log(b"\n")
+        await self._log(line)
+
+    async def _pass_on_pieces(self, data: bytes) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            await self._pass_on(data[start : start + PIECE_BYTES])
 
     async def _pass_on(self, data: bytes) -> None:
         if data:

@@ -6,10 +6,12 @@ It does not isolate: a job runs as the orchestrator's user and can read what tha
 
 import asyncio
 import json
+import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -28,6 +30,7 @@ from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.marks import BEGIN, Announcements, Mark
 from solstice_orchestrator.workspaces import Workspace, Workspaces
 
 LOG = structlog.get_logger(__name__)
@@ -61,6 +64,8 @@ class ProcessExecutor:
     """Entered for as long as a checkout takes, by any number at once."""
     hosts: GitHosts = field(default_factory=GitHosts)
     """Which git hosts are left alone for now."""
+    token: Callable[[], str] = secrets.token_hex
+    """What nobody can guess: announces a step to us."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -103,7 +108,8 @@ class ProcessExecutor:
         self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event, visit: Visit
     ) -> Outcome | None:
         request = execution.request
-        await log.write(f"$ checkout\n{request.commit_sha} of {request.repo_url}\n".encode())
+        await log.mark(Mark.of("$ checkout"))
+        await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
         bringing = asyncio.create_task(
             check_out(request, place.source, policy=self.git, scratch=self.workspaces.scratch),
             name=f"checkout {execution.job_id}",
@@ -155,7 +161,7 @@ class ProcessExecutor:
             script.write_text(step.run + "\n", encoding="utf-8")
             steps.append(
                 {
-                    "announcement": f"$ {step.name}",
+                    "announcement": BEGIN + self.token(),
                     "argv": [*shell, str(script)],
                     "env": {
                         **step.env,
@@ -192,10 +198,15 @@ class ProcessExecutor:
                 )
             keeper.tell(json.dumps(plan).encode() + b"\n")
             # From here on nothing is the world's failure: the job runs, and may have brought it about.
+            announced = Announcements(
+                (told["announcement"], Mark.of(f"$ {step.name}"))
+                for told, step in zip(plan["steps"], execution.spec.steps, strict=True)
+            )
+            pump = partial(keeper.pump, log, announced)
             outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
             try:
                 async with self.disk.watching(place.root) as filling:
-                    outcome = await self._watched(execution.spec, keeper, log, stop, filling)
+                    outcome = await self._watched(execution.spec, keeper, pump, stop, filling)
             except* Exception as errors:  # noqa: BLE001  whatever it is, it must not pass for the world's failure
                 LOG.warning(
                     LogEvent.EXECUTION_DISTURBED,
@@ -209,7 +220,7 @@ class ProcessExecutor:
         self,
         spec: JobSpec,
         keeper: Keeper,
-        log: LimitedLog,
+        pump: Callable[[Silence], Coroutine[Any, Any, None]],
         stop: asyncio.Event,
         filling: asyncio.Future[int],
     ) -> Outcome:
@@ -217,7 +228,7 @@ class ProcessExecutor:
         limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
         quiet, silence = spec.no_output_seconds or self.no_output_seconds, Silence()
         async with asyncio.TaskGroup() as tasks:
-            pumping = tasks.create_task(keeper.pump(log, silence), name="job output")
+            pumping = tasks.create_task(pump(silence), name="job output")
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
             asking = tasks.create_task(self._ask_to_end(keeper, [stopping, hearing, filling]), name="job end")

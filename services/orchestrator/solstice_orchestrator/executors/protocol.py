@@ -10,7 +10,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.jobs import JobSpec, Outcome
 
 LogWriter = Callable[[bytes], Awaitable[None]]
-"""Takes output as it comes, in order; returning late is how it slows a talkative job down."""
+"""Takes output and marks (`marks.Mark`) as they come, in order; returning late is how it slows a talkative job down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from solstice_orchestrator.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.executors.silence import Silence
 from solstice_orchestrator.executors.verdict import CANCELLED, silent
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.marks import Mark
 
 _COMMAND: Final = re.compile(
     r"say ?(?P<say>.*)|raw (?P<raw>(?:[0-9a-fA-F]{2})+)|repeat (?P<repeat>[0-9]{1,7} .*)"
@@ -83,7 +84,7 @@ class ScriptedExecutor:
 
 async def _play(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
     for step in execution.spec.steps:
-        await log(f"$ {step.name}\n".encode())
+        await log(Mark.of(f"$ {step.name}"))
         try:
             async with asyncio.timeout(step.timeout_seconds):
                 outcome = await _step(step, log, sleep)

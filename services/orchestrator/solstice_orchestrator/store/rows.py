@@ -22,7 +22,7 @@ from solstice_orchestrator.jobs import (
     StepSpec,
 )
 from solstice_orchestrator.scheduling import PRIORITY_ORDER
-from solstice_orchestrator.store.views import AttemptView, JobView, RunView
+from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
 
 
 class Row(Protocol):
@@ -34,6 +34,17 @@ class Row(Protocol):
 def timestamp(at: float) -> str:
     """Seconds since the epoch as messages write them."""
     return format_seconds(at)
+
+
+def chunk_of(row: Row) -> LogChunk:
+    """A stored piece of a log; older versions told none of their marks from output."""
+    kind = ChunkKind(row["kind"] or ChunkKind.OUTPUT)
+    return LogChunk(sequence=row["sequence"], at=row["at"], data=row["data"], kind=kind)
+
+
+def kind_column(chunk: LogChunk) -> str | None:
+    """What the store writes as the kind of a chunk."""
+    return None if chunk.kind is ChunkKind.OUTPUT else chunk.kind.value
 
 
 def key(text: str) -> bytes:

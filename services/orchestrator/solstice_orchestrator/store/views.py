@@ -112,6 +112,13 @@ class JobFilters(TypedDict, total=False):
     priority: Priority | None
 
 
+class ChunkKind(StrEnum):
+    """Who wrote a piece of a log: the job, or the orchestrator."""
+
+    OUTPUT = "output"
+    MARK = "mark"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
     """A piece of a job's log; `sequence` counts from 1 within its attempt, without gaps."""
@@ -119,6 +126,7 @@ class LogChunk:
     sequence: int
     at: float
     data: bytes
+    kind: ChunkKind = ChunkKind.OUTPUT
 
 
 class LogState(StrEnum):

@@ -145,8 +145,10 @@ class Terminal:
 
     def remark(self, text: str) -> None:
         """Put a row of our own between the job's lines."""
+        self._held = ""
         if self._line or self._shown:
             self._end_line()
+        self._returned = False
         self._done.append(Row(None, ((PLAIN, text),)))
 
     @property

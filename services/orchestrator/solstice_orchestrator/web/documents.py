@@ -9,7 +9,7 @@ from solstice_common.message_fields import Timestamp
 from solstice_orchestrator.demand import Demand
 from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store.timetable import ScheduleView, TickView
-from solstice_orchestrator.store.views import AttemptView, JobView, LogState, RunView
+from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogState, RunView
 from solstice_orchestrator.waits import Holder, Why
 from solstice_orchestrator.workers import HeldJob, WorkerView
 
@@ -78,6 +78,8 @@ class Chunk(_Answer):
 
     sequence: Annotated[int, Field(ge=1)]
     at: Timestamp
+    kind: ChunkKind
+    """`mark`: a line that the orchestrator wrote, never the job."""
     text: str
 
 

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class LogText:
         if chunk.sequence != self._sequence + 1:
             self._decoder = utf8()
         self._sequence = chunk.sequence
+        if chunk.kind is ChunkKind.MARK:
+            return chunk.data.decode(errors="replace")
         return self._decoder.decode(chunk.data, final=last)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.web.ansi import Row, Terminal, Update
 from solstice_orchestrator.web.following import BATCH, Position
 from solstice_orchestrator.web.log_text import utf8
@@ -53,7 +53,11 @@ class LogRows:
                     f"Output is missing here: pieces {self.sequence + 1} to {chunk.sequence - 1} were never stored."
                 )
             self.sequence = chunk.sequence
-            self._terminal.feed(self._decoder.decode(chunk.data))
+            if chunk.kind is ChunkKind.MARK:
+                self._terminal.feed(self._decoder.decode(b"", final=True))
+                self._terminal.remark(chunk.data.decode(errors="replace").removesuffix("\n"))
+            else:
+                self._terminal.feed(self._decoder.decode(chunk.data))
         return self._terminal.take()
 
 

@@ -84,7 +84,7 @@ def demand_document(demand: Demand) -> Document:
 
 def chunk_document(chunk: LogChunk, text: str) -> Document:
     """A piece of log; `text` is what its bytes mean after those of the pieces before."""
-    return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "text": text}
+    return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "kind": chunk.kind.value, "text": text}
 
 
 def gap_document(gap: Gap) -> Document:

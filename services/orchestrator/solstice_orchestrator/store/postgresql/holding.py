@@ -20,6 +20,7 @@ from solstice_orchestrator.store.postgresql.transaction import (
 )
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.rescue import rescue as decide_rescue
+from solstice_orchestrator.store.rows import kind_column
 from solstice_orchestrator.store.views import LogChunk
 
 RESCUED_AT_ONCE: Final = 100
@@ -83,13 +84,15 @@ async def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence
     if not held:
         return False
     await transaction.connection.execute(
-        "INSERT INTO log_chunks SELECT $1, $2, * FROM unnest($3::integer[], $4::double precision[], $5::bytea[])"
+        "INSERT INTO log_chunks SELECT $1, $2, *"
+        " FROM unnest($3::integer[], $4::double precision[], $5::bytea[], $6::text[])"
         " ON CONFLICT DO NOTHING",
         key.job_id,
         key.number,
         [chunk.sequence for chunk in chunks],
         [chunk.at for chunk in chunks],
         [chunk.data for chunk in chunks],
+        [kind_column(chunk) for chunk in chunks],
     )
     transaction.changed = True
     return True

@@ -8,11 +8,10 @@ from solstice_orchestrator.jobs import JobState, RunState
 from solstice_orchestrator.store.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.postgresql.columns import BEGUN_AT
 from solstice_orchestrator.store.postgresql.transaction import job_state
-from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobView,
-    LogChunk,
     LogPage,
     LogPlace,
     LogState,
@@ -86,14 +85,14 @@ async def log(
     )
     over = bool(ended) or job_state(row["state"]).final
     rows = await connection.fetch(
-        "SELECT sequence, at, data FROM log_chunks WHERE job_id = $1 AND attempt = $2 AND sequence > $3"
+        "SELECT sequence, at, data, kind FROM log_chunks WHERE job_id = $1 AND attempt = $2 AND sequence > $3"
         " ORDER BY sequence LIMIT $4",
         job_id,
         number,
         after,
         limit + 1,
     )
-    chunks = [LogChunk(sequence=each["sequence"], at=each["at"], data=each["data"]) for each in rows[:limit]]
+    chunks = [chunk_of(each) for each in rows[:limit]]
     state = LogState.CLOSED if over and len(rows) <= limit else LogState.OPEN
     return LogPage(attempt=number, chunks=chunks, state=state)
 

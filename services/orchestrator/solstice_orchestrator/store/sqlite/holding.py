@@ -9,6 +9,7 @@ from solstice_orchestrator.store.claims import end_backoffs
 from solstice_orchestrator.store.leases import renewal
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.rescue import rescue as decide_rescue
+from solstice_orchestrator.store.rows import kind_column
 from solstice_orchestrator.store.sqlite import roster
 from solstice_orchestrator.store.sqlite.transaction import (
     Transaction,
@@ -47,8 +48,11 @@ def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogCh
     if held is None:
         return False
     transaction.connection.executemany(
-        "INSERT INTO log_chunks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        [(key.job_id, key.number, chunk.sequence, chunk.at, chunk.data) for chunk in chunks],
+        "INSERT INTO log_chunks VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [
+            (key.job_id, key.number, chunk.sequence, chunk.at, chunk.data, kind_column(chunk))
+            for chunk in chunks
+        ],
     )
     return True
 

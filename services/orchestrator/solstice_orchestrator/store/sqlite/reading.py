@@ -6,13 +6,12 @@ from typing import Any, Final, Unpack
 
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.scheduling import rank
-from solstice_orchestrator.store.rows import attempt_view, job_view, key, run_view
+from solstice_orchestrator.store.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.sqlite.transaction import REQUEST
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
     JobView,
-    LogChunk,
     LogPage,
     LogPlace,
     LogState,
@@ -139,11 +138,11 @@ def log(
     ).fetchone()
     over = JobState(row["state"]).final if found is None else found["finished_at"] is not None
     rows = connection.execute(
-        "SELECT sequence, at, data FROM log_chunks WHERE job_id = ? AND attempt = ? AND sequence > ?"
+        "SELECT sequence, at, data, kind FROM log_chunks WHERE job_id = ? AND attempt = ? AND sequence > ?"
         " ORDER BY sequence LIMIT ?",
         (job_id, number, after, limit + 1),
     ).fetchall()
-    chunks = [LogChunk(sequence=each["sequence"], at=each["at"], data=each["data"]) for each in rows[:limit]]
+    chunks = [chunk_of(each) for each in rows[:limit]]
     state = LogState.CLOSED if over and len(rows) <= limit else LogState.OPEN
     return LogPage(attempt=number, chunks=chunks, state=state)
 
