@@ -18,6 +18,7 @@ RECIPES = {
     "check",
     "fmt",
     "bench",
+    "mutate",
     "soak",
     "docs",
     "install",
