@@ -297,7 +297,7 @@ class TestUp:
             timeout=60,
         )
         assert done.returncode == 2
-        assert f"FORGE_PORT {port}" in done.stderr
+        assert f"FORGE_PORT: cannot listen on 127.0.0.1:{port}" in done.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
     def test_a_signal_ends_it_in_order(self, tmp_path: Path, number: signal.Signals) -> None:
