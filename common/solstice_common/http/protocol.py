@@ -224,7 +224,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.body is None:
             self.body = self.shared.bodies.body(lambda: self._refuse(MANY_BODIES))
             if self._own_cycle is not None:
-                self._own_cycle.counted = self.body  # type: ignore[attr-defined]
+                self._own_cycle.counted = self.body  # type: ignore[attr-defined]  # likewise
         self.body.grow(len(body))
         if self._is_over:
             raise _Refused
