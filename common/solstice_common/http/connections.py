@@ -6,7 +6,8 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from solstice_common.http.bodies import Bodies
-from solstice_common.http.bounds import CROWDED_OUT, Bounds
+from solstice_common.http.bounds import Bounds
+from solstice_common.http.refusals import CROWDED_OUT
 
 _LOOKS: Final = 10
 """How often within the shortest deadline the connections are looked at."""
@@ -25,6 +26,19 @@ class Standing(IntEnum):
     """As WAITING; it has brought something genuine before."""
     WORKING = 4
     """Its request is being answered; it is never closed for another."""
+
+
+def standing_of(
+    *, is_answering: bool, is_arriving: bool, is_over: bool, is_read_slowly: bool, is_trusted: bool
+) -> Standing:
+    """Of a connection that is answered something, whose request's body is arriving, from which no more is taken."""
+    if is_answering and (is_over or not is_arriving) and not is_read_slowly:
+        return Standing.WORKING
+    if is_over:
+        return Standing.ANSWERED
+    if is_arriving or is_read_slowly:
+        return Standing.SENDING
+    return Standing.TRUSTED if is_trusted else Standing.WAITING
 
 
 class Member(Protocol):

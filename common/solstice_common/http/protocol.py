@@ -13,29 +13,18 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from solstice_common.http import refusals
+from solstice_common.http.arrival import Arrival, is_repeated
 from solstice_common.http.bodies import Body
 from solstice_common.http.bounds import (
-    FIELDS,
     HEAD_BYTES,
-    LARGE_HEAD,
     LINGER_BYTES,
     LINGER_SECONDS,
-    LONG_URL,
-    MALFORMED,
-    MANY_BODIES,
-    MANY_CONNECTIONS,
-    PIPELINED,
-    REPEATED,
-    SILENT,
-    SLOW,
     URL_BYTES,
     WAITING_REQUESTS,
     Bounds,
-    Refusal,
-    framing_problem,
-    is_repeated,
 )
-from solstice_common.http.connections import Connections, Standing
+from solstice_common.http.connections import Connections, Standing, standing_of
 from solstice_common.http.transport import OneWriteTransport
 
 
@@ -49,33 +38,24 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, connections: Connections | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.shared = Connections(Bounds()) if connections is None else connections
+        self.arrival = Arrival()
         self.body: Body | None = None
-        """What is counted of the body that is arriving."""
+        """The bytes that the body which is arriving takes of the budget."""
         self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
         self._is_trusted = False
-        self._in_head = True
-        self._head_bytes = 0
-        """Of a head that is not complete; 0 while none has begun."""
-        self._ended_one = False
-        """Whether a request came to its end in the bytes at hand, so that its neighbours in them cannot be measured."""
-        self._begun = False
-        self._received = self._body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
         self._own_cycle: RequestResponseCycle | None = None
         """Of the request that is arriving."""
         self._under_way = 0
         """Requests that are being answered or wait for it."""
-        self._refusal: Refusal | None = None
+        self._refusal: refusals.Refusal | None = None
         """Why the parser was stopped."""
-        self._last: Refusal | None = None
+        self._last: refusals.Refusal | None = None
         """What is answered behind everything that is under way."""
         self._is_gone = False
-        self._is_over = False
+        self.is_over = False
         """Nothing that arrives is looked at any more."""
         self._dropped = 0
         self._deadline = math.inf
-        self._taken = -1
-        """Bytes of ours that the other side had taken when it was looked at; -1 when it had taken all."""
-        self._stuck_at = math.inf
 
     # What asyncio calls
 
@@ -85,21 +65,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.shared.admit(self, self.loop):
             self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
         else:
-            self._answer_last(MANY_CONNECTIONS)
+            self._answer_last(refusals.MANY_CONNECTIONS)
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= HEAD_BYTES - self._head_bytes:
+        if len(data) <= HEAD_BYTES - self.arrival.head_bytes:
             self._feed(data)
             return
         view, begin = memoryview(data), 0
         while begin < len(view):
             # No more than what completes a head of the largest size: so it does not matter how it was cut.
-            end = begin + (len(view) if self._is_over else HEAD_BYTES - self._head_bytes)
+            end = begin + (len(view) if self.is_over else HEAD_BYTES - self.arrival.head_bytes)
             self._feed(view[begin:end])
             begin = end
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_gone = self._is_over = True
+        self._is_gone = self.is_over = True
         self.shared.forget(self)
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
@@ -117,32 +97,27 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         if len(self.url) > URL_BYTES:
-            self._stop(LONG_URL)
+            self._stop(refusals.LONG_URL)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields += 1
-        if self._fields > FIELDS:
-            self._stop(LARGE_HEAD)
-        if self._in_head:
+        if problem := self.arrival.field(len(name) + len(value) + 4):
+            self._stop(problem)
+        # A trailer comes after the decision about who sent this, and is never a header (RFC 9110, section 6.5.1).
+        if self.arrival.in_head:
             super().on_header(name, value)
-            return
-        # A trailer: it comes after the decision about who sent this, and is never a header (RFC 9110, section 6.5.1).
-        self._trailer_bytes += len(name) + len(value) + 4
-        if self._trailer_bytes > HEAD_BYTES:
-            self._stop(LARGE_HEAD)
 
     def on_headers_complete(self) -> None:
         self.end_head()
         self.start_cycle()
 
     def on_chunk_header(self) -> None:
-        self._chunks += 1
-        self._check_framing()
+        if problem := self.arrival.chunk():
+            self._stop(problem)
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
         if cycle.response_complete or cycle.disconnected:
-            self._body_bytes += len(body)
+            self.arrival.body_bytes += len(body)
             return
         self.count_body(body)
         self.hand_on(body)
@@ -169,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._last is not None and self._under_way == 0:
             self._answer_last(self._last)
-        elif not self._in_head and self._own_cycle is not None and self._own_cycle.response_complete:
+        elif not self.arrival.in_head and self._own_cycle is not None and self._own_cycle.response_complete:
             # The rest of a body that was answered early is dropped, for a while.
             self._deadline = self.loop.time() + LINGER_SECONDS
         self._tell_standing()
@@ -178,18 +153,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def begin_counting(self) -> None:
         """A request begins."""
-        self._begun = True
-        self._received = self._body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
+        self.arrival.begin()
         self._own_cycle = self.body = None
 
     def end_head(self) -> None:
         """The head is complete: from here on nothing is added to it."""
         if is_repeated(self.headers):
-            self._stop(REPEATED)
+            self._stop(refusals.REPEATED)
         if self._under_way >= WAITING_REQUESTS:
-            self._stop(PIPELINED)
-        self._in_head = False
-        self._head_bytes = 0
+            self._stop(refusals.PIPELINED)
+        self.arrival.end_head()
 
     def make_scope(self) -> None:
         """What uvicorn makes for a request that goes to the application by ASGI."""
@@ -220,25 +193,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def count_body(self, body: bytes) -> None:
         """So much of the body is here."""
-        self._body_bytes += len(body)
+        self.arrival.body_bytes += len(body)
         if self.body is None:
-            self.body = self.shared.bodies.body(lambda: self._refuse(MANY_BODIES))
+            self.body = self.shared.bodies.body(lambda: self._refuse(refusals.MANY_BODIES))
             if self._own_cycle is not None:
                 self._own_cycle.counted = self.body  # type: ignore[attr-defined]  # likewise
         self.body.grow(len(body))
-        if self._is_over:
+        if self.is_over:
             raise _Refused
 
     def end_message(self) -> None:
         """The request is complete."""
         if self.body is not None:
             self.body.complete()
-        self._in_head, self._ended_one, self._begun = True, True, False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing that arrives is looked at any more."""
-        return self._is_over
+        self.arrival.end()
 
     def trust(self) -> None:
         """The connection has brought something genuine, and is closed for no stranger's sake."""
@@ -247,20 +215,14 @@ class BoundedProtocol(HttpToolsProtocol):
     # Deadlines, standing, refusals
 
     def look(self, now: float) -> None:
-        unsent = self._out.unsent()
-        if unsent == 0:
-            self._taken = -1
-        elif (taken := self._out.written - unsent) != self._taken:
-            self._taken, self._stuck_at = taken, now + self.shared.bounds.silence_seconds
-        elif now >= self._stuck_at:
-            self.shared.refused(SILENT)
+        if self._out.is_stuck(now, self.shared.bounds.silence_seconds):
+            self.shared.refused(refusals.SILENT)
             self.drop()
-            return
-        if now >= self._deadline:
+        elif now >= self._deadline:
             self._expired(now)
 
     def drop(self) -> None:
-        self._is_gone = self._is_over = True
+        self._is_gone = self.is_over = True
         self.shared.forget(self)
         self._out.abort()
 
@@ -273,99 +235,83 @@ class BoundedProtocol(HttpToolsProtocol):
         self._tell_standing()
 
     def _feed(self, data: bytes | memoryview) -> None:
-        if self._is_over:
+        if self.is_over:
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
                 self.drop()
             return
         self._unset_keepalive_if_required()
-        self._ended_one = False
-        self._received += len(data)
+        self.arrival.receive(len(data))
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
-            self._refuse(self._refusal or MALFORMED)
+            self._refuse(self._refusal or refusals.MALFORMED)
             return
         except httptools.HttpParserUpgrade:
             # What follows may be of another protocol: the answer, in this one, is the last.
-            self.cycle.keep_alive, self._is_over = False, True
+            self.cycle.keep_alive, self.is_over = False, True
             if not self._under_way:
                 self._out.close()
         self._after(len(data))
 
     def _after(self, count: int) -> None:
         """So many bytes were parsed: what is waited for now, and how long."""
-        if self._in_head:
+        if self.arrival.in_head:
             self._measure_head(count)
         else:
-            if problem := framing_problem(
-                received=self._received, body=self._body_bytes, chunks=self._chunks
-            ):
+            if problem := self.arrival.framing():
                 self._refuse(problem)
                 return
             if self._own_cycle is None or not self._own_cycle.response_complete:
                 self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
-        if not self._is_over:
+        if not self.is_over:
             self._tell_standing()
 
     def _measure_head(self, count: int) -> None:
-        if self._ended_one:
-            self._head_bytes, self._deadline = int(self._begun), math.inf
-            if not self._begun:
-                return
-        elif self._head_bytes == 0:
-            self._deadline = math.inf
-        if math.isinf(self._deadline):
-            self._deadline = self.loop.time() + self.shared.bounds.head_seconds
-        if not self._ended_one:
-            self._head_bytes += count
-            if self._head_bytes >= HEAD_BYTES:
-                self._refuse(LARGE_HEAD)
+        if self.arrival.measure_head(count):
+            seconds = self.shared.bounds.head_seconds if self.arrival.head_bytes else math.inf
+            self._deadline = self.loop.time() + seconds
+        if self.arrival.head_bytes >= HEAD_BYTES:
+            self._refuse(refusals.LARGE_HEAD)
 
     def _tell_standing(self) -> None:
-        if self._is_gone:
-            return
-        if self._under_way and (self._in_head or self._is_over) and not self.flow.write_paused:
-            standing = Standing.WORKING
-        elif self._is_over:
-            standing = Standing.ANSWERED
-        elif not self._in_head or self.flow.write_paused:
-            standing = Standing.SENDING
-        else:
-            standing = Standing.TRUSTED if self._is_trusted else Standing.WAITING
-        self.shared.stands(self, standing)
-
-    def _check_framing(self) -> None:
-        if problem := framing_problem(received=0, body=self._body_bytes, chunks=self._chunks):
-            self._stop(problem)
+        if not self._is_gone:
+            standing = standing_of(
+                is_answering=self._under_way > 0,
+                is_arriving=not self.arrival.in_head,
+                is_over=self.is_over,
+                is_read_slowly=self.flow.write_paused,
+                is_trusted=self._is_trusted,
+            )
+            self.shared.stands(self, standing)
 
     def _expired(self, now: float) -> None:
-        if self._is_over:
+        if self.is_over:
             self.drop()
-        elif self._in_head and self._head_bytes == 0:
-            self.shared.refused(SILENT)
+        elif self.arrival.in_head and self.arrival.head_bytes == 0:
+            self.shared.refused(refusals.SILENT)
             self._out.close()
         elif self.flow.read_paused:
             # Not the other side's silence: we do not read.
             self._deadline = now + self.shared.bounds.silence_seconds
         else:
-            self._refuse(SLOW)
+            self._refuse(refusals.SLOW)
 
-    def _stop(self, refusal: Refusal) -> None:
+    def _stop(self, refusal: refusals.Refusal) -> None:
         """From a callback of the parser: parse no further, and refuse."""
         self._refusal = refusal
         raise _Refused
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: refusals.Refusal) -> None:
         """Parse no more; answer so, behind everything that is under way, and close."""
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_over = True
+        self.is_over = True
         self._deadline = math.inf
         cycle = self._own_cycle
-        if cycle is None or self._in_head:
+        if cycle is None or self.arrival.in_head:
             # A head, or a body that was held back: nothing was begun.
-            if self.body is not None and not self._in_head:
+            if self.body is not None and not self.arrival.in_head:
                 self.body.release()
         elif any(waiting is cycle for waiting, _ in self.pipeline):
             self.pipeline = type(self.pipeline)(pair for pair in self.pipeline if pair[0] is not cycle)
@@ -376,10 +322,7 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
             self._under_way = 0
-            self.shared.refused(refusal.reason)
-            if was_silent:
-                self._out.write(refusal.encoded(self.server_state.default_headers))
-            self._out.close()
+            self._answer_last(refusal, is_said=was_silent)
             return
         if self._under_way:
             self._last = refusal
@@ -387,10 +330,11 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._answer_last(refusal)
 
-    def _answer_last(self, refusal: Refusal) -> None:
-        self._is_over, self._last = True, None
+    def _answer_last(self, refusal: refusals.Refusal, *, is_said: bool = True) -> None:
+        self.is_over, self._last = True, None
         self.shared.refused(refusal.reason)
-        self._out.write(refusal.encoded(self.server_state.default_headers))
+        if is_said:
+            self._out.write(refusal.encoded(self.server_state.default_headers))
         self._out.close()
 
     def _reads_on(self) -> bool:
@@ -398,8 +342,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
         Closing then would reset the connection, and it might never read our last answer.
         """
-        reads_on = self._is_over or not self._in_head
-        self._is_over = True
+        reads_on = self.is_over or not self.arrival.in_head
+        self.is_over = True
         self._unset_keepalive_if_required()
         bounds = self.shared.bounds
         self._deadline = self.loop.time() + (LINGER_SECONDS if reads_on else bounds.silence_seconds)

@@ -1,6 +1,7 @@
 """A transport that writes once for each turn of the event loop, and never after it was closed."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,11 @@ class OneWriteTransport:
         """Asked once, at `close`: whether the caller reads on for a while and closes the connection itself."""
         self._parts: list[bytes] = []
         self._is_closed = False
-        self.written = 0
+        self._written = 0
         """Bytes, ever."""
+        self._taken = -1
+        """How many of them the other side had taken when it was looked at; -1 when it had taken all."""
+        self._stuck_at = math.inf
 
     def is_closing(self) -> bool:
         return self._is_closed or self._transport.is_closing()
@@ -49,9 +53,13 @@ class OneWriteTransport:
         self._parts.clear()
         self._transport.abort()
 
-    def unsent(self) -> int:
-        """Bytes that the other side has not taken yet."""
-        return _buffered(self._transport)
+    def is_stuck(self, now: float, seconds: float) -> bool:
+        """Whether the other side has taken nothing for so long of what it was sent; to be asked from time to time."""
+        unsent = _buffered(self._transport)
+        taken = -1 if unsent == 0 else self._written - unsent
+        if unsent == 0 or taken != self._taken:
+            self._taken, self._stuck_at = taken, now + seconds
+        return now >= self._stuck_at
 
     def pause_reading(self) -> None:
         if not self._transport.is_closing():
@@ -66,7 +74,7 @@ class OneWriteTransport:
             return
         data, self._parts = b"".join(self._parts), []
         if not self._transport.is_closing():
-            self.written += len(data)
+            self._written += len(data)
             self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,0 +1,105 @@
+"""What has arrived of the requests of one connection, counted against the bounds of their size. Pure."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_common.http.bounds import FIELDS, HEAD_BYTES
+from solstice_common.http.refusals import LARGE_HEAD, TINY_CHUNKS, Field, Refusal
+
+_CHUNK_BYTES: Final = 20
+"""What surrounds a chunk: its size, its line ends."""
+_FREE_CHUNKS: Final = 1024
+_LEAST_CHUNK: Final = 64
+_ONCE: Final = re.compile(
+    rb"authorization|content-length|content-type|expect|host|idempotency-key|origin|transfer-encoding"
+    rb"|webhook-(id|timestamp|signature)|x-(hub|github|gitlab|gitea|forgejo|gogs)-.*"
+)
+
+
+class Arrival:
+    """Counts the request that is arriving: its head, its body, its trailers."""
+
+    __slots__ = (
+        "_begun",
+        "_chunks",
+        "_ended_one",
+        "_fields",
+        "_received",
+        "_trailer_bytes",
+        "body_bytes",
+        "head_bytes",
+        "in_head",
+    )
+
+    def __init__(self) -> None:
+        self.in_head = True
+        """Also between two requests."""
+        self.head_bytes = 0
+        """Of a head that is not complete; 0 while none has begun."""
+        self.body_bytes = 0
+        self._received = self._chunks = self._fields = self._trailer_bytes = 0
+        self._begun = False
+        self._ended_one = False
+        """Whether a request came to its end in the bytes at hand, so that its neighbours in them cannot be measured."""
+
+    def begin(self) -> None:
+        """A request begins."""
+        self._begun = True
+        self._received = self.body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
+
+    def field(self, size: int) -> Refusal | None:
+        """One header or trailer more, of so many bytes; what is wrong with it."""
+        self._fields += 1
+        if not self.in_head:
+            self._trailer_bytes += size
+        is_large = self._fields > FIELDS or self._trailer_bytes > HEAD_BYTES
+        return LARGE_HEAD if is_large else None
+
+    def end_head(self) -> None:
+        """The head is complete."""
+        self.in_head, self.head_bytes = False, 0
+
+    def chunk(self) -> Refusal | None:
+        """One chunk more of the body; what is wrong with it."""
+        self._chunks += 1
+        return framing_problem(received=0, body=self.body_bytes, chunks=self._chunks)
+
+    def end(self) -> None:
+        """The request is complete."""
+        self.in_head, self._ended_one, self._begun = True, True, False
+
+    def receive(self, count: int) -> None:
+        """So many bytes come, of this request or the next ones; they are not parsed yet."""
+        self._ended_one = False
+        self._received += count
+
+    def framing(self) -> Refusal | None:
+        """What is wrong with what surrounds the body, so far."""
+        return framing_problem(received=self._received, body=self.body_bytes, chunks=self._chunks)
+
+    def measure_head(self, count: int) -> bool:
+        """So many bytes were parsed, and the last of them is of no body; whether a head began in them, or none has."""
+        is_new = self._ended_one or self.head_bytes == 0
+        if self._ended_one:
+            self.head_bytes = int(self._begun)
+        else:
+            self.head_bytes += count
+        return is_new
+
+
+def is_repeated(headers: Sequence[Field]) -> bool:
+    """Whether a header is there twice that decides who sent this, what it is, or where it ends."""
+    names = [name for name, _ in headers]
+    if len(set(names)) == len(names):
+        return False
+    return any(names.count(name) > 1 for name in set(names) if _ONCE.fullmatch(name))
+
+
+def framing_problem(*, received: int, body: int, chunks: int) -> Refusal | None:
+    """What is wrong with so many bytes of a request, of which so many, in so many chunks, were its body."""
+    if chunks > _FREE_CHUNKS + body // _LEAST_CHUNK:
+        return TINY_CHUNKS
+    if received - body > 2 * HEAD_BYTES + _CHUNK_BYTES * chunks:
+        return LARGE_HEAD
+    return None
