@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from solstice_common.times import format_seconds
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.protocol import Duplicate, JobStore
-from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.ticks import TickReason
 from tests.builders import job, job_request
 from tests.schedules import scheduled, taken
@@ -68,7 +68,8 @@ async def live_in(store: JobStore, clock: Clock) -> LivedIn:
         clock.forward(7.0)
         (claim,) = await claimed(store)
         chunks = [LogChunk(sequence=1 + at, at=clock() + at, data=data) for at, data in enumerate(LOG)]
-        assert await store.append_log(claim.key, chunks)
+        mark = LogChunk(sequence=len(LOG) + 1, at=clock(), data=b"! over\n", kind=ChunkKind.MARK)
+        assert await store.append_log(claim.key, [*chunks, mark])
         clock.forward(30.25)
         assert await store.finish(claim.key, outcome)
 

@@ -1,7 +1,7 @@
 """Secrets are taken out of what a job prints, however the output is cut into pieces. Pure.
 
 What is looked for: the secret itself (of one with several lines each line), as URLs, JSON, shells and hexadecimal digits
-write it, and what base64 makes of it, in both alphabets, wherever in a longer text it stands and wherever lines are
+write it (these digits in either case, letters of the secret in their own), and what base64 makes of it, in both alphabets, wherever in a longer text it stands and wherever lines are
 broken. Escape sequences of terminals, colours above all, may stand anywhere within. It is a net against accidents: a job
 that wants to give a secret away can always change it into something that nobody knows.
 """
@@ -12,6 +12,8 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_letters
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -26,7 +28,11 @@ _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-
 _UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,8})?\Z")
 _MOST_HELD: Final = 64 * 1024
 """Bytes that are held back for the sake of escape sequences within a secret."""
-_HEX_OF_URL: Final = re.compile(r"%[0-9A-F]{2}")
+_URL_DIGITS: Final = re.compile(rb"%([0-9A-F]{2})")
+_JSON_DIGITS: Final = re.compile(rb"\\(?:u([0-9a-f]{4})|.)", re.DOTALL)
+"""A doubled backslash is one of the secret's own: no digits follow it."""
+_ALL_DIGITS: Final = re.compile(rb"(.+)")
+_NO_DIGITS: Final = re.compile(rb"(?!)()")
 
 
 class Masking:
@@ -37,11 +43,12 @@ class Masking:
         self._plain = tuple({needle for secret in known for needle in _plain(secret)})
         self._encoded = tuple({needle for secret in known for needle in _encoded(secret)})
         """Found also where lines are broken within them."""
-        needles = (*self._plain, *self._encoded)
+        needles = (*(needle.lower for needle in self._plain), *(needle.lower() for needle in self._encoded))
         self._beginnings = frozenset(
             needle[:length] for needle in needles for length in range(1, _BEGINNING + 1)
         )
-        self._longest = max((len(needle) for needle in self._plain), default=0)
+        """In lower case: what does not begin like this begins no needle."""
+        self._longest = max((len(needle.lower) for needle in self._plain), default=0)
         if self._encoded:
             # With a line break of two bytes after every character there would be thrice as much of it.
             self._longest = max(self._longest, 3 * max(map(len, self._encoded)))
@@ -76,7 +83,13 @@ class Masking:
 
     def _spans(self, data: bytes) -> Sequence[tuple[int, int]]:
         """From where to where secrets stand, in order, those that overlap as one."""
-        found = [(start, start + len(needle)) for needle in self._plain for start in _places(data, needle)]
+        lower = data.lower()
+        found = [
+            (start, start + len(needle.lower))
+            for needle in self._plain
+            for start in _places(lower, needle.lower)
+            if needle.has_case_of(data, start)
+        ]
         if self._encoded:
             found += self._broken(data)
         merged: list[tuple[int, int]] = []
@@ -99,15 +112,17 @@ class Masking:
     def _open(self, data: bytes) -> int:
         """From where on the end of `data` may be the beginning of a secret."""
         for start in range(max(0, len(data) - self._longest + 1), len(data)):
-            if data[start : start + 1] in self._beginnings and self._begins(data[start:]):
+            if data[start : start + 1].lower() in self._beginnings and self._begins(data[start:]):
                 return start
         return len(data)
 
     def _begins(self, tail: bytes) -> bool:
         """Whether `tail`, at the end of what is known, may be the beginning of a secret, and is not all of it."""
-        if tail[:_BEGINNING] in self._beginnings and any(_begins(needle, tail) for needle in self._plain):
-            return True
-        if tail[: 3 * _BEGINNING].translate(None, _BREAKS)[:_BEGINNING] not in self._beginnings:
+        if tail[:_BEGINNING].lower() in self._beginnings:
+            lower = tail.lower()
+            if any(_begins(each.lower, lower) and each.has_case_of(tail, 0) for each in self._plain):
+                return True
+        if tail[: 3 * _BEGINNING].translate(None, _BREAKS)[:_BEGINNING].lower() not in self._beginnings:
             return False
         flat = tail.translate(None, _BREAKS)
         return any(_begins(needle, flat) for needle in self._encoded)
@@ -136,32 +151,55 @@ class _Text:
         return self.place(span[0]), self.place(span[1] - 1) + 1
 
 
-def _plain(secret: str) -> Iterable[bytes]:
+@dataclass(frozen=True, slots=True)
+class _Needle:
+    """A form of a secret: its bytes in lower case, and the places and bytes of those letters whose case counts."""
+
+    lower: bytes
+    cased: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, form: str, digits: "re.Pattern[bytes]" = _NO_DIGITS) -> "_Needle":
+        """`digits`: its first group is what may be of either case."""
+        data = form.encode()
+        free = {place for found in digits.finditer(data) for place in range(*found.span(1))}
+        cased = tuple(
+            (at, byte) for at, byte in enumerate(data) if at not in free and chr(byte) in ascii_letters
+        )
+        return cls(data.lower(), cased)
+
+    def has_case_of(self, data: bytes, start: int) -> bool:
+        """Whether the letters agree from `start` to the end of the needle, or of the data."""
+        whole = data[start : start + len(self.lower)]
+        return all(whole[at] == byte for at, byte in self.cased if at < len(whole))
+
+
+def _plain(secret: str) -> Iterable[_Needle]:
     """The secret, or each of its lines, as it is and as others write it; the whole when all lines are too short."""
     lines = [line for line in secret.splitlines() if len(line) >= LEAST_CHARACTERS]
     for line in lines:
-        yield from (form.encode() for form in _forms(line))
+        yield from _forms(line)
     if not lines:
-        yield secret.encode()
+        yield _Needle.of(secret)
 
 
-def _forms(line: str) -> Iterator[str]:
-    yield line
+def _forms(line: str) -> Iterator[_Needle]:
     for url in (quote(line, ""), quote(line), quote_plus(line), quote(line, "!'()*")):
-        yield url
-        yield _HEX_OF_URL.sub(lambda escape: escape.group().lower(), url)
+        yield _Needle.of(url, _URL_DIGITS)
     for document in (json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1]):
-        yield document
-        yield document.replace("/", "\\/")
-        for digits in ("04x", "04X"):
-            # As Go, Rails and others write what HTML would take for its own.
-            yield re.sub("[<>&']", lambda found, digits=digits: f"\\u{ord(found.group()):{digits}}", document)  # type: ignore[misc]
-    yield re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found.group()[2:].upper(), json.dumps(line)[1:-1])
-    yield line.encode().hex()
-    yield line.encode().hex().upper()
-    yield shlex.quote(line).removeprefix("'").removesuffix("'")
-    yield line.replace("'", "'\\''")
-    yield re.sub(r"([^\w@%+=:,./-])", r"\\\1", line, flags=re.ASCII)
+        # As Go, Rails and others write what HTML would take for its own.
+        for escaped in ("", "<>&", "<>&'"):
+            for slash in ("/", "\\/"):
+                yield _Needle.of(_unicode_escaped(document, escaped).replace("/", slash), _JSON_DIGITS)
+    yield _Needle.of(line.encode().hex(), _ALL_DIGITS)
+    yield _Needle.of(line)
+    yield _Needle.of(shlex.quote(line).removeprefix("'").removesuffix("'"))
+    yield _Needle.of(line.replace("'", "'\\''"))
+    yield _Needle.of(re.sub(r"([^\w@%+=:,./-])", r"\\\1", line, flags=re.ASCII))
+
+
+def _unicode_escaped(document: str, characters: str) -> str:
+    return "".join(f"\\u{ord(each):04x}" if each in characters else each for each in document)
 
 
 def _encoded(secret: str) -> Iterable[bytes]:

@@ -144,6 +144,8 @@ async def test_whatever_one_schema_keeps_the_other_has_a_place_for(
         " WHERE table_schema = 'public' AND is_generated = 'NEVER'"
     ):
         there.setdefault(row["table_name"], set()).add(row["column_name"])
+    # A table of its own for the sake of older orchestrators, a column there.
+    here["log_chunks"] |= here.pop("log_marks")
     assert moved.rows.keys() == here.keys() - moving.NOT_MOVED == there.keys() - moving.NOT_MOVED
     # A run and its request are divided in another way, and the order of arrival is in the ids.
     for columns in (here, there):

@@ -107,6 +107,14 @@ FORMS = {
     "shell": shlex.quote(ODD)[1:-1],
     "shell, another": ODD.replace("'", "'\\''"),
 }
+MIXED = {
+    "URL": "p%40ss%2Fw%c3%B6rd%2b%27%3C%22%26%5c%20%3D%25~%287%29",
+    "URL, others": "p%40ss%2fw%C3%b6rd%2B'%3c%22%26%5c%20%3d%25~(7)",
+    "form": "p%40ss%2fw%C3%b6rd%2B%27%3c%22%26%5C+%3D%25~%287%29",
+    "JSON": r"p@ss/w\u00F6rd+'\u003c\"\u0026\\ =%~(7)",
+    "JSON, quotes too": r"p@ss/w\u00f6rd+\u0027\u003C\"\u0026\\ =%~(7)",
+    "hex": "".join(digit.upper() if place % 3 else digit for place, digit in enumerate(ODD.encode().hex())),
+}
 COLOURS = (b"\x1b[31m", b"\x1b[0m", b"\x1b[38;5;9;1m", b"\x1b(B\x1b[m", b"\x1b[K")
 
 
@@ -114,6 +122,28 @@ COLOURS = (b"\x1b[31m", b"\x1b[0m", b"\x1b[38;5;9;1m", b"\x1b(B\x1b[m", b"\x1b[K
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_secret_is_masked_as_others_write_it(form: str, cuts: list[int]) -> None:
     assert masked(f"before {form} after".encode(), ODD, cuts=cuts) == b"before *** after"
+
+
+@pytest.mark.parametrize("form", MIXED.values(), ids=MIXED.keys())
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_hexadecimal_digits_may_be_of_either_case_side_by_side(form: str, cuts: list[int]) -> None:
+    assert masked(f"before {form} after".encode(), ODD, cuts=cuts) == b"before *** after"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [SECRET.upper(), quote(ODD, "").swapcase(), json.dumps(ODD)[1:-1].swapcase(), "P%40ss%2fw%c3%b6rd"],
+)
+def test_letters_of_the_secret_itself_keep_their_case(text: str) -> None:
+    assert masked(text.encode(), SECRET, ODD) == text.encode()
+
+
+def test_a_backslash_of_the_secret_begins_no_escape() -> None:
+    """Its JSON form is `ab\\\\u00EFgh`: what follows the doubled backslash is no number."""
+    secret = "ab\\u00EFgh"
+    form = json.dumps(secret)[1:-1]
+    assert masked(form.encode(), secret) == MASK
+    assert masked(form.lower().encode(), secret) == form.lower().encode()
 
 
 @given(

@@ -31,7 +31,10 @@ SEEN_SECONDS: Final = 120.0
 BUSY_SECONDS: Final = 10.0
 NOT_MOVED: Final = frozenset({"schema_migrations", "outbox_lease"})
 """What says something of a database itself, not of what it keeps."""
-SOURCES: Final[Mapping[str, str]] = {"requests": "requests JOIN runs USING (age)"}
+SOURCES: Final[Mapping[str, str]] = {
+    "requests": "requests JOIN runs USING (age)",
+    "log_chunks": "log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)",
+}
 """Where the columns of a table come from that SQLite divides in another way."""
 
 Progress = Callable[[str, int, int], None]

@@ -47,12 +47,18 @@ def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogCh
     ).fetchone()
     if held is None:
         return False
+    kinds = [
+        (key.job_id, key.number, chunk.sequence, kind)
+        for chunk in chunks
+        if (kind := kind_column(chunk)) is not None
+    ]
+    if kinds:
+        transaction.connection.executemany(
+            "INSERT INTO log_marks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", kinds
+        )
     transaction.connection.executemany(
-        "INSERT INTO log_chunks VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        [
-            (key.job_id, key.number, chunk.sequence, chunk.at, chunk.data, kind_column(chunk))
-            for chunk in chunks
-        ],
+        "INSERT INTO log_chunks (job_id, attempt, sequence, at, data) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [(key.job_id, key.number, chunk.sequence, chunk.at, chunk.data) for chunk in chunks],
     )
     return True
 

@@ -138,7 +138,8 @@ def log(
     ).fetchone()
     over = JobState(row["state"]).final if found is None else found["finished_at"] is not None
     rows = connection.execute(
-        "SELECT sequence, at, data, kind FROM log_chunks WHERE job_id = ? AND attempt = ? AND sequence > ?"
+        "SELECT sequence, at, data, kind FROM log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)"
+        " WHERE job_id = ? AND attempt = ? AND sequence > ?"
         " ORDER BY sequence LIMIT ?",
         (job_id, number, after, limit + 1),
     ).fetchall()
