@@ -1,9 +1,11 @@
 """Who may use a service's API and pages: whoever has a token; without any token, this machine alone."""
 
+import asyncio
 import base64
 import binascii
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +25,8 @@ LOCAL: Final = "@local"
 REALM: Final = 'realm="solstice"'
 NONE_LEFT: Final = "there were tokens here and none is left, so nobody is answered, not this machine either"
 _MAKE_ONE: Final = "'solstice token create NAME --scope {}' makes one"
+WATCH_SECONDS: Final = 1.0
+"""How often a service looks whether its last token is gone; that costs one `stat`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,12 @@ class Access:
     def is_shut(self) -> bool:
         """Whether there were tokens and none is left, so that nobody is answered."""
         return not self.is_open and not self.file.current() and self.file.held_tokens
+
+    def notices(self) -> Mapping[str, str]:
+        """What `/readyz` says about access that is no lack of readiness: webhooks and jobs need no token."""
+        if not self.is_shut:
+            return {}
+        return {"access": f"{NONE_LEFT} ({self.file.path}): {_MAKE_ONE.format(Scope.READ)}"}
 
     def admit(self, needed: Scope, *, authorization: str | None, is_local: bool) -> Caller | Denied:
         """Whether a request with this `Authorization` may do what needs that scope."""
@@ -132,14 +142,36 @@ def check_listening(access: Access, *, host: str, setting: str) -> None:
         )
 
 
-def tell_access(access: Access, *, service: str) -> None:
-    """Say in the log when it is not tokens that decide."""
+def tell_access(access: Access, *, service: str) -> bool:
+    """Say who is answered, unless tokens decide; whether nobody is."""
     if access.is_open:
         log.warning(LogEvent.ACCESS_OPEN, service=service)
     elif access.is_shut:
         log.warning(LogEvent.ACCESS_SHUT, service=service, tokens=str(access.file.path), detail=NONE_LEFT)
+        return True
     elif access.is_local_only:
         log.info(LogEvent.ACCESS_LOCAL, service=service, tokens=str(access.file.path))
+    return False
+
+
+@contextlib.asynccontextmanager
+async def told_access(access: Access, *, service: str) -> AsyncIterator[None]:
+    """Say in the log when it is not tokens that decide: at the start, and when the last token goes."""
+    was_shut = tell_access(access, service=service)
+    watching = asyncio.create_task(_watch(access, service, was_shut=was_shut), name=f"{service}-access")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+async def _watch(access: Access, service: str, *, was_shut: bool) -> None:
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if access.is_shut and not was_shut:
+            tell_access(access, service=service)
+        was_shut = access.is_shut
 
 
 def _anonymous(tokens: Sequence[Token], needed: Scope, *, is_local: bool) -> Caller | Denied:

@@ -34,6 +34,8 @@ class Parts:
     metrics: Metrics
     broker_health: Callable[[], BrokerHealth]
     relay_problem: Callable[[], str | None] = field(default=lambda: None)
+    notices: Callable[[], Mapping[str, str]] = field(default=dict)
+    """What `/readyz` says that is no lack of readiness."""
     clock: Callable[[], float] = time.time
     max_body_bytes: int = MAX_BODY_BYTES
 
@@ -42,7 +44,7 @@ def create_app(parts: Parts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
     """`POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`, and the routes of the API."""
     inbox, sources, metrics = parts.inbox, parts.sources, parts.metrics
     webhooks = Webhooks(inbox, sources, metrics, clock=parts.clock, max_body_bytes=parts.max_body_bytes)
-    probes = Probes(inbox, sources, metrics, parts.broker_health, parts.relay_problem)
+    probes = Probes(inbox, sources, metrics, parts.broker_health, parts.relay_problem, parts.notices)
     app = Starlette(
         routes=[
             *_both("/webhooks/{source}", webhooks, "POST"),

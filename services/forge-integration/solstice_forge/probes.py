@@ -25,6 +25,7 @@ class Probes:
     metrics: Metrics
     broker_health: Callable[[], BrokerHealth]
     relay_problem: Callable[[], str | None]
+    notices: Callable[[], Mapping[str, str]]
 
     async def alive(self, _request: Request) -> Response:
         return response(200, {"status": "alive"})
@@ -33,6 +34,7 @@ class Probes:
         """200 when a webhook would be kept and published at once; else 503 that names what is missing.
 
         With the broker away webhooks are still taken, so a proxy must not stop sending them because of this.
+        Its notices are for the operator to read; they change nothing about readiness.
         """
         missing: dict[str, str] = {}
         health = self.broker_health()
@@ -47,7 +49,12 @@ class Probes:
             missing["inbox"] = str(error)
         if not self.sources:
             missing["sources"] = "no webhook secret is set, so every webhook is answered with 404"
-        state = {"status": "not ready" if missing else "ready", "missing": missing, "backlog": backlog}
+        state = {
+            "status": "not ready" if missing else "ready",
+            "missing": missing,
+            "notices": dict(self.notices()),
+            "backlog": backlog,
+        }
         return response(503 if missing else 200, state)
 
     async def scraped(self, _request: Request) -> Response:

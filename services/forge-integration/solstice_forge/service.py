@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from solstice_common import __version__
-from solstice_common.access import access_rules, tell_access
+from solstice_common.access import access_rules, told_access
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.http.serving import bounds_of, http_server, listen
@@ -57,9 +57,9 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
     if SOURCE in sources:
         raise ConfigurationError(f"the source name {SOURCE!r} is taken by POST /api/v1/jobs: choose another")
     visitors = access_rules(settings)
-    tell_access(visitors, service="forge-integration")
     with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (
+            told_access(visitors, service="forge-integration"),
             open_inbox(settings.forge_inbox_url) as inbox,
             open_broker(settings.amqp_url, name="forge-integration") as broker,
             open_remotes(
@@ -83,6 +83,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 metrics=metrics,
                 broker_health=lambda: broker.health,
                 relay_problem=lambda: relay.problem,
+                notices=visitors.notices,
                 max_body_bytes=settings.forge_max_body_bytes,
             )
             queued = Queued(broker, route.queue, metrics)

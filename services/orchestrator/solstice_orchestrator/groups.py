@@ -6,14 +6,15 @@ of runs and groups of jobs, also when they have one name: a job asks for its gro
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, Source
 from solstice_orchestrator.jobs import GroupMode
 from solstice_orchestrator.seniority import Seniority
-from solstice_orchestrator.trust import realm
+from solstice_orchestrator.trust import V1_TRUST, realm
 
 
 class Scope(StrEnum):
@@ -50,9 +51,11 @@ class Settled:
     """Who is to be cancelled, and the run that takes its place. Stays here until it has ended: safe to repeat."""
 
 
-def group_key(scope: Scope, request: JobRequestV1, group: str) -> str:
+def group_key(
+    scope: Scope, request: JobRequestV1, group: str, v1_trust: AbstractSet[Source] = V1_TRUST
+) -> str:
     """What the members of one group have in common: the repository, as git fetches it, and whose file names the group."""
-    return f"{scope.value}\n{request.source}\n{request.repo_url}\n{realm(request)}\n{group}"
+    return f"{scope.value}\n{request.source}\n{request.repo_url}\n{realm(request, v1_trust)}\n{group}"
 
 
 def settle_group(members: Sequence[Member]) -> Settled:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import structlog
 
 from solstice_common import __version__
-from solstice_common.access import access_rules, check_listening, tell_access
+from solstice_common.access import access_rules, check_listening, told_access
 from solstice_common.backoff import backoff_seconds
 from solstice_common.broker import open_broker
 from solstice_common.broker.protocol import Broker
@@ -83,11 +83,9 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
     rng = random.Random(secrets.randbits(128))  # noqa: S311
     metrics, streams = Metrics(), Streams()
     access = access_rules(settings)
-    secret_rules = replace(
-        read_secret_rules(settings.secrets_config, os.environ), v1_trust=parse_sources(settings.v1_trust)
-    )
+    v1_trust = parse_sources(settings.v1_trust)
+    secret_rules = replace(read_secret_rules(settings.secrets_config, os.environ), v1_trust=v1_trust)
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
-    tell_access(access, service="orchestrator")
     git = GitPolicy(
         protocols=split(settings.git_protocols),
         timeout_seconds=settings.git_timeout_seconds,
@@ -98,6 +96,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
     )
     await tell_git(git)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(told_access(access, service="orchestrator"))
         open_it = functools.partial(
             open_store,
             settings.database_url,
@@ -110,6 +109,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             quotas=settings.quotas,
             rates=settings.start_rates,
             supersede=settings.supersede,
+            v1_trust=v1_trust,
         )
         store = await when_there(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
         broker = await stack.enter_async_context(open_broker(settings.amqp_url, name="orchestrator"))

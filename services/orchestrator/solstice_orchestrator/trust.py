@@ -47,11 +47,11 @@ def _names_a_change(request: JobRequestV1) -> bool:
     )
 
 
-def realm(request: JobRequestV1) -> str:
+def realm(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> str:
     """Within what names of a workflow file mean something: one realm of a repository's own, and one for each stranger.
 
     A stranger's file may name whatever it likes, and must not come between what the repository itself does.
     """
-    if is_trusted(request):
+    if is_trusted(request, v1_trust):
         return ""
     return request.head_repo_url or f"#{request.change_number or request.request_id}"

@@ -276,7 +276,7 @@ async def test_alive_and_ready(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/healthz")).json() == {"status": "alive"}
     ready = await client.get("/readyz")
     assert ready.status_code == 200
-    assert ready.json() == {"status": "ready", "missing": {}, "backlog": 0}
+    assert ready.json() == {"status": "ready", "missing": {}, "notices": {}, "backlog": 0}
 
 
 async def test_without_a_broker_it_is_alive_and_not_ready_and_takes_webhooks(

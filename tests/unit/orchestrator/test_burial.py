@@ -3,9 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_common.broker.rabbitmq.frames import content_header
+from solstice_common.broker.rabbitmq.properties import of_message
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import jobs_route
 from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason
+from solstice_orchestrator.outbox import message_of
 from solstice_orchestrator.store.burial import MAX_HISTORY, epitaph
 from solstice_orchestrator.store.changes import Attempt
+from solstice_orchestrator.store.protocol import OutboxKind, Tiding
 
 
 def attempt(number: int, reason: Reason, detail: str = "") -> Attempt:
@@ -71,9 +77,30 @@ def test_the_history_fits_and_has_the_first_and_the_last(ends: list[tuple[Reason
     headers = epitaph(tries, None, "")
     assert headers is not None
     history = headers["x-solstice-history"]
-    assert len(history) <= MAX_HISTORY
+    assert len(history.encode()) <= MAX_HISTORY
     told = [line for line in history.split("\n") if line.startswith("test #")]
     assert told[0].startswith("test #1 ")
     assert told[-1].startswith(f"test #{len(ends)} ")
     missing = [line for line in history.split("\n") if line.startswith("... ")]
     assert len(told) + sum(int(line.split()[1]) for line in missing) == len(ends)
+
+
+def test_a_dead_letter_of_the_outbox_fits_the_smallest_frame_of_rabbitmq_4() -> None:
+    """What does not fit is refused at every try, and what is behind it in the outbox waits for ever."""
+    wide = "錨" * 4000
+    headers = epitaph(
+        [("錨" * 80, attempt(number, Reason.CHECKOUT_FAILED, wide)) for number in range(1, 400)],
+        Reason.CHECKOUT_FAILED,
+        wide,
+    )
+    assert headers is not None
+    run_id = "0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e"
+    tiding = Tiding(
+        number=1,
+        kind=OutboxKind.DEAD_LETTER,
+        request_id=run_id,
+        body=b"{}",
+        headers={**headers, "x-solstice-run": run_id, "x-solstice-refused-at": "2027-01-15T08:00:00.000Z"},
+    )
+    message = message_of(tiding, jobs_route(BrokerSettings.model_construct()))
+    assert len(content_header(of_message(message)("1" * 36), 2)) <= 8192 - 8

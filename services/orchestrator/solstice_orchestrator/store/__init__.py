@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from solstice_common.messages import Source
 from solstice_common.settings import sqlite_path
 from solstice_orchestrator.caps import Caps
 from solstice_orchestrator.identifiers import id_source
@@ -16,6 +17,7 @@ from solstice_orchestrator.starts import Limits
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.trust import V1_TRUST
 
 __all__ = ["JobStore", "open_store"]
 
@@ -34,6 +36,7 @@ async def open_store(
     quotas: Quotas | None = None,
     rates: StartRates | None = None,
     supersede: Supersede = Supersede.RUNNING,
+    v1_trust: frozenset[Source] = V1_TRUST,
 ) -> AsyncIterator[JobStore]:
     """The store at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
 
@@ -51,6 +54,7 @@ async def open_store(
         max_wait_seconds=max_wait_seconds,
         limits=Limits(caps=caps or Caps(), quotas=quotas or Quotas(), rates=rates or StartRates()),
         supersede=supersede,
+        v1_trust=v1_trust,
         holder=f"{rng.getrandbits(64):016x}",
     )
     # Imported late: a process that uses one store does not pay for the other's client library.

@@ -18,19 +18,21 @@ def approve_run(ledger: Ledger, run_id: str) -> None:
     if not waiting:
         return
     run = ledger.runs[run_id]
-    ledger.change_run(run_id, **_begun(run, waiting[0], ledger.now))
+    ledger.change_run(run_id, **_begun(ledger, run, waiting[0]))
     for job in waiting:
         held_up = job.needs != "[]" or job.group_key is not None or run.concurrency is not None
         ledger.move(job, JobState.BLOCKED if held_up else JobState.WAITING, Reason.APPROVED)
     ledger.settle([run_id])
 
 
-def _begun(run: Run, job: Job, now: float) -> dict[str, Any]:
+def _begun(ledger: Ledger, run: Run, job: Job) -> dict[str, Any]:
     """What the run was not given while nobody had agreed to it: its time, and the group it asks for."""
     columns: dict[str, Any] = {}
     if run.timeout_at is not None:
-        columns["timeout_at"] = run.timeout_at + now - job.created_at
+        columns["timeout_at"] = run.timeout_at + ledger.now - job.created_at
     if run.concurrency is not None:
         concurrency = decode_concurrency(json.loads(run.concurrency))
-        columns["group_key"] = group_of(Scope.RUN, concurrency, stored_request(run.request))
+        columns["group_key"] = group_of(
+            ledger.moment.rules, Scope.RUN, concurrency, stored_request(run.request)
+        )
     return columns

@@ -7,8 +7,9 @@ from solstice_orchestrator.jobs import INFRASTRUCTURE, Reason
 from solstice_orchestrator.store.changes import Attempt
 from solstice_orchestrator.store.rows import timestamp
 
-MAX_HISTORY: Final = 8192
-"""All headers of a message have to fit one AMQP frame."""
+MAX_HISTORY: Final = 4096
+"""Bytes, as all these. All headers of a message have to fit one AMQP frame: a message that does not is refused at each
+try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 takes at least."""
 MAX_DETAIL: Final = 2048
 MAX_DETAIL_OF_ATTEMPT: Final = 400
 
@@ -29,19 +30,27 @@ def epitaph(
         return None
     return {
         "x-solstice-reason": reason.value,
-        "x-solstice-detail": detail[:MAX_DETAIL],
+        "x-solstice-detail": _cut(detail, MAX_DETAIL),
         "x-solstice-history": "\n".join(_fitting([_line(name, attempt) for name, attempt in tries])),
     }
 
 
 def _line(name: str, attempt: Attempt) -> str:
-    detail = attempt.detail.replace("\n", " ")
-    if len(detail) > MAX_DETAIL_OF_ATTEMPT:
-        detail = f"{detail[: MAX_DETAIL_OF_ATTEMPT - 1]}…"
+    detail = _cut(attempt.detail.replace("\n", " "), MAX_DETAIL_OF_ATTEMPT)
     return (
         f"{name} #{attempt.number} on {attempt.worker_id}, {timestamp(attempt.started_at)} to "
         f"{timestamp(attempt.finished_at)}: {attempt.reason.value}" + (f" ({detail})" if detail else "")
     )
+
+
+def _cut(text: str, most: int) -> str:
+    """The text, or its beginning and `…`, in at most so many bytes of UTF-8."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= most else f"{data[: most - len('…'.encode())].decode(errors='ignore')}…"
+
+
+def _size(line: str) -> int:
+    return len(line.encode()) + 1
 
 
 def _fitting(lines: Sequence[str]) -> Sequence[str]:
@@ -49,11 +58,11 @@ def _fitting(lines: Sequence[str]) -> Sequence[str]:
     room, kept = MAX_HISTORY - 64, 0
     first: list[str] = []
     last: list[str] = []
-    if sum(len(line) + 1 for line in lines) <= MAX_HISTORY:
+    if sum(map(_size, lines)) <= MAX_HISTORY:
         return lines
     while kept < len(lines):
         line = lines[len(first)] if len(first) <= len(last) else lines[-1 - len(last)]
-        room -= len(line) + 1
+        room -= _size(line)
         if room < 0:
             break
         (first if len(first) <= len(last) else last).append(line)

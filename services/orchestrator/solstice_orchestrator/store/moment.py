@@ -3,12 +3,14 @@
 import random
 from dataclasses import dataclass, field
 
+from solstice_common.messages import Source
 from solstice_orchestrator.identifiers import NewId
 from solstice_orchestrator.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
 from solstice_orchestrator.starts import Limits
 from solstice_orchestrator.store.rows import timestamp
 from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.trust import V1_TRUST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class Rules:
     """What bounds starts beside slots."""
     supersede: Supersede = Supersede.RUNNING
     """Which older runs a newer push ends."""
+    v1_trust: frozenset[Source] = V1_TRUST
+    """Sources whose requests are trusted when they do not say."""
     holder: str = ""
     """Tells this opened store from others, for the outbox."""
 

@@ -60,7 +60,7 @@ def planned(
     own = placed(ledger, run, said, known, rerun=again.asked, answers=answers)
     if isinstance(own, Question):
         return own
-    awaiting = awaits_approval(task.request)
+    awaiting, rules = awaits_approval(task.request), ledger.moment.rules
     jobs = cut_down(jobs, again.only)
     states = [_first_state(spec, said, awaiting=awaiting) for spec in jobs]
     ledger.change_run(
@@ -68,7 +68,7 @@ def planned(
         job_count=len(jobs),
         timeout_at=None if said.timeout_seconds is None else ledger.now + said.timeout_seconds,
         # What nobody has agreed to keeps nobody else from a group.
-        group_key=None if awaiting else group_of(Scope.RUN, said.concurrency, task.request),
+        group_key=None if awaiting else group_of(rules, Scope.RUN, said.concurrency, task.request),
         concurrency=None if said.concurrency is None else json.dumps(encode_concurrency(said.concurrency)),
     )
     ledger.move_run(task.run_id, RunState.WAITING, jobs=states)
@@ -92,7 +92,7 @@ def planned(
                 created_at=ledger.now,
                 condition=spec.condition.value,
                 retries=spec.retries,
-                group_key=group_of(Scope.JOB, spec.concurrency, task.request),
+                group_key=group_of(rules, Scope.JOB, spec.concurrency, task.request),
             ),
             encode_spec(spec),
         )

@@ -13,6 +13,7 @@ from solstice_orchestrator.jobs import Concurrency, JobState, Reason, RunSpec
 from solstice_orchestrator.seniority import Seniority, seniority
 from solstice_orchestrator.store.changes import Kin, Run
 from solstice_orchestrator.store.ledger import Ledger
+from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.rows import decode_concurrency, key, request_fields
 from solstice_orchestrator.store.steer import end_job, end_run
 from solstice_orchestrator.supersede import (
@@ -48,11 +49,13 @@ class MemberRow(NamedTuple):
     request: bytes
 
 
-def group_of(scope: Scope, concurrency: Concurrency | None, request: JobRequestV1) -> bytes | None:
+def group_of(
+    rules: Rules, scope: Scope, concurrency: Concurrency | None, request: JobRequestV1
+) -> bytes | None:
     """The digest that stands for a concurrency group; None for none."""
     if concurrency is None:
         return None
-    return key(group_key(scope, request, concurrency.group))
+    return key(group_key(scope, request, concurrency.group, rules.v1_trust))
 
 
 def lineage_of(request: JobRequestV1) -> bytes | None:

@@ -94,7 +94,7 @@ def create_app(
 
     return Starlette(
         routes=[
-            *Health(store, broker_health, metrics, version, unfit).routes(),
+            *Health(store, broker_health, metrics, version, unfit=unfit, notices=access.notices).routes(),
             Mount(
                 "/api/v1",
                 routes=[

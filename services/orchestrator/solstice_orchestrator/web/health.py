@@ -1,6 +1,6 @@
 """What watches us asks: are you alive, can you work, what have you done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,13 +23,16 @@ class Health:
         broker_health: Callable[[], BrokerHealth],
         metrics: Metrics,
         version: str,
+        *,
         unfit: Callable[[], str | None],
+        notices: Callable[[], Mapping[str, str]],
     ) -> None:
         self._store = store
         self._broker_health = broker_health
         self._metrics = metrics
         self._version = version
         self._unfit = unfit
+        self._notices = notices
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -43,7 +46,10 @@ class Health:
         return answer({"status": "ok"})
 
     async def ready(self, _: Request) -> Response:
-        """200 when store and broker answer and this machine can work, else 503 that names what is missing."""
+        """200 when store and broker answer and this machine can work, else 503 that names what is missing.
+
+        Its notices are for the operator to read; they change nothing about readiness.
+        """
         checks = {
             "store": await self._store_check(),
             "broker": _broker_check(self._broker_health()),
@@ -54,6 +60,7 @@ class Health:
             "status": "not_ready" if missing else "ready",
             "version": self._version,
             "missing": missing,
+            "notices": dict(self._notices()),
         }
         return answer(document, status=503 if missing else 200)
 
