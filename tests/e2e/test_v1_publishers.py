@@ -46,8 +46,9 @@ async def publish(line: Line, yard: Yard, *sources: str) -> None:
         await channel.declare_exchange("solstice.dlx", aio_pika.ExchangeType.FANOUT, durable=True)
         dead = await channel.declare_queue("solstice.jobs.v1.dlq", durable=True)
         await dead.bind("solstice.dlx")
-        arguments = {"x-dead-letter-exchange": "solstice.dlx"}
-        queue = await channel.declare_queue("solstice.jobs.v1", durable=True, arguments=arguments)
+        queue = await channel.declare_queue(
+            "solstice.jobs.v1", durable=True, arguments={"x-dead-letter-exchange": "solstice.dlx"}
+        )
         await queue.bind(exchange, "jobrequest.v1")
         for source in sources:
             body = {

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -21,6 +22,8 @@ from solstice_orchestrator.cli import app as orchestrator
 from tests.servers.service_process import kept_environment
 
 PROGRAMS = {"solstice": solstice, "forge-integration": forge_integration, "orchestrator": orchestrator}
+Command = Any
+"""What Typer makes of an app: a class of its private copy of click, and for groups another one, which has `commands`."""
 PYDANTICS_WORDS = re.compile(
     r"Input should|String should|validation error|Value error|unable to parse|Traceback|pydantic"
 )
@@ -54,7 +57,8 @@ def checked_by_its_type(kind: object) -> bool:
     return kind in {int, float} or (isinstance(kind, type) and issubclass(kind, Enum))
 
 
-def leaves(command: object, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+def leaves(command: Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Command]]:
+    """Every command that has no commands of its own, with its words."""
     inner = getattr(command, "commands", None)
     if not inner:
         yield words, command
@@ -67,7 +71,7 @@ def wrong() -> Iterator[tuple[str, ...]]:
     """A whole command line for each option that checks its value, with that one wrong."""
     for program, app in PROGRAMS.items():
         for words, command in leaves(get_command(app), (program,)):
-            parameters = command.params  # type: ignore[attr-defined]
+            parameters = command.params
             for parameter in parameters:
                 flag = next((name for name in parameter.opts if name.startswith("--")), "")
                 panel = getattr(parameter, "rich_help_panel", None)
@@ -240,8 +244,8 @@ def test_help_cuts_no_flag(
         commandline.run(PROGRAMS[words[0]])
     assert ended.value.code == 0
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    command = get_command(PROGRAMS[words[0]])
+    command: Command = get_command(PROGRAMS[words[0]])
     for word in words[1:]:
-        command = command.commands[word]  # type: ignore[attr-defined]
+        command = command.commands[word]
     flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}
     assert {flag for flag in flags if not re.search(rf"{re.escape(flag)}(?![\w-])", shown)} == set()
