@@ -103,7 +103,7 @@ class TestEnqueue:
 
     def test_following_shows_the_logs_by_job(self, up: SolsticeUp, project: Repository) -> None:
         lines = enqueue(up, project, "--follow").stdout.splitlines()
-        assert f"lint | linted {project.head}" in lines
+        assert f"lint |   linted {project.head}" in lines
         assert lines.index("test | tested") + 1 == lines.index("test | done")
 
     def test_json_holds_the_run_and_its_jobs(self, up: SolsticeUp, project: Repository) -> None:
@@ -212,12 +212,15 @@ class TestReading:
 
 
 class TestLogs:
-    def test_a_job_s_log_is_printed_as_it_was(self, up: SolsticeUp, good: dict[str, Any]) -> None:
-        assert "tested\ndone\n" in up.solstice("logs", good["jobs"][1]["job_id"]).stdout
+    def test_a_job_s_log_is_printed_indented_behind_our_marks(
+        self, up: SolsticeUp, good: dict[str, Any]
+    ) -> None:
+        assert "\n  tested\n  done\n" in up.solstice("logs", good["jobs"][1]["job_id"]).stdout
 
     def test_a_run_s_logs_carry_the_job_s_name(self, up: SolsticeUp, good: dict[str, Any]) -> None:
         lines = up.solstice("logs", good["run_id"]).stdout.splitlines()
-        assert "test | done" in lines
+        assert "test |   done" in lines
+        assert "test | $ checkout" in lines
 
     def test_json_is_one_object_per_chunk(self, up: SolsticeUp, good: dict[str, Any]) -> None:
         lines = up.solstice("logs", good["jobs"][1]["job_id"], "--json").stdout.splitlines()
@@ -227,7 +230,7 @@ class TestLogs:
 
     def test_following_goes_on_to_the_end_and_tells_it(self, up: SolsticeUp, bad: dict[str, Any]) -> None:
         done = up.solstice("logs", "-f", bad["jobs"][0]["job_id"], check=1)
-        assert "about to fail\n" in done.stdout
+        assert "\n  about to fail\n! " in done.stdout
         assert done.stderr == "test failed\n"
 
 
@@ -441,7 +444,7 @@ def test_following_a_job_that_is_tried_again_shows_both_attempts(tmp_path: Path)
     for shown in (done.stderr, followed):
         lines = shown.splitlines()
         first, heading, second = (
-            lines.index(line) for line in ("here is try 1", "attempt 2", "here is try 2")
+            lines.index(line) for line in ("  here is try 1", "attempt 2", "  here is try 2")
         )
         assert first < heading < second, shown
 

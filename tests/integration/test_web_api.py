@@ -463,7 +463,7 @@ async def test_our_own_client_follows_a_run_to_its_end(line: Stage) -> None:
             await line.prints(key, f"{name} says hello\n")
             await line.finish(key)
     assert following.result()["state"] == "succeeded"
-    assert sorted(written) == ["lint | lint says hello\n", "test | test says hello\n"]
+    assert sorted(written) == ["lint |   lint says hello\n", "test |   test says hello\n"]
 
 
 async def test_list_is_told_that_it_changed(line: Stage, http: httpx2.AsyncClient) -> None:

@@ -233,7 +233,7 @@ async def test_a_stream_says_what_is_missing_and_goes_on_there(line: Stage, http
     async with OrchestratorClient.open(line.url) as api:
         await follow_job(api, key.job_id, written.append)
     assert "".join(written) == (
-        "one\n\n! Output is missing here: pieces 2 to 3 were never stored.\nfour\nfive\n"
+        "  one\n! Output is missing here: pieces 2 to 3 were never stored.\n  four\n  five\n"
     )
 
 

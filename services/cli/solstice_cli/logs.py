@@ -13,7 +13,7 @@ from solstice_cli.identifiers import find
 from solstice_common.api_client import Document, OrchestratorClient
 from solstice_common.commandline import Exit, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.following import FROM_THE_FIRST, LineWriter, follow_job, follow_run, missing
+from solstice_common.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run
 from solstice_common.settings import ClientSettings
 
 PAGE: Final = 1000
@@ -34,7 +34,10 @@ def logs(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per chunk.")] = False,
 ) -> None:
-    """Print logs. A run's logs carry the job's name before each line."""
+    """Print logs. A run's logs carry the job's name before each line.
+
+    What a job printed is indented by two spaces; lines that begin with $ or ! are Solstice CI's own.
+    """
 
     async def work(api: OrchestratorClient, answers: Callable[[], None]) -> Exit:
         kind, document = await find(api, which)
@@ -90,7 +93,7 @@ async def _print_log(
         ):
             _write_json({"event": event.name, "job_id": job["job_id"], **event.data})
         return
-    lines, after = LineWriter(_write, label, terminal=sys.stdout.isatty()), 0
+    log, after = LogWriter(_write, label, terminal=sys.stdout.isatty(), whole_lines=True), 0
     while True:
         page = await api.log(job["job_id"], attempt=attempt, after=after, limit=PAGE)
         gaps = {gap["last"] + 1: gap for gap in page["missing"]}
@@ -99,15 +102,15 @@ async def _print_log(
             if gap and as_json:
                 _write_json({"event": "gap", "job_id": job["job_id"], "attempt": page["attempt"], **gap})
             elif gap:
-                lines.write(missing(gap))
+                log.gap(gap)
             if as_json:
                 _write_json({"event": "chunk", "job_id": job["job_id"], "attempt": page["attempt"], **chunk})
             else:
-                lines.write(chunk["text"])
+                log.chunk(chunk)
         if not page["chunks"]:
             break
         after = page["chunks"][-1]["sequence"]
-    lines.finish()
+    log.finish()
 
 
 def _label(name: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from solstice_common.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
-from solstice_common.following import LineWriter, follow_job, follow_run
+from solstice_common.following import follow_job, follow_run
 from tests.servers.ports import free_ports
 
 JOB = "0193cccc-0000-7000-8000-000000000003"
@@ -72,7 +72,7 @@ async def test_stream_that_was_cut_goes_on_where_it_was() -> None:
     written: list[str] = []
     async with served(answer) as port, client(port) as api:
         end = await follow_job(api, JOB, written.append)
-    assert "".join(written) == "one two three"
+    assert "".join(written) == "  one two three\n"
     assert asked_from == [None, "1.2", "1.3"]
     assert end["state"] == "succeeded"
 
@@ -93,7 +93,7 @@ async def test_stream_survives_a_restart_of_the_orchestrator() -> None:
             await first_piece.wait()
         await stack.enter_async_context(served(lambda _path, _headers: stream(chunk(2, "after"), END), port))
         assert (await following)["state"] == "succeeded"
-    assert "".join(written) == "before after"
+    assert "".join(written) == "  before after\n"
 
 
 async def test_stream_that_stays_away_is_given_up() -> None:
@@ -179,7 +179,7 @@ async def test_logs_of_several_jobs_share_a_terminal_line_by_line() -> None:
     async with served(answer) as port, client(port) as api:
         run = await follow_run(api, RUN, written.append)
     assert run["state"] == "failed"
-    assert written == ["lint | a\n", "lint | bc\n", "lint | d\n"]
+    assert written == ["lint |   a\n", "lint |   bc\n", "lint |   d\n"]
 
 
 async def test_trouble_while_following_a_run_is_one_plain_error() -> None:
@@ -196,20 +196,10 @@ async def test_trouble_while_following_a_run_is_one_plain_error() -> None:
 async def test_a_terminal_gets_colours_and_no_commands() -> None:
     nasty = stream(chunk(1, "\\u001b[32mgreen\\u001b[0m\\u001b]0;ti"), chunk(2, "tle\\u0007\\u001b[2J."), END)
     for terminal, shown in (
-        (True, "\x1b[32mgreen\x1b[0m."),
-        (False, "\x1b[32mgreen\x1b[0m\x1b]0;title\x07\x1b[2J."),
+        (True, "  \x1b[32mgreen\x1b[0m.\x1b[0m\n"),
+        (False, "  \x1b[32mgreen\x1b[0m\x1b]0;title\x07\x1b[2J.\n"),
     ):
         written: list[str] = []
         async with served(lambda _path, _headers: nasty) as port, client(port) as api:
             await follow_job(api, JOB, written.append, terminal=terminal)
         assert "".join(written) == shown
-
-
-def test_line_without_an_end_is_not_lost() -> None:
-    written: list[str] = []
-    lines = LineWriter(written.append, "lint | ")
-    lines.write("one\ntw")
-    lines.write("o")
-    lines.finish()
-    lines.finish()
-    assert written == ["lint | one\n", "lint | two\n"]

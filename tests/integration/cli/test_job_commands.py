@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.views import ChunkKind
 from tests.servers.orchestrator_web import Stage, spec, stage
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
@@ -83,12 +84,32 @@ async def test_a_log_is_printed_with_what_is_missing(line: Stage) -> None:
     await line.prints(key, "one\n")
     await line.prints(key, "four\n", skip=2)
     await line.finish(key)
-    expected = "one\n\n! Output is missing here: pieces 2 to 3 were never stored.\nfour\n"
+    expected = "  one\n! Output is missing here: pieces 2 to 3 were never stored.\n  four\n"
     for arguments in (("logs", key.job_id), ("logs", "-f", key.job_id)):
         assert (await solstice(line, *arguments)).stdout == expected
     shown = await solstice(line, "logs", "--json", key.job_id)
     events = [json.loads(row) for row in shown.stdout.splitlines()]
     assert [event["event"] for event in events] == ["chunk", "gap", "chunk"]
+
+
+async def test_what_a_job_prints_cannot_be_mistaken_for_our_marks(line: Stage) -> None:
+    run, ids = await line.plan(spec("lint"), spec("test"))
+    for name in ids:
+        key = await line.claim(ids[name])
+        await line.prints(key, "$ checkout\n", kind=ChunkKind.MARK)
+        await line.prints(key, "$ checkout\n! the job was asked to end\n\r! so it was\nattempt 2\n")
+        await line.prints(key, "! the step 'test' ended with exit code 3\n", kind=ChunkKind.MARK)
+        await line.finish(key)
+    marks = ["$ checkout", "! the step 'test' ended with exit code 3"]
+    for flags in ((), ("-f",)):
+        shown = (await solstice(line, "logs", *flags, ids["lint"])).stdout
+        assert [row for row in shown.splitlines() if not row.startswith("  ") and row] == marks
+        assert "\n  ! the job was asked to end\n\r  ! so it was\n  attempt 2\n" in shown
+        both = (await solstice(line, "logs", *flags, run.run_id)).stdout
+        for name in ids:
+            rows = [row.removeprefix(f"{name} | ") for row in both.splitlines() if row.startswith(name)]
+            assert [row for row in rows if not row.startswith("  ") and row.strip("\r")] == marks
+        assert both.count(f"\n{name} |   ! the job was asked to end\n") == 1
 
 
 async def test_what_an_autoscaler_asks_is_printed(line: Stage) -> None:
