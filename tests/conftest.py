@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -56,6 +56,20 @@ def pytest_report_header() -> list[str]:
     chosen, why_not = flavours()
     line = f"rabbitmq: {', '.join(chosen)}"
     return [line if why_not is None else f"{line} (not asked for: rabbitmq-4, since {why_not})"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip says what it was not asked for; any other is a failure."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith("not asked for: "):
+            report.outcome = "failed"
+            report.longrepr = (
+                f"a skip says what it was not asked for (not asked for: ...), this one said {reason!r}"
+            )
+    return report
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

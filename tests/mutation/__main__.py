@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,34 +92,41 @@ def _run(plan: Sequence[Mutant], files: Sequence[str], seconds: float) -> Mappin
         results.touch()
         asked = {"mutants": [asdict(each) for each in plan], "seconds": seconds, "results": str(results)}
         written.write_text(json.dumps(asked))
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "tests.mutation.session",
-                "-p",
-                "no:xdist",
-                "-p",
-                "no:cacheprovider",
-                "--basetemp",
-                f"{folder}/tests",
-                *files,
-            ],
-            cwd=choosing.ROOT,
-            env={**os.environ, "SOLSTICE_MUTATION_PLAN": str(written), "COVERAGE_CORE": "ctrace"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        printed, code = _pytest(["--basetemp", f"{folder}/tests", *files], written, folder)
         told = [json.loads(line) for line in results.read_text().splitlines()]
-        if not told:
-            sys.stderr.write(ended.stdout)
-            raise typer.Exit(2)
-        return {each["number"]: each["end"] if each["tests"] else "survived" for each in told}
+    if not told:
+        sys.stderr.write(f"{printed}pytest ended with exit code {code}\n")
+        raise typer.Exit(2)
+    for test in told[0]["failed_unchanged"]:
+        sys.stderr.write(f"fails unchanged, and is not asked: {test}\n")
+    return {each["number"]: each["end"] if each["tests"] else "survived" for each in told[1:]}
+
+
+def _pytest(arguments: Sequence[str], plan: Path, temporary: str) -> tuple[str, int]:
+    """What it printed, and its exit code. Whoever stops us stops it, once, and it ends what it has begun."""
+    plugins = ["-p", "tests.mutation.session", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", *plugins, *arguments],
+        cwd=choosing.ROOT,
+        env={
+            **os.environ,
+            "SOLSTICE_MUTATION_PLAN": str(plan),
+            "COVERAGE_CORE": "ctrace",
+            "TMPDIR": temporary,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        printed, _ = process.communicate()
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        raise
+    return printed, process.returncode
 
 
 def judged() -> Mapping[tuple[str, str, str], str]:
@@ -168,10 +176,12 @@ def _row(counts: Mapping[str, int]) -> Sequence[str]:
 
 
 def _share(counts: Mapping[str, int]) -> float:
-    """Of those tried; a judged survivor is neither killed nor alive."""
+    """Of those tried; a judged survivor is neither killed nor alive. What there was no time for shows nothing."""
     killed = sum(counts.get(each, 0) for each in KILLED)
     tried = killed + counts.get("survived", 0)
-    return 100 * killed / tried if tried else 100.0
+    if not tried:
+        return 0.0 if counts.get("not tried") else 100.0
+    return 100 * killed / tried
 
 
 if __name__ == "__main__":

@@ -92,10 +92,15 @@ def files_of_tests(modules: Iterable[str]) -> Sequence[str]:
     reach: set[str] = set()
     for module in modules:
         reach |= {module} | (graph.find_downstream_modules(module) if module in graph.modules else set())
-        stem = module.rpartition(".")[2]
-        chosen += [path for path in _tests("tests/unit") if _has_name(path, stem) or module in _imports(path)]
+        chosen += unit_tests(module)
     chosen += [path for path in _tests("tests/contract") if _imports(path) & reach]
     return list(dict.fromkeys(chosen))
+
+
+def unit_tests(module: str) -> Sequence[str]:
+    """The files of unit tests that have its name or import it."""
+    stem = module.rpartition(".")[2]
+    return [path for path in _tests("tests/unit") if _has_name(path, stem) or module in _imports(path)]
 
 
 def _has_name(path: str, stem: str) -> bool:

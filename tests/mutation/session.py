@@ -7,13 +7,14 @@ fresh process. The first fork runs the tests unchanged, and notes which of them 
 import functools
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ import coverage
 import pytest
 
 from tests.mutation.changes import Mutant
-from tests.mutation.choosing import ROOT, path_of
+from tests.mutation.choosing import ROOT, path_of, unit_tests
 from tests.mutation.swapped import steady_examples
 
 ELSEWHERE: Final = frozenset({"postgresql", "rabbitmq", "rabbitmq-4", "rabbitmq-3"})
@@ -43,6 +44,7 @@ class Unchanged:
 
     seconds: dict[str, float] = field(default_factory=dict)
     """By test; those that failed are not in it."""
+    failed: list[str] = field(default_factory=list)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     """Which tests ran a line, by module."""
 
@@ -73,6 +75,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     items = {item.nodeid: item for item in session.items}
     with Path(plan["results"]).open("a", buffering=1) as told:
         unchanged = _run_unchanged(items, {mutant.module for mutant in changes})
+        told.write(json.dumps({"failed_unchanged": unchanged.failed}) + "\n")
         ends_at = time.monotonic() + plan["seconds"]
         functions = _functions({str(path_of(mutant.module)): mutant.module for mutant in changes})
         for number, mutant in enumerate(changes):
@@ -85,10 +88,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
-    """Those that run the changed statement, unit tests and quick ones first, as many as there is time for."""
+    """Those that run the changed statement or may ask what it left when it was imported: unit tests and quick ones first, as many as there is time for."""
     lines = unchanged.lines.get(mutant.module, {})
     wanted = range(mutant.first_line, mutant.last_line + 1) if mutant.function else lines
     found = {test for line in wanted for test in lines.get(line, ())}
+    if not mutant.function:
+        # What asks for a constant runs no line of the module.
+        files = set(unit_tests(mutant.module))
+        found |= {test for test in unchanged.seconds if test.partition("::")[0] in files}
     stem = f"test_{mutant.module.rpartition('.')[2]}.py"
     order = sorted(
         found, key=lambda test: (stem not in test, not test.startswith("tests/unit"), unchanged.seconds[test])
@@ -105,11 +112,7 @@ def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
 
 def _run_unchanged(items: Mapping[str, pytest.Item], modules: set[str]) -> Unchanged:
     with tempfile.NamedTemporaryFile() as file:
-        process = os.fork()
-        if process == 0:
-            _child(lambda: _note_unchanged(items, modules, Path(file.name)))
-        _, status = os.waitpid(process, 0)
-        if status:
+        if _forked(lambda: _note_unchanged(items, modules, Path(file.name)), math.inf):
             message = "the tests of the unchanged module ended the process that ran them"
             raise pytest.UsageError(message)
         return Unchanged(**_with_numbers(json.loads(Path(file.name).read_text())))
@@ -126,18 +129,20 @@ def _note_unchanged(items: Mapping[str, pytest.Item], modules: set[str], file: P
     paths = {module: str(path_of(module)) for module in modules}
     tracer = coverage.Coverage(data_file=None, config_file=False, include=list(paths.values()))
     tracer.start()
-    seconds = {}
+    seconds, failed = {}, []
     for nodeid, item in items.items():
         tracer.switch_context(nodeid)
         began = time.perf_counter()
         if _passes([item]):
             seconds[nodeid] = time.perf_counter() - began
+        else:
+            failed.append(nodeid)
     tracer.stop()
     lines = {}
     for module, path in paths.items():
         by_line = tracer.get_data().contexts_by_lineno(path)
         lines[module] = {line: [test for test in tests if test in seconds] for line, tests in by_line.items()}
-    file.write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    file.write_text(json.dumps({"seconds": seconds, "failed": failed, "lines": lines}))
     return True
 
 
@@ -153,31 +158,42 @@ def _try(
     new = _code_of(mutant) if old else None
     if not old or new is None or any(len(each.__code__.co_freevars) != len(new.co_freevars) for each in old):
         return _try_fresh(mutant, tests, patience + 20)
-    process = os.fork()
-    if process == 0:
-        os.setpgid(0, 0)
+
+    def try_it() -> bool:
         for each in old:
             each.__code__ = new
         _forget_what_was_cached()
-        _child(lambda: _passes([items[test] for test in tests]))
-    return _wait(process, patience)
+        return _passes([items[test] for test in tests])
+
+    status = _forked(try_it, patience)
+    return "timed out" if status is None else "killed" if status else "survived"
 
 
-def _wait(process: int, seconds: float) -> str:
-    ends_at = time.monotonic() + seconds
+def _forked(work: Callable[[], bool], seconds: float) -> int | None:
+    """How the work ended in a fork; None: it was given up. Nothing of it goes on, also when we are interrupted."""
+    process = os.fork()
+    if process == 0:
+        os.setpgid(0, 0)
+        _child(work)
+    try:
+        return _status(process, time.monotonic() + seconds)
+    finally:
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                kill(process, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(process, 0)
+
+
+def _status(process: int, ends_at: float) -> int | None:
     pause = 0.002
     while time.monotonic() < ends_at:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process, signal.SIGKILL)
-            return "survived" if status == 0 else "killed"
+        # It stays a zombie until its group was ended, so that its number stands for nothing else.
+        if ended := os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return ended.si_status
         time.sleep(pause)
         pause = min(0.05, pause * 1.5)
-    with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return "timed out"
+    return None
 
 
 def _try_fresh(mutant: Mutant, tests: Sequence[str], seconds: float) -> str:

@@ -44,13 +44,11 @@ class Question(Generic[T]):
 
 def next_question(event: Incomplete, dialect: Dialect) -> Question[Any] | Incomplete | Ignored:
     """The next question; the event itself when it lacks nothing more."""
-    if isinstance(event, Rerun) and event.is_fork is None:
-        return _of_rerun(event)
+    if isinstance(event, Rerun):
+        return _of_rerun(event) if event.is_fork is None else event
     if not lacks(event):
         return event
     match event:
-        case Rerun():
-            return event
         case Release() | Dispatch():
             return Question(
                 call=dialect.find_commit(event.repo_full_name, event.ref),

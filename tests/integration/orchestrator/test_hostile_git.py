@@ -27,7 +27,10 @@ from tests.repositories import Repository
 from tests.servers.git_servers import answering, git_backend, http_server
 
 SHA = "a" * 40
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA is Linux's")
+LINUX = pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="not asked for: this is no Linux, whose RLIMIT_DATA bounds git",
+)
 
 
 def policy(**changes: Any) -> GitPolicy:

@@ -249,3 +249,27 @@ def test_who_is_refused_is_told_whether_the_author_may(word: Word) -> None:
     outcome = Told(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
     assert isinstance(outcome, Ignored)
     assert ("made the change request" in outcome.detail) is (word in OF_AUTHORS)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["fork", "own"])
+def test_whose_code_it_is_stays_as_the_delivery_told_it(known: bool) -> None:
+    outcome = Told(head=Head(commit_sha=SHA, is_fork=not known, is_open=True)).completes(
+        replace(COMMAND, is_fork=known)
+    )
+    assert isinstance(outcome, Command)
+    assert (outcome.is_fork, outcome.commit_sha) == (known, SHA)
+
+
+@pytest.mark.parametrize(
+    ("event", "seconds", "limit"),
+    [(APPROVAL, APPROVAL_SECONDS, "120 s"), (RELEASE, GIVE_UP_SECONDS, "24 hours")],
+    ids=["approval", "release"],
+)
+def test_the_last_moment_is_still_in_time_and_the_next_names_the_limit(
+    event: Incomplete, seconds: float, limit: str
+) -> None:
+    assert too_late(event, seconds, None) is None
+    ended = too_late(event, seconds + 0.1, None)
+    assert ended is not None
+    assert limit in ended.detail
+    assert ended.detail.endswith(("comment again", "24 hours"))

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority, Source
-from solstice_forge.events import Ignored, IgnoreReason
+from solstice_forge.events import Dispatch, Event, Ignored, IgnoreReason, Push, Rerun
 from solstice_forge.forges.pushed import changed_paths, head_message
 from solstice_forge.keeping import new_delivery
 from solstice_forge.plan import Wanted
 from solstice_forge.rules import Forks, Rule, RuleEvent
+from solstice_forge.ruling import ruling
 from solstice_forge.triage import Understood, triage
 from tests.webhooks.deliveries import Delivery, deliveries
 
@@ -153,3 +154,77 @@ def test_change_request_of_a_fork(rules: tuple[Rule, ...], word: str) -> None:
     request = triaged.wanted.request
     assert request.trusted is False
     assert request.needs_approval is (True if word == "waits" else None)
+
+
+HARBOUR: dict[str, Any] = {
+    "repo_full_name": "lantern/harbour",
+    "repo_url": "https://forge.example/lantern/harbour.git",
+}
+
+
+def pushed(ref: str) -> Push:
+    return Push(**HARBOUR, ref=ref, commit_sha="a" * 40, before_sha=None, sender="cleo")
+
+
+def dispatched(ref: str) -> Dispatch:
+    return Dispatch(**HARBOUR, ref=ref, commit_sha="a" * 40, action=None, workflow_path=None, sender="cleo")
+
+
+def rerun(branch: str, *, number: int | None = None) -> Rerun:
+    return Rerun(
+        **HARBOUR,
+        commit_sha="a" * 40,
+        branch=branch,
+        number=number,
+        check=None,
+        action="rerequested",
+        sender="cleo",
+        is_fork=False,
+    )
+
+
+ASKED_FOR_ITS_BRANCH: dict[str, tuple[Event, IgnoreReason | None]] = {
+    "push": (pushed("refs/heads/release/1"), None),
+    "push elsewhere": (pushed("refs/heads/main"), IgnoreReason.BRANCH_NOT_BUILT),
+    "tag": (pushed("refs/tags/v1"), None),
+    "merge queue": (pushed("refs/heads/gh-readonly-queue/release/1/pr-7-5f2c"), None),
+    "merge queue elsewhere": (
+        pushed("refs/heads/gh-readonly-queue/main/pr-7-5f2c"),
+        IgnoreReason.BRANCH_NOT_BUILT,
+    ),
+    "dispatch": (dispatched("refs/heads/release/1"), None),
+    "dispatch elsewhere": (dispatched("refs/heads/main"), IgnoreReason.BRANCH_NOT_BUILT),
+    "dispatch of a tag": (dispatched("refs/tags/v1"), None),
+    "rerun": (rerun("release/1"), None),
+    "rerun elsewhere": (rerun("main"), IgnoreReason.BRANCH_NOT_BUILT),
+    # Its branch is the one that wants to be merged, which no rule speaks of.
+    "rerun of a change request": (rerun("main", number=7), None),
+}
+
+
+@pytest.mark.parametrize(("event", "refusal"), ASKED_FOR_ITS_BRANCH.values(), ids=list(ASKED_FOR_ITS_BRANCH))
+def test_rule_for_some_branches_refuses_what_is_of_others(event: Event, refusal: IgnoreReason | None) -> None:
+    source = dataclasses.replace(PUSHES["github"].source, rules=(Rule(name="r", branches=("release/*",)),))
+    ruled = ruling(event, source, b"")
+    assert (ruled.reason if isinstance(ruled, Ignored) else None) is refusal
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        (pushed("refs/heads/main"), RuleEvent.PUSH),
+        (pushed("refs/tags/v1"), RuleEvent.TAG),
+        (pushed("refs/heads/gh-readonly-queue/main/pr-7-5f2c"), RuleEvent.MERGE_GROUP),
+        (dispatched("refs/heads/main"), RuleEvent.DISPATCH),
+        (rerun("main"), RuleEvent.RERUN),
+    ],
+    ids=["push", "tag", "merge queue", "dispatch", "rerun"],
+)
+def test_rule_for_one_kind_of_event_is_for_no_other(event: Event, kind: RuleEvent) -> None:
+    def refusal(events: frozenset[RuleEvent]) -> IgnoreReason | None:
+        source = dataclasses.replace(PUSHES["github"].source, rules=(Rule(name="r", events=events),))
+        ruled = ruling(event, source, b"")
+        return ruled.reason if isinstance(ruled, Ignored) else None
+
+    assert refusal(frozenset({kind})) is None
+    assert refusal(frozenset(RuleEvent) - {kind}) is IgnoreReason.NO_RULE

@@ -15,12 +15,14 @@ from solstice_orchestrator.store.schedule_changes import (
     Changed,
     added,
     by_hand,
+    edited,
     paused,
     progressed,
+    resumed,
 )
 from solstice_orchestrator.store.schedule_rows import Schedule, full_ref
 from solstice_orchestrator.store.tick_changes import request_of
-from solstice_orchestrator.ticks import TickReason, TickState
+from solstice_orchestrator.ticks import Missed, TickReason, TickState
 from tests.schedules import COMMIT, spec
 
 NOON = 1_800_000_000.0
@@ -111,3 +113,58 @@ def test_what_somebody_asked_for_says_so_and_what_came_by_the_clock_does_not() -
     assert (asked.by_hand, asked.reason, asked.state) == (True, TickReason.BY_HAND, TickState.DUE)
     came = progressed(moment(NOON + 3600), schedule(), None).new[-1]
     assert (came.by_hand, came.reason, came.state) == (False, TickReason.ON_TIME, TickState.DUE)
+
+
+@pytest.mark.parametrize(
+    ("now", "first_at", "count"),
+    [(NOON + 3800, None, 1), (NOON + 7400, NOON + 3600, 2)],
+    ids=["one", "two"],
+)
+def test_missed_ticks_are_one_row_that_says_how_many_they_were(
+    now: float, first_at: float | None, count: int
+) -> None:
+    progress = progressed(moment(now), schedule(missed=Missed.SKIP), None)
+    (row,) = progress.new
+    assert (row.state, row.reason, row.by_hand) == (TickState.SKIPPED, TickReason.MISSED, False)
+    assert (row.first_at, row.tick_at, row.ticks) == (first_at, NOON + 3600 * count, count)
+    assert row.settled_at == now
+    assert progress.schedule.next_at == NOON + 3600 * (count + 1)
+
+
+@pytest.mark.parametrize("said", ["", "503 Service Unavailable"])
+def test_a_tick_that_makes_way_says_what_its_forge_had_said(said: str) -> None:
+    first = progressed(moment(NOON + 3600), schedule(), None)
+    pending = first.new[0]._replace(detail=said)
+    (gone,) = progressed(moment(NOON + 7200), first.schedule, pending).ended
+    assert (gone.state, gone.reason, gone.tick_id) == (
+        TickState.FAILED,
+        TickReason.OVERTAKEN,
+        pending.tick_id,
+    )
+    assert gone.detail.endswith(f"came: {said}" if said else "came")
+
+
+def test_another_time_holds_from_now_on_and_what_came_before_it_is_by_the_old_one() -> None:
+    changed = edited(moment(NOON + 3610), schedule(), None, {"cron": "30 * * * *"})
+    assert [tick.tick_at for tick in changed.new] == [NOON + 3600]
+    assert (changed.schedule.next_at, changed.schedule.changed_at) == (NOON + 5400, NOON + 3610)
+    elsewhere = edited(moment(NOON + 60), schedule(), None, {"timezone": "Asia/Kathmandu"})
+    # Kathmandu is 5:45 ahead: its hours begin at a quarter past.
+    assert elsewhere.schedule.next_at == NOON + 900
+
+
+def test_what_else_changes_leaves_the_next_tick_where_it_is() -> None:
+    hourly = schedule()
+    renamed = edited(moment(NOON + 60), hourly, None, {"name": "hourly"}).schedule
+    assert renamed == hourly._replace(name="hourly", changed_at=NOON + 60)
+
+
+def test_a_paused_schedule_has_no_ticks_until_it_is_resumed() -> None:
+    held = paused(moment(NOON + 60), schedule(), None).schedule
+    still = edited(moment(NOON + 120), held, None, {"cron": "30 * * * *"}).schedule
+    assert (still.paused, still.next_at) == (True, None)
+    assert progressed(moment(NOON + 7200), still, None) == Changed(still)
+    again = resumed(moment(NOON + 7300), still, None)
+    assert (again.new, again.schedule.paused, again.schedule.next_at) == ((), False, NOON + 9000)
+    assert again.schedule.changed_at == again.schedule.considered_at == NOON + 7300
+    assert resumed(moment(NOON + 7400), again.schedule, None) == Changed(again.schedule)

@@ -1,6 +1,7 @@
 """What moves of jobs and runs say to the outside."""
 
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -49,3 +50,17 @@ def test_a_job_tells_of_itself_and_a_run_of_no_job() -> None:
 def test_without_a_public_url_no_page_is_named_and_before_the_first_attempt_no_attempt() -> None:
     (status,) = told(replace(HELD.job, state=JobState.WAITING, attempt=0))
     assert (status.target_url, status.attempt) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("run", "jobs", "words"),
+    [
+        ({"state": RunState.PLANNING}, [], "Accepted; its workflow will be read next"),
+        ({"state": RunState.SUCCEEDED}, [JobState.SUCCEEDED] * 2, "2 jobs: 2 succeeded"),
+        ({"state": RunState.ERRORED, "detail": "no workflow"}, [], "Errored: no workflow"),
+    ],
+    ids=["new", "ended", "no workflow"],
+)
+def test_a_run_says_what_became_of_it(run: dict[str, Any], jobs: list[JobState], words: str) -> None:
+    (status,) = told(RunMoved(replace(HELD.run, **run), None, jobs))
+    assert status.description == words

@@ -88,7 +88,7 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Chan
     try:
         when = _timing(schedule.cron, schedule.timezone)
     except InvalidCron as error:
-        return _unreadable(moment, schedule, str(error))
+        return _unreadable(moment, schedule, schedule.next_at, str(error))
     found = consider(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
     ticks: list[Tick] = []
     if found.missed is not None:
@@ -117,9 +117,8 @@ def _from_now_on(schedule: Schedule, now: float) -> Schedule:
     return schedule._replace(considered_at=now, next_at=_timing(schedule.cron, schedule.timezone).after(now))
 
 
-def _unreadable(moment: Moment, schedule: Schedule, why: str) -> Changed:
+def _unreadable(moment: Moment, schedule: Schedule, tick_at: float, why: str) -> Changed:
     """What was read once may be unknown to this machine: a zone that its database lacks. Others go on meanwhile."""
-    tick_at = moment.now if schedule.next_at is None else schedule.next_at
     tick = _due(moment, schedule, tick_at, TickReason.ON_TIME)
     failed = ended(tick, moment, TickState.FAILED, TickReason.NOT_A_REQUEST, why)
     return Changed(
