@@ -29,6 +29,9 @@ class Yard:
     `workflow` is what it does instead, with the places `{gate}` and `{record}`.
     """
 
+    name: str | None = None
+    """Of the repository, for those who tell one from another by it."""
+
     def __init__(self, directory: Path, workflow: str = "") -> None:
         self.gate, self.record = directory / "gate", directory / "record"
         self.repository = Repository(directory / "repository")
@@ -51,7 +54,12 @@ async def ask_for(place: Place, yard: Yard, count: int = 1) -> None:
         await broker.ready(30)
         await broker.declare(full_topology(settings))
         bodies = [
-            job_request(repo_url=yard.repository.url, commit_sha=yard.commit, ref=None).encode()
+            job_request(
+                repo_url=yard.repository.url,
+                commit_sha=yard.commit,
+                ref=None,
+                **({"repo_full_name": yard.name} if yard.name else {}),
+            ).encode()
             for _ in range(count)
         ]
         outcomes = await broker.publish(

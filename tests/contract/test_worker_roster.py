@@ -1,11 +1,12 @@
 """What every job store keeps about workers; written against the protocol, run on every implementation."""
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
 
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS
+from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.workers import (
     FORGET_SECONDS,
@@ -34,6 +35,7 @@ from tests.stores import (
     card,
     claimed,
     planned,
+    request_of,
 )
 
 
@@ -49,10 +51,13 @@ async def steered(store: JobStore, order: Order, worker_id: str = WORKER) -> Wor
     return view
 
 
+NAMES = itertools.count()
+
+
 async def ended(store: JobStore, *outcomes: Outcome, worker: str = WORKER) -> None:
-    """Attempts of the worker end so, one after the other."""
+    """Attempts of the worker at jobs of different names end so, one after the other."""
     for outcome in outcomes:
-        await planned(store, planner="planner")
+        await planned(store, job("true", name=f"job-{next(NAMES)}"), planner="planner")
         (claim,) = await claimed(store, worker=worker, limit=1)
         assert await store.finish(claim.key, outcome)
 
@@ -294,7 +299,7 @@ class TestQuarantine:
         view = await the_worker(store)
         assert (view.state, view.failures_in_a_row) == (WorkerState.QUARANTINED, FAILURES_IN_A_ROW)
         assert view.quarantined_until == clock.now + FIRST_SECONDS
-        clock.forward(FIRST_SECONDS)
+        clock.forward(FIRST_SECONDS + OTHERS_FIRST_SECONDS)
         await ended(store, WORKER_WRONG)
         assert (await the_worker(store)).quarantined_until == clock.now + 2 * FIRST_SECONDS
 
@@ -325,6 +330,75 @@ class TestQuarantine:
         failed = Outcome(state=JobState.ERRORED, reason=Reason.EXECUTOR_FAILED)
         assert [await store.finish(claim.key, failed) for claim in claims] == [False] * len(claims)
         assert (await the_worker(store)).failures_in_a_row == 0
+
+    async def test_one_job_that_breaks_its_executor_again_and_again_begins_none(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await store.register(card(WORKER))
+        for _ in range(2):
+            await planned(store, planner="planner")
+            for _ in range(FAILURES_IN_A_ROW):
+                clock.forward(3600)
+                (claim,) = await claimed(store)
+                assert await store.finish(claim.key, WORKER_WRONG)
+        view = await the_worker(store)
+        assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 1)
+
+    async def test_after_one_another_repository_goes_first_then_another_job_then_those_that_failed(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await store.register(card(WORKER))
+        names = [f"broken-{number}" for number in range(FAILURES_IN_A_ROW)]
+        await planned(store, *(job("true", name=name) for name in names), request=request_of("bad/committer"))
+        for claim in await claimed(store):
+            assert await store.finish(claim.key, WORKER_WRONG)
+        # Whatever they waited for is over, and they came first.
+        clock.forward(3600)
+        await store.rescue()
+        await planned(
+            store, job("true", name="sibling"), request=request_of("bad/committer"), planner="planner"
+        )
+        await planned(
+            store, job("true", name="innocent"), request=request_of("good/neighbour"), planner="planner"
+        )
+        claims = [(await claimed(store, limit=1))[0] for _ in range(3)]
+        assert [claim.spec.name for claim in claims[:2]] == ["innocent", "sibling"]
+        assert claims[2].spec.name in names
+        assert await store.finish(claims[0].key, SUCCEEDED)
+        view = await the_worker(store)
+        assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 0)
+
+    async def test_right_after_one_those_that_failed_wait_and_then_have_what_is_left_of_the_slots(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await store.register(card(WORKER))
+        names = [f"broken-{number}" for number in range(FAILURES_IN_A_ROW)]
+        await planned(store, *(job("true", name=name) for name in names), request=request_of("bad/committer"))
+        for claim in await claimed(store):
+            assert await store.finish(claim.key, WORKER_WRONG)
+        clock.forward(FIRST_SECONDS)
+        await planned(store, job("true", name="first"), request=request_of("good/neighbour"))
+        assert [claim.spec.name for claim in await claimed(store)] == ["first"]
+        clock.forward(OTHERS_FIRST_SECONDS)
+        await planned(store, job("true", name="second"), request=request_of("good/neighbour"))
+        claims = await claimed(store, free={"linux": 3})
+        assert [claims[0].spec.name, len(claims)] == ["second", 3]
+        assert len(await claimed(store, worker="another")) == 1
+
+    async def test_what_failed_is_known_to_the_next_process_of_the_name(
+        self, store: JobStore, clock: Clock
+    ) -> None:
+        await store.register(card("first", name="quay"))
+        await planned(store, *(job("true", name=f"broken-{number}") for number in range(FAILURES_IN_A_ROW)))
+        for claim in await claimed(store, worker="first"):
+            assert await store.finish(claim.key, WORKER_WRONG)
+        await store.register(card("second", name="quay"))
+        clock.forward(3600)
+        await store.rescue()
+        await store.renew("second", [])
+        await planned(store, job("true", name="innocent"), request=request_of("good/neighbour"))
+        (claim,) = await claimed(store, worker="second", limit=1)
+        assert claim.spec.name == "innocent"
 
     async def test_one_worker_s_trouble_is_not_another_s(self, store: JobStore) -> None:
         await store.register(card(WORKER))

@@ -120,15 +120,19 @@ class Room(Value, frozen=True, kw_only=True):
 
 
 class PassedOver(Value, frozen=True, kw_only=True):
-    """Of whom no job may start now; a claim's query leaves them out."""
+    """What may not start now, and of whom nothing may; a claim's query leaves them out."""
 
     repositories: frozenset[str] = frozenset()
     owners: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
+    """Ids."""
 
     def and_(self, others: "PassedOver") -> "PassedOver":
         """These and those."""
         return PassedOver(
-            repositories=self.repositories | others.repositories, owners=self.owners | others.owners
+            repositories=self.repositories | others.repositories,
+            owners=self.owners | others.owners,
+            jobs=self.jobs | others.jobs,
         )
 
 

@@ -9,12 +9,16 @@ import pytest
 
 from solstice_orchestrator.jobs import JobState
 from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.views import JobView
 from solstice_orchestrator.workers import Drain, Pause, Presence, Resume, WorkerState
 from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.yard import Yard, ask_for, ended, job_runs, jobs_become
 
-SPOILED = 'job "spoiled" { step "fetch" run="error provision_failed"; }'
+SPOILED = "".join(
+    f'job "spoiled-{number}" {{ step "fetch" run="error provision_failed"; }}\n' for number in range(3)
+)
+ONE_SPOILED = 'job "spoiled" { step "fetch" run="crash it"; }'
 GOOD = 'job "good" { step "say" run="say well"; }'
 
 
@@ -102,24 +106,60 @@ async def test_a_worker_without_what_jobs_need_is_left_alone_also_after_a_restar
     commit = spoiled.commit({".solstice/workflow.kdl": SPOILED})
     settings = {"EXECUTOR": "scripted", "WORKER_NAME": "quay"}
     with orchestrator(place, **settings) as process:
-        await ask_for(place, Commit(spoiled, commit))
-        (after,) = await jobs_become(store, ended)
-        assert (after.state, after.attempt) == (JobState.ERRORED, 3)
+        await ask_for(place, Commit(spoiled, commit, "bad/committer"))
         heard = await asyncio.to_thread(process.logged, "worker.state_changed")
         assert (heard["was"], heard["state"]) == ("active", "quarantined")
         process.kill()
-    good = Repository(tmp_path / "good")
-    commit = good.commit({".solstice/workflow.kdl": GOOD})
     with orchestrator(place, **settings) as heir:
         assert heir.logged("orchestrator.started")["state"] == "quarantined"
-        await store.steer_worker(heir.worker_id, Resume())
-        await ask_for(place, Commit(good, commit))
-        views = await jobs_become(store, lambda views: len(views) == 2 and ended(views))
-        assert {view.state for view in views} == {JobState.ERRORED, JobState.SUCCEEDED}
+        (worker,) = await store.workers()
+        assert worker.failures_in_a_row == 3
+
+
+async def test_after_a_quarantine_the_job_of_another_repository_goes_first(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    spoiled, good = Repository(tmp_path / "spoiled"), Repository(tmp_path / "good")
+    bad = Commit(spoiled, spoiled.commit({".solstice/workflow.kdl": SPOILED}), "bad/committer")
+    # One slot, and retries that are due long before the quarantine ends: whoever goes first then is alone.
+    with orchestrator(place, EXECUTOR="scripted", CAPACITY_MAP="linux=1") as process:
+        await ask_for(place, bad)
+        until = (await asyncio.to_thread(process.logged, "worker.state_changed"))["quarantined_until"]
+        await ask_for(place, Commit(good, good.commit({".solstice/workflow.kdl": GOOD}), "good/neighbour"))
+        views = await jobs_become(store, lambda views: len(views) == 4 and any(map(is_good, views)))
+    (first,) = filter(is_good, views)
+    begun = [
+        attempt.started_at
+        for view in views
+        if view is not first
+        for attempt in await store.attempts(view.job_id)
+    ]
+    assert first.started_at is not None
+    assert until <= first.started_at
+    assert [at for at in begun if until <= at <= first.started_at] == []
+    assert sum(at < until for at in begun) >= 3
+
+
+def is_good(view: JobView) -> bool:
+    return view.state is JobState.SUCCEEDED
+
+
+async def test_one_job_that_breaks_its_executor_however_often_it_is_pushed_quarantines_no_worker(
+    place: Place, store: JobStore, tmp_path: Path
+) -> None:
+    spoiled = Repository(tmp_path / "spoiled")
+    bad = Commit(spoiled, spoiled.commit({".solstice/workflow.kdl": ONE_SPOILED}), "bad/committer")
+    with orchestrator(place, EXECUTOR="scripted", RETRY_BASE_SECONDS="0") as process:
+        await ask_for(place, bad, 5)
+        views = await jobs_become(store, lambda views: len(views) == 5 and ended(views))
+        assert {(view.state, view.attempt) for view in views} == {(JobState.ERRORED, 3)}
+        (worker,) = await store.workers()
+        assert (worker.state, worker.failures_in_a_row) == (WorkerState.ACTIVE, 1)
+        assert "worker.state_changed" not in {event.get("event") for event in process.events}
 
 
 class Commit(Yard):
     """A commit that is asked for, without a gate."""
 
-    def __init__(self, repository: Repository, commit: str) -> None:
-        self.repository, self.commit = repository, commit
+    def __init__(self, repository: Repository, commit: str, name: str) -> None:
+        self.repository, self.commit, self.name = repository, commit, name

@@ -19,7 +19,7 @@ from solstice_orchestrator.governor import Limits, Reading, Resource
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS
+from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.rates import StartRates, parse_rates
 from solstice_orchestrator.starts import Limits as StartLimits
 from solstice_orchestrator.store.moment import Rules
@@ -517,7 +517,7 @@ async def test_a_worker_on_which_the_world_goes_wrong_is_left_alone_and_comes_ba
         play.outcome = SUCCEEDED
         await planned(store, job("true", name="after"), planner="another")
         assert await store.claim(WORKER, {"linux": 1}, 1) == ()
-        clock.forward(FIRST_SECONDS)
+        clock.forward(FIRST_SECONDS + OTHERS_FIRST_SECONDS)
         await play.until(lambda: "after" in play.running)
         play.end("after")
         await play.until(lambda: "after" not in play.running)

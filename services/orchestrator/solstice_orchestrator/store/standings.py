@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from solstice_orchestrator.governor import Resource
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.quarantine import COUNTED, Record, after_end, proves_able, quarantined
-from solstice_orchestrator.store.changes import Attempt
+from solstice_orchestrator.quarantine import COUNTED, Cause, Record, after_end, proves_able, quarantined
+from solstice_orchestrator.store.changes import Attempt, Job
 from solstice_orchestrator.workers import (
     HeldJob,
     Ordered,
@@ -44,12 +44,18 @@ class Worker(NamedTuple):
     refuses: str | None = None
     refusal: str = ""
     condition_at: float | None = None
+    causes: str = "[]"
+    """JSON: of its failures in a row."""
 
     @property
     def standing(self) -> Standing:
         return Standing(
             ordered=self.ordered,
-            record=Record(failures=self.failures, quarantined_until=self.quarantined_until),
+            record=Record(
+                failures=self.failures,
+                quarantined_until=self.quarantined_until,
+                causes=tuple(Cause(*each) for each in json.loads(self.causes)),
+            ),
         )
 
     def stands(self, standing: Standing) -> "Worker":
@@ -58,6 +64,7 @@ class Worker(NamedTuple):
             ordered=standing.ordered,
             failures=standing.record.failures,
             quarantined_until=standing.record.quarantined_until,
+            causes=json.dumps(standing.record.causes),
         )
 
 
@@ -98,30 +105,30 @@ def forgotten_with(namesakes: Iterable[Worker], now: float, lease_seconds: float
 
 def healthy_ends(attempts: Iterable[Attempt]) -> Sequence[str]:
     """Workers whose failures, if they have any, are cleared by these ends alone: the common case, without their rows."""
-    by_worker = _by_worker(attempts)
     return [
         worker_id
-        for worker_id, outcomes in by_worker.items()
-        if not any(outcome.reason in COUNTED for outcome in outcomes)
-        and any(proves_able(outcome) for outcome in outcomes)
+        for worker_id, ended in _by_worker(attempts).items()
+        if not any(attempt.reason in COUNTED for attempt in ended)
+        and any(proves_able(_outcome(attempt.state, attempt.reason)) for attempt in ended)
     ]
 
 
-def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Outcome]]:
+def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
     """The ends of workers with failures that count among them; each goes through `after_ends`."""
     return {
-        worker_id: outcomes
-        for worker_id, outcomes in _by_worker(attempts).items()
-        if any(outcome.reason in COUNTED for outcome in outcomes)
+        worker_id: ended
+        for worker_id, ended in _by_worker(attempts).items()
+        if any(attempt.reason in COUNTED for attempt in ended)
     }
 
 
-def after_ends(worker: Worker, outcomes: Iterable[Outcome], now: float) -> Worker:
-    """The row once attempts of the worker have ended so, in this order."""
+def after_ends(worker: Worker, attempts: Iterable[Attempt], jobs: Iterable[Job], now: float) -> Worker:
+    """The row once these attempts of the worker have ended, in this order; their jobs are among `jobs`."""
+    causes = {job.job_id: Cause(job.repository, job.name, job.job_id) for job in jobs}
     standing = worker.standing
     record = standing.record
-    for outcome in outcomes:
-        record = after_end(record, outcome, now)
+    for attempt in attempts:
+        record = after_end(record, _outcome(attempt.state, attempt.reason), causes[attempt.job_id], now)
     return worker.stands(Standing(ordered=standing.ordered, record=record))
 
 
@@ -149,14 +156,14 @@ def worker_view(worker: Worker, jobs: Sequence[HeldJob], now: float, lease_secon
     )
 
 
-def _by_worker(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Outcome]]:
-    found: dict[str, list[Outcome]] = {}
+def _by_worker(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
+    found: dict[str, list[Attempt]] = {}
     for attempt in attempts:
-        found.setdefault(attempt.worker_id, []).append(_bare(attempt.state, attempt.reason))
+        found.setdefault(attempt.worker_id, []).append(attempt)
     return found
 
 
 # Few pairs, and one of them for nearly all attempts.
 @lru_cache(maxsize=128)
-def _bare(state: JobState, reason: Reason) -> Outcome:
+def _outcome(state: JobState, reason: Reason) -> Outcome:
     return Outcome(state=state, reason=reason)

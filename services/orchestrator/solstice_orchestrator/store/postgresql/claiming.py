@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.quarantine import claim_rounds
 from solstice_orchestrator.scheduling import (
     PRIORITY_ORDER,
     Candidate,
@@ -35,7 +36,7 @@ from solstice_orchestrator.store.postgresql.transaction import (
     write,
 )
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.workers import may_claim
+from solstice_orchestrator.workers import Standing, may_claim
 
 if TYPE_CHECKING:
     import asyncpg
@@ -67,25 +68,28 @@ async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int
     """Jobs that are the worker's from now on, under a lease, in dispatch order."""
     starts = await starting.ours(transaction.connection, transaction.rules, transaction.test_now, free)
     free = starts.fit(free)
-    wanted = {label: min(slots, limit) for label, slots in free.items() if slots > 0}
-    if not wanted or limit <= 0:
+    wanted = _wanted(free, limit)
+    if not wanted:
         return Given()
     limited, rooms = starts.limits.by_sender, Room()
     passed_over = full(starts.rooms()) if limited else PassedOver()
     moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
-    while wanted:
+    # What the worker passes over is known once it comes with the first rows.
+    rounds: Sequence[PassedOver] = (PassedOver(),)
+    while wanted and rounds:
         taken = {candidate.job_id for candidate in chosen} | found.busy
         # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
         now = transaction.test_now if moment is None else moment.now
         rows = await _candidates(
-            transaction, worker_id, wanted, now=now, passed_over=passed_over, taken=taken
+            transaction, worker_id, wanted, now=now, passed_over=passed_over.and_(rounds[0]), taken=taken
         )
-        if not rows:
-            break
         if moment is None:
+            if not rows:
+                break
             moment = transaction.moment(rows[0])
-            if not await _takes_jobs(transaction, worker_id, moment, rows):
-                return Given()
+            rounds = await _rounds(transaction, worker_id, moment, rows)
+            if rounds != (PassedOver(),):
+                continue
         await _add(transaction, found, rows)
         candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
         if limited:
@@ -97,15 +101,19 @@ async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int
             left[candidate.label] -= 1
         rooms = room_after(rooms, more)
         passed_over = passed_over.and_(full(rooms))
-        if not limited and not found.busy - taken:
-            break
-        wanted = {label: min(left[label], limit - len(chosen)) for label in wanted}
-        wanted = {label: slots for label, slots in wanted.items() if slots > 0}
+        if not rows or not (limited or found.busy - taken):
+            rounds = rounds[1:]
+        wanted = _wanted(left, limit - len(chosen))
     return (
         Given()
         if moment is None
         else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
     )
+
+
+def _wanted(free: Mapping[str, int], most: int) -> dict[str, int]:
+    """How many jobs to ask for, of each label, when `most` of all may start."""
+    return {label: min(slots, most) for label, slots in free.items() if slots > 0 and most > 0}
 
 
 async def _give(
@@ -139,19 +147,23 @@ async def _give(
     return Given(claims, alone)
 
 
-async def _takes_jobs(
+async def _rounds(
     transaction: Transaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
-) -> bool:
-    """Whether the worker gets jobs; one that was not known, or seemed dead, is from now on."""
+) -> Sequence[PassedOver]:
+    """What the worker's claim passes over in each of its rounds; none when it gets no jobs.
+
+    One that gets jobs and was not known, or seemed dead, is known from now on.
+    """
     found = rows[0]["worker"]
     worker = None if found is None else roster.decode_worker(found)
-    if worker is not None and not may_claim(worker.standing, moment.now):
-        return False
+    standing = Standing() if worker is None else worker.standing
+    if not may_claim(standing, moment.now):
+        return ()
     lease_seconds = moment.rules.lease_seconds
     # Its row is left alone where it can be: a renewal of its own may have locked it, and a claim waits for nobody.
     if worker is None or worker.seen_at <= moment.now - lease_seconds or worker.ended_at is not None:
         await roster.appear(transaction.connection, worker_id, moment.now, lease_seconds)
-    return True
+    return claim_rounds(standing.record, moment.now)
 
 
 async def _candidates(
@@ -175,7 +187,7 @@ async def _candidates(
         now,
         transaction.rules.max_wait_seconds,
         list(passed_over.repositories),
-        list(taken),
+        [*taken, *passed_over.jobs],
         worker_id,
         *owners,
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.json import Decoder
 
-from solstice_orchestrator.store.changes import Attempt
+from solstice_orchestrator.store.changes import Attempt, Job
 from solstice_orchestrator.store.standings import (
     Worker,
     after_ends,
@@ -161,12 +161,17 @@ async def workers(
     ]
 
 
-async def note_troubles(connection: "Connection", attempts: Iterable[Attempt], now: float) -> None:
-    """Count what the ends of these attempts say against their workers; what they say for them is written with them."""
-    for worker_id, outcomes in sorted(troubled_ends(attempts).items()):
+async def note_troubles(
+    connection: "Connection", attempts: Iterable[Attempt], jobs: Sequence[Job], now: float
+) -> None:
+    """Count what the ends of these attempts, at some of `jobs`, say against their workers.
+
+    What they say for them is written with them.
+    """
+    for worker_id, ended in sorted(troubled_ends(attempts).items()):
         worker = await known(connection, worker_id, lock=True)
         if worker is not None:
-            await connection.execute(_KEEP, *after_ends(worker, outcomes, now))
+            await connection.execute(_KEEP, *after_ends(worker, ended, jobs, now))
 
 
 async def forget(connection: "Connection", now: float, lease_seconds: float) -> None:

@@ -149,7 +149,9 @@ async def write(transaction: Transaction, changes: Changes) -> None:
         transaction.changed = True
     transaction.groups.update(changes.groups)
     if changes.attempts:
-        await roster.note_troubles(transaction.connection, changes.attempts, changes.attempts[0].finished_at)
+        await roster.note_troubles(
+            transaction.connection, changes.attempts, changes.jobs, changes.attempts[0].finished_at
+        )
 
 
 async def _arrange(transaction: Transaction, changes: Changes) -> Changes:

@@ -109,7 +109,7 @@ def _clear_failures(worker_ids: Sequence[str], arguments: list[Any]) -> str:
         return ""
     arguments.append(list(worker_ids))
     ids = f"${len(arguments)}::text[]"
-    return f"UPDATE workers SET failures = 0 WHERE failures > 0 AND worker_id = ANY({ids})"  # noqa: S608  a number of our own
+    return f"UPDATE workers SET failures = 0, causes = '[]' WHERE failures > 0 AND worker_id = ANY({ids})"  # noqa: S608  a number of our own
 
 
 class _Form(StrEnum):

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from solstice_orchestrator.quarantine import claim_rounds
 from solstice_orchestrator.scheduling import (
     PRIORITY_ORDER,
     Candidate,
@@ -27,15 +28,20 @@ from solstice_orchestrator.store.sqlite.transaction import (
     run_of,
     write,
 )
+from solstice_orchestrator.workers import Standing, may_claim
 
 
 def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
     """Jobs that are the worker's from now on, under a lease, in dispatch order."""
-    if not roster.takes_jobs(transaction.connection, worker_id, transaction.now):
+    worker = roster.known(transaction.connection, worker_id)
+    standing = Standing() if worker is None else worker.standing
+    if not may_claim(standing, transaction.now):
         return ()
     _end_backoffs(transaction)
     starts = starting.starts(transaction.connection, transaction.moment)
-    candidates = _choose(transaction, starts, starts.fit(free), limit)
+    candidates = _choose(
+        transaction, starts, starts.fit(free), limit, claim_rounds(standing.record, transaction.now)
+    )
     if not candidates:
         return ()
     chosen = [candidate.job_id for candidate in candidates]
@@ -83,30 +89,35 @@ def _ledger(transaction: Transaction, jobs: Sequence[Sequence[object]]) -> Ledge
 
 
 def _choose(
-    transaction: Transaction, starts: Starts, free: Mapping[str, int], limit: int
+    transaction: Transaction,
+    starts: Starts,
+    free: Mapping[str, int],
+    limit: int,
+    rounds: Sequence[PassedOver],
 ) -> Sequence[Candidate]:
     """What starts next: asked for again as long as those that were filled up kept others from being seen."""
     limited, left = starts.limits.by_sender, dict(free)
     more_of = starts.rooms() if limited else Room()
     before = transaction.now - transaction.rules.max_wait_seconds
     chosen: list[Candidate] = []
-    while len(chosen) < limit:
-        candidates = _candidates(
-            transaction,
-            {label: min(slots, limit - len(chosen)) for label, slots in left.items() if slots > 0},
-            before,
-            full(more_of),
-            {candidate.job_id for candidate in chosen},
-        )
-        if limited:
-            more_of = _with(more_of, starts, candidates)
-        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=more_of)
-        chosen += more
-        for candidate in more:
-            left[candidate.label] -= 1
-        more_of = room_after(more_of, more)
-        if not more or not limited:
-            break
+    for passed_over in rounds:
+        while len(chosen) < limit:
+            candidates = _candidates(
+                transaction,
+                {label: min(slots, limit - len(chosen)) for label, slots in left.items() if slots > 0},
+                before,
+                passed_over.and_(full(more_of)),
+                {candidate.job_id for candidate in chosen},
+            )
+            if limited:
+                more_of = _with(more_of, starts, candidates)
+            more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=more_of)
+            chosen += more
+            for candidate in more:
+                left[candidate.label] -= 1
+            more_of = room_after(more_of, more)
+            if not more or not limited:
+                break
     return chosen
 
 
@@ -124,11 +135,11 @@ def _candidates(
     wanted: Mapping[str, int],
     overdue_before: float,
     passed_over: PassedOver,
-    taken: Collection[str],
+    chosen: Collection[str],
 ) -> list[Candidate]:
     """The first of each label's queue, as many as could start; two indexes have them in their two orders."""
     # A condition more only when it is needed: the usual claim reads nothing but the beginning of an index.
-    others = ""
+    others, taken = "", {*chosen, *passed_over.jobs}
     if passed_over.repositories or passed_over.owners or taken:
         others = (
             " AND repository NOT IN (SELECT value FROM json_each(:repositories))"

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from solstice_orchestrator.store.changes import Attempt
+from solstice_orchestrator.store.changes import Attempt, Job
 from solstice_orchestrator.store.standings import (
     Worker,
     after_ends,
@@ -142,20 +142,22 @@ def workers(
     ]
 
 
-def note_ends(connection: sqlite3.Connection, attempts: Iterable[Attempt], now: float) -> None:
-    """Count what the ends of these attempts say of their workers."""
+def note_ends(
+    connection: sqlite3.Connection, attempts: Iterable[Attempt], jobs: Sequence[Job], now: float
+) -> None:
+    """Count what the ends of these attempts, at some of `jobs`, say of their workers."""
     attempts = tuple(attempts)
     healthy = healthy_ends(attempts)
     if healthy:
         connection.execute(
-            "UPDATE workers SET failures = 0"
+            "UPDATE workers SET failures = 0, causes = '[]'"
             " WHERE failures > 0 AND worker_id IN (SELECT value FROM json_each(?))",
             (json.dumps(healthy),),
         )
-    for worker_id, outcomes in troubled_ends(attempts).items():
+    for worker_id, ended in troubled_ends(attempts).items():
         worker = known(connection, worker_id)
         if worker is not None:
-            _keep(connection, after_ends(worker, outcomes, now))
+            _keep(connection, after_ends(worker, ended, jobs, now))
 
 
 def forget(connection: sqlite3.Connection, now: float, lease_seconds: float) -> None:

@@ -121,7 +121,7 @@ def write(transaction: Transaction, changes: Changes) -> None:
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
     insert_many(connection, f"INSERT INTO lineages ({', '.join(Kin._fields)}) VALUES", changes.kin)
-    note_ends(connection, changes.attempts, transaction.now)
+    note_ends(connection, changes.attempts, changes.jobs, transaction.now)
     tell(connection, changes.statuses, changes.letters)
     transaction.groups.update(changes.groups)
 

@@ -1,0 +1,3 @@
+-- Which jobs a worker's failures in a row were of: they do not go first after its quarantine (quarantine.py).
+
+ALTER TABLE workers ADD COLUMN causes text NOT NULL DEFAULT '[]'; -- JSON: repository, name and id of each
