@@ -112,7 +112,8 @@ async def test_a_worker_without_what_jobs_need_is_left_alone_also_after_a_restar
         process.kill()
     with orchestrator(place, **settings) as heir:
         assert heir.logged("orchestrator.started")["state"] == "quarantined"
-        (worker,) = await store.workers()
+        worker = await store.worker(heir.worker_id)
+        assert worker is not None
         assert worker.failures_in_a_row == 3
 
 

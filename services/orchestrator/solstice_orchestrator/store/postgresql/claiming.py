@@ -106,7 +106,7 @@ async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int
         wanted = _wanted(left, limit - len(chosen))
     return (
         Given()
-        if moment is None
+        if moment is None or not found.jobs
         else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
     )
 
