@@ -1,14 +1,17 @@
 """Commits whose trees are made to do harm: each ends as its own failure, or harmlessly, and never as the machine's."""
 
+import asyncio
 import os
 import subprocess
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from solstice_orchestrator.git.checkout import check_out
-from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
 from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
 from solstice_orchestrator.jobs import Reason
 from tests.builders import job_request
@@ -72,10 +75,10 @@ def forge(tmp_path: Path) -> Forge:
     return Forge(tmp_path / "forge")
 
 
-def bomb(forge: Forge, content: bytes) -> str:
-    """A commit of a few objects and ten million paths."""
+def bomb(forge: Forge, content: bytes, depth: int = DEPTH) -> str:
+    """A commit of a few objects and ten million paths, or as many as `depth` makes."""
     below, mode = forge.written("blob", content), "100644"
-    for _ in range(DEPTH):
+    for _ in range(depth):
         below, mode = forge.tree(*((mode, below, f"{number}") for number in range(WIDTH))), "40000"
     return forge.commit((mode, below, "bomb"))
 
@@ -110,8 +113,41 @@ async def test_a_tree_of_millions_of_paths_is_planned_and_its_checkout_ends_as_i
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert reason in {Reason.COMMIT_UNUSABLE, Reason.CHECKOUT_FAILED}
+    assert reason is Reason.COMMIT_UNUSABLE
     assert peak < 64 * KIB * KIB
+
+
+async def test_a_tree_too_large_for_gits_memory_is_the_commits_failure(forge: Forge, tmp_path: Path) -> None:
+    sha = bomb(forge, b"x")
+    limits = replace(policy(), max_bytes=KIB**4, max_memory_bytes=32 * KIB * KIB)
+    assert await checked_out(forge, sha, tmp_path / "source", limits) is Reason.COMMIT_UNUSABLE
+
+
+async def test_a_hundred_thousand_empty_files_take_more_than_the_disk_limit(
+    forge: Forge, tmp_path: Path
+) -> None:
+    sha = bomb(forge, b"", depth=5)
+    assert await checked_out(forge, sha, tmp_path / "source", policy(mib=4)) is Reason.COMMIT_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("mib", "reason"), [(64, Reason.COMMIT_UNUSABLE), (KIB * KIB, Reason.CHECKOUT_FAILED)]
+)
+async def test_when_time_is_up_a_tree_with_too_many_paths_is_the_commits_failure_and_no_other(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mib: int, reason: Reason
+) -> None:
+    sha = bomb(forge, b"x", depth=5)
+    limits = policy(mib=mib)
+    whole = Git.run
+
+    async def run(git: Git, *arguments: str, **options: Any) -> GitResult[bytes]:
+        # A disk that writes nothing: git itself is quick or slow as the machine is.
+        if arguments[0] == "checkout":
+            await asyncio.Event().wait()
+        return await whole(git, *arguments, **options)
+
+    monkeypatch.setattr(Git, "run", run)
+    assert await checked_out(forge, sha, tmp_path / "source", replace(limits, timeout_seconds=10)) is reason
 
 
 async def test_names_that_differ_in_case_alone_do_no_harm(forge: Forge, tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.git.failures import MACHINE_ERRORS, is_machine, is_past_memory, of_words
+from solstice_orchestrator.git.failures import (
+    MACHINE_ERRORS,
+    is_machine,
+    is_past_memory,
+    of_local_words,
+    of_words,
+)
 from solstice_orchestrator.jobs import Reason
 
 
@@ -87,3 +93,16 @@ def test_errors_of_system_calls() -> None:
     assert not is_machine(OSError(errno.ENAMETOOLONG, "x"))
     assert not is_machine(RuntimeError("x"))
     assert not is_machine(ValueError("No space left on device"))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("fatal: Out of memory, malloc failed (tried to allocate 1048576 bytes)", Reason.COMMIT_UNUSABLE),
+        ("error: invalid path '.git/config'", Reason.COMMIT_UNUSABLE),
+        ("error: unable to write file a: No space left on device", Reason.MACHINE_FAILED),
+        ("", Reason.CHECKOUT_FAILED),
+    ],
+)
+def test_the_memory_that_git_needs_where_no_host_is_asked_is_the_commits(said: str, reason: Reason) -> None:
+    assert of_local_words(said) is reason

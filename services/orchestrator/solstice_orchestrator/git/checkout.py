@@ -1,11 +1,14 @@
 """A commit, whole, from the repository that a request names: what a job runs in."""
 
+import asyncio
 from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, last_words
-from solstice_orchestrator.git.failures import of_words
+from solstice_orchestrator.git.command import LEAST_FILE_BYTES, CheckoutFailed, Git, GitPolicy, last_words
+from solstice_orchestrator.git.failures import of_local_words
 from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, temporary
+from solstice_orchestrator.git.tree_entries import has_more_paths
+from solstice_orchestrator.jobs import Reason
 
 
 async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy, scratch: Path) -> None:
@@ -13,12 +16,38 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
 
     `scratch` is a directory for temporary ones. Raises CheckoutFailed.
     """
-    async with bounded(policy.timeout_seconds, request), temporary(scratch) as home:
-        git = await new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
-        if not await fetch_by_id(git, request):
-            await fetch_by_ref(git, request)
-        done = await git.run("checkout", "--quiet", "--force", "--detach", request.commit_sha, writes=True)
+    until = asyncio.get_running_loop().time() + policy.timeout_seconds
+    async with temporary(scratch) as home:
+        async with bounded(policy.timeout_seconds, request):
+            git = await new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
+            if not await fetch_by_id(git, request):
+                await fetch_by_ref(git, request)
+        try:
+            async with asyncio.timeout_at(until):
+                done = await git.run(
+                    "checkout", "--quiet", "--force", "--detach", request.commit_sha, writes=True
+                )
+        except TimeoutError:
+            raise await _took_too_long(git, request, policy) from None
         if done.returncode != 0:
             raise CheckoutFailed(
-                of_words(done.stderr), f"the commit cannot be checked out: {last_words(done.stderr)}"
+                of_local_words(done.stderr), f"the commit cannot be checked out: {last_words(done.stderr)}"
             )
+
+
+async def _took_too_long(git: Git, request: JobRequestV1, policy: GitPolicy) -> CheckoutFailed:
+    """The verdict on a commit that was fetched and not written in time.
+
+    A tree with more paths than the disk limit has room for is the commit's failure, whatever the disk's speed. Fewer are
+    the machine's or the host's, who had their part in the time.
+    """
+    most = policy.max_bytes // LEAST_FILE_BYTES
+    if await has_more_paths(git, request.commit_sha, most):
+        return CheckoutFailed(
+            Reason.COMMIT_UNUSABLE,
+            f"the commit has more than {most} paths, which take more on disk than the limit here",
+        )
+    return CheckoutFailed(
+        Reason.CHECKOUT_FAILED,
+        f"the commit of {request.repo_url} was fetched, and not checked out within {policy.timeout_seconds:g} s",
+    )

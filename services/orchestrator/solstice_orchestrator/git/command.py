@@ -247,6 +247,10 @@ class Git:
         return await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes
 
 
+LEAST_FILE_BYTES: Final = 4096
+"""What a file takes on disk at least, empty or not: a block or an inode, of which a disk has no more than of the others."""
+
+
 def directory_bytes(directory: Path) -> int:
     """What the files below take on disk, as far as it can be seen while others write there."""
     total, todo = 0, [str(directory)]
@@ -257,7 +261,7 @@ def directory_bytes(directory: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(entry.path)
                     else:
-                        total += entry.stat(follow_symlinks=False).st_size
+                        total += max(LEAST_FILE_BYTES, entry.stat(follow_symlinks=False).st_size)
     return total
 
 

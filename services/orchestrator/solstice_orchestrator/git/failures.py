@@ -52,6 +52,11 @@ def of_words(said: str) -> Reason:
     return Reason.MACHINE_FAILED if _MACHINE.search(ours) else Reason.CHECKOUT_FAILED
 
 
+def of_local_words(said: str) -> Reason:
+    """The same for a command that asks no host, on what was fetched: the memory it needs is the commit's doing."""
+    return Reason.COMMIT_UNUSABLE if is_past_memory(said) else of_words(said)
+
+
 def is_past_memory(said: str) -> bool:
     """Whether git reached the memory limit that it was given.
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | protocol not allowed, no such repository, credentials asked for, commit not there | COMMIT_NOT_FOUND | no |
 | the workflow path is a symbolic link, a directory or a submodule | INVALID_WORKFLOW | no |
-| larger than allowed, refused by fsck, names that the file system cannot hold | COMMIT_UNUSABLE | no |
+| larger than allowed, more memory than allowed once it is here, refused by fsck, names that no file system holds | COMMIT_UNUSABLE | no |
 | no disk, memory, processes or descriptors here, git missing | MACHINE_FAILED | yes, elsewhere, without counting |
 | host unreachable, time limit, broken transfer, anything else | CHECKOUT_FAILED | yes |
 """

@@ -1,16 +1,20 @@
 """What a commit has at a path, and the content of files, out of a repository on this disk; nothing here fetches."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, last_words
-from solstice_orchestrator.git.failures import of_words
+from solstice_orchestrator.git.failures import of_local_words
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Files are read as far as this; who wants them smaller says so when reading them."""
 MAX_LISTING_BYTES: Final = 1024 * 1024
+
+COUNT_SECONDS: Final = 30.0
+"""git lists about a million paths a second."""
 
 _OTHER_KINDS: Final = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a directory"}
 
@@ -77,6 +81,23 @@ async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
     return found
 
 
+async def has_more_paths(git: Git, sha: str, most: int) -> bool:
+    """Whether the commit's tree, all of it, has more than `most` paths; no when it cannot be told within COUNT_SECONDS."""
+    counted = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(COUNT_SECONDS) as limit:
+
+            async def count(stream: asyncio.StreamReader) -> None:
+                nonlocal counted
+                while piece := await stream.read(64 * 1024):
+                    counted += piece.count(b"\0")
+                    if counted > most:
+                        limit.reschedule(0)
+
+            await git.converse("ls-tree", "-r", "-z", "--name-only", sha, given=b"", read=count)
+    return counted > most
+
+
 async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
     """The first MAX_FILE_BYTES of each of those that are here, by its id."""
     ids = list(dict.fromkeys(blobs))
@@ -107,5 +128,5 @@ async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
 def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
     if read.returncode != 0:
         raise CheckoutFailed(
-            of_words(read.stderr), f"what was fetched cannot be read: {last_words(read.stderr)}"
+            of_local_words(read.stderr), f"what was fetched cannot be read: {last_words(read.stderr)}"
         )
