@@ -35,6 +35,21 @@ def peak_mib(pid: int) -> float:
     raise AssertionError(f"process {pid} is gone")
 
 
+def open_files(pid: int) -> int:
+    """How many descriptors the process has open now."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def seconds_queued(pid: int) -> float:
+    """How long its threads, ever, were ready to run while the machine ran others instead.
+
+    Of the threads of a Python process one runs at a time: what one of them waits for a processor, all may have to wait.
+    """
+    # `schedstat` holds the nanoseconds on a processor, those of waiting for one, and how often it got one.
+    waits = [path.read_text().split()[1] for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(map(int, waits)) / 1e9
+
+
 def answer_to(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> bytes:
     """Send these, as far as the other side takes them; all that it said until it closed or fell silent."""
     with socket.create_connection(address(url), timeout=seconds) as connection:

@@ -1,0 +1,226 @@
+"""A stranger as a process of its own: one kind of attack, over loopback, bounded in connections and time.
+
+Reads an `Attack` as JSON on stdin, begins at once, and prints what it did as JSON when it ends. It yields the processor
+to whatever it attacks, so that what is measured is what it makes a service hold, and not whose turn it is.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import itertools
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Final
+
+MOST_CONNECTIONS: Final = 256
+MOST_OPENINGS: Final = 20_000
+MOST_SECONDS: Final = 60.0
+PIECE: Final = 64 * 1024
+DRIP_SECONDS: Final = 0.1
+SILENCE: Final = 3600.0
+LARGE_BYTES: Final = 25 * 1024 * 1024 - 1
+"""Just short of the largest body that forge-integration reads by default."""
+
+Doing = Iterator[bytes | memoryview | float]
+"""What a connection does next: send this, or wait so many seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """What to do, to whom, and for how long."""
+
+    kind: str
+    addresses: tuple[tuple[str, int], ...]
+    """Attacked by turns."""
+    connections: int
+    """As many are open at once, and opened again when the other side has closed them."""
+    seconds: float
+    secret: str = ""
+    """What the signed ones are signed with; the path that they are sent to is that of Forgejo."""
+
+
+@dataclass(kw_only=True)
+class Done:
+    """What an attack came to."""
+
+    opened: int = 0
+    most_open: int = 0
+    bytes_sent: int = 0
+    statuses: dict[str, int] = field(default_factory=dict)
+    """How often each status was answered."""
+
+
+def _silence() -> Doing:
+    yield SILENCE
+
+
+def _dripping_heads() -> Doing:
+    yield b"GET / HTTP/1.1\r\nHost: h\r\nA: "
+    for _ in itertools.count():
+        yield DRIP_SECONDS
+        yield b"b"
+
+
+def _endless_heads() -> Doing:
+    yield b"GET / HTTP/1.1\r\n"
+    yield from itertools.repeat(b"a: b\r\n" * (PIECE // 6))
+
+
+def _endless_field() -> Doing:
+    yield b"GET / HTTP/1.1\r\na: "
+    yield from itertools.repeat(b"b" * PIECE)
+
+
+def _trailers(more: str) -> Doing:
+    yield f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\n{more}Transfer-Encoding: chunked\r\n\r\n".encode()
+    yield b"1\r\nx\r\n0\r\n"
+    yield from itertools.repeat(b"a: b\r\n" * (PIECE // 6))
+
+
+def _bodies(more: str, body: memoryview, missing: int) -> Doing:
+    """All but the last bytes of a body; then nothing more."""
+    length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    yield f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\n{more}{length}\r\n".encode()
+    for begin in range(0, len(body) - missing, PIECE):
+        yield body[begin : min(begin + PIECE, len(body) - missing)]
+    yield SILENCE
+
+
+def doings(attack: Attack) -> Callable[[], Doing]:
+    """What each connection of the attack does."""
+    body = b'{"x":"' + b"x" * (LARGE_BYTES - 8) + b'"}'
+    proof = hmac.new(attack.secret.encode(), body, hashlib.sha256).hexdigest()
+    signed = f"X-Forgejo-Event: push\r\nX-Forgejo-Delivery: d\r\nX-Forgejo-Signature: {proof}\r\n"
+    kinds: dict[str, Callable[[], Doing]] = {
+        "silence": _silence,
+        "dripping-heads": _dripping_heads,
+        "endless-heads": _endless_heads,
+        "endless-field": _endless_field,
+        "trailers": partial(_trailers, signed),
+        "unsigned-bodies": partial(_bodies, "", memoryview(body), 1),
+        "signed-bodies-cut-short": partial(_bodies, signed, memoryview(body), 5),
+    }
+    return kinds[attack.kind]
+
+
+class Connection:
+    """One connection to the attacked."""
+
+    def __init__(self, address: tuple[str, int], doing: Doing) -> None:
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            self.socket.connect(address)
+        self.said = b""
+        self.wakes_at = 0.0
+        self._doing = doing
+        self._left: bytes | memoryview = b""
+
+    def read(self) -> bool:
+        """Whether it is still open."""
+        try:
+            got = self.socket.recv(PIECE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.said = self.said or got[:16]
+        return bool(got)
+
+    def write(self, now: float) -> int:
+        """How many bytes went; -1 when the other side has closed it."""
+        while not self._left:
+            following = next(self._doing)
+            if isinstance(following, float):
+                self.wakes_at = now + following
+                return 0
+            self._left = following
+        try:
+            sent = self.socket.send(self._left)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            # It may have answered before.
+            self.read()
+            return -1
+        self._left = memoryview(self._left)[sent:]
+        return sent
+
+
+class Stranger:
+    """All the connections of an attack."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.done = Done()
+        self._attack = attack
+        self._doing = doings(attack)
+        self._addresses = itertools.cycle(attack.addresses)
+        self._open: set[Connection] = set()
+        self._said: Counter[str] = Counter()
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> Done:
+        """Attack, until the time is over or enough was opened."""
+        until = time.monotonic() + min(self._attack.seconds, MOST_SECONDS)
+        while (now := time.monotonic()) < until:
+            self._fill(now)
+            for key, events in self._selector.select(0.05):
+                self._go_on(key.data, events)
+        for connection in list(self._open):
+            self._close(connection)
+        self.done.statuses = dict(self._said)
+        return self.done
+
+    def _fill(self, now: float) -> None:
+        """Open what is missing, and see who has waited long enough."""
+        most = min(self._attack.connections, MOST_CONNECTIONS)
+        while len(self._open) < most and self.done.opened < MOST_OPENINGS:
+            connection = Connection(next(self._addresses), self._doing())
+            self._open.add(connection)
+            self._selector.register(
+                connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection
+            )
+            self.done.opened += 1
+        self.done.most_open = max(self.done.most_open, len(self._open))
+        for connection in self._open:
+            if 0 < connection.wakes_at <= now:
+                connection.wakes_at = 0.0
+                self._selector.modify(
+                    connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection
+                )
+
+    def _go_on(self, connection: Connection, events: int) -> None:
+        if events & selectors.EVENT_READ and not connection.read():
+            self._close(connection)
+            return
+        if events & selectors.EVENT_WRITE:
+            sent = connection.write(time.monotonic())
+            if sent < 0:
+                self._close(connection)
+                return
+            self.done.bytes_sent += sent
+            if connection.wakes_at:
+                self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
+
+    def _close(self, connection: Connection) -> None:
+        if connection.said.startswith(b"HTTP/1.1 "):
+            self._said[connection.said[9:12].decode("ascii", "replace")] += 1
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        self._open.discard(connection)
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    told = json.load(sys.stdin)
+    told["addresses"] = tuple((host, port) for host, port in told["addresses"])
+    assert all(host == "127.0.0.1" for host, _ in told["addresses"])
+    json.dump(asdict(Stranger(Attack(**told)).run()), sys.stdout)

@@ -1,0 +1,212 @@
+"""Bounded attacks on running services, each by a process of its own, while genuine webhooks keep coming."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_common.messages import Source
+from solstice_forge.forges.samples import push_body
+from solstice_forge.forges.signing import sign
+from tests.chaos import attacker
+from tests.chaos.attacker import MOST_CONNECTIONS, Attack
+from tests.integration.forge.pushes import REPO_URL, SECRET
+from tests.patience import becomes
+from tests.servers.forge_integration import forge_integration
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.postgresql import PostgreSQLServer
+from tests.servers.rabbitmq import DEFAULT, Vhost
+from tests.servers.solstice_up import solstice_up
+from tests.strangers import address, open_files, peak_mib, seconds_queued, status_of
+
+BREAK_SECONDS = 0.1
+"""Between two genuine webhooks."""
+ATTACK_SECONDS = 3.0
+ANSWER_SECONDS = 1.0
+MOST_MIB = 256
+SPARE_FILES = 16
+"""Links to servers and pipes of children that come and go by themselves."""
+KINDS: Mapping[str, str] = {
+    "silence": "",
+    "dripping-heads": "",
+    "endless-heads": "431",
+    "endless-field": "431",
+    "trailers": "431",
+    "unsigned-bodies": "401",
+    "signed-bodies-cut-short": "503",
+}
+"""The kinds of attack, and what strangers are answered; nothing, when they have not said enough for an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One genuine webhook."""
+
+    status: int
+    seconds: float
+    """From its connection to the end of its answer."""
+    queued_seconds: float
+    """How long, meanwhile, the service or the sender was ready to run and the machine ran others instead.
+
+    On a quiet machine that is next to nothing; on a busy one it says nothing about the service.
+    """
+
+    @property
+    def own_seconds(self) -> float:
+        return self.seconds - self.queued_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """Sends genuine webhooks at a steady rate, whether or not the ones before were answered."""
+
+    url: str
+    secret: str
+    pid: int
+    """Of the service."""
+    answered: list[Answered] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as under_way:
+            while not stop.is_set():
+                under_way.create_task(self._send(next(self.numbers)))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), BREAK_SECONDS)
+
+    async def _send(self, number: int) -> None:
+        before, began = self._queued(), time.monotonic()
+        try:
+            reader, writer = await asyncio.open_connection(*address(self.url))
+            writer.write(self._webhook(number))
+            answer = await reader.read()
+            writer.close()
+        except OSError:
+            answer = b""
+        self.answered.append(
+            Answered(
+                status=status_of(answer),
+                seconds=time.monotonic() - began,
+                queued_seconds=self._queued() - before,
+            )
+        )
+
+    def _queued(self) -> float:
+        return seconds_queued(self.pid) + seconds_queued(os.getpid())
+
+    def _webhook(self, number: int) -> bytes:
+        body = push_body(
+            Source.FORGEJO,
+            repo_url=REPO_URL,
+            repo_full_name="tide-club/almanac",
+            ref="refs/heads/main",
+            sha=f"{number:040x}",
+        )
+        headers = sign(Source.FORGEJO, self.secret, event="push", body=body, delivery_id=f"d-{number}", now=0)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        length = f"Content-Length: {len(body)}\r\nConnection: close\r\n"
+        return f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\n{lines}{length}\r\n".encode() + body
+
+
+@asynccontextmanager
+async def sending(sender: Sender) -> AsyncIterator[None]:
+    """Genuine webhooks until this is left, and the answers to all of them."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sender.run(stop), name="genuine webhooks")
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def attacked(attack: Attack) -> dict[str, Any]:
+    """Let a process of its own do it; what it did."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, attacker.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate(json.dumps(asdict(attack)).encode())
+    assert process.returncode == 0
+    done: dict[str, Any] = json.loads(said)
+    return done
+
+
+async def withstands(sender: Sender, pids: Sequence[int], urls: Sequence[str]) -> None:
+    """Attack in every way, and hold the services, of which the first takes webhooks, to what they promise."""
+    async with sending(sender):
+        await becomes(lambda: len(sender.answered) >= 10)
+    before = [open_files(pid) for pid in pids]
+    sender.answered.clear()
+    for kind, status in KINDS.items():
+        attack = Attack(
+            kind=kind,
+            addresses=tuple(address(url) for url in urls),
+            connections=MOST_CONNECTIONS,
+            seconds=ATTACK_SECONDS,
+            secret=sender.secret,
+        )
+        begun = len(sender.answered)
+        async with sending(sender):
+            done = await attacked(attack)
+        tell(kind, done, sender.answered[begun:], pids)
+        # The attack was one.
+        assert done["most_open"] == MOST_CONNECTIONS
+        assert not status or done["statuses"].get(status, 0) > 0, done
+    assert {answered.status for answered in sender.answered} == {202}
+    assert max(answered.own_seconds for answered in sender.answered) < ANSWER_SECONDS
+    assert max(peak_mib(pid) for pid in pids) < MOST_MIB
+    for pid, count in zip(pids, before, strict=True):
+        await becomes(lambda pid=pid, count=count: open_files(pid) <= count + SPARE_FILES)  # type: ignore[misc]
+
+
+def tell(kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids: Sequence[int]) -> None:
+    """For a reader of the test's output."""
+    slowest, own = max(each.seconds for each in answered), max(each.own_seconds for each in answered)
+    memory = [round(peak_mib(pid)) for pid in pids]
+    sys.stdout.write(
+        f"{kind}: {done}; of {len(answered)} webhooks the slowest {slowest:.3f} s, {own:.3f} s without what the machine"
+        f" ran instead; {memory} MiB\n"
+    )
+
+
+@pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
+async def test_both_services_on_rabbitmq_and_postgresql_withstand_strangers(
+    rabbitmq_vhost: Vhost, postgresql: PostgreSQLServer, tmp_path: Path
+) -> None:
+    place = Place(directory=tmp_path)
+    with (
+        postgresql.database() as inbox,
+        postgresql.database() as store,
+        orchestrator(place, AMQP_URL=rabbitmq_vhost.url, DATABASE_URL=store.url) as runs,
+        forge_integration(
+            place,
+            AMQP_URL=rabbitmq_vhost.url,
+            FORGE_INBOX_URL=inbox.url,
+            FORGEJO_WEBHOOK_SECRET=SECRET,
+        ) as takes,
+    ):
+        sender = Sender(url=takes.url, secret=SECRET, pid=takes.process.pid)
+        await withstands(sender, [takes.process.pid, runs.process.pid], [takes.url, runs.url])
+        (kept,) = inbox.query("SELECT count(*) FROM inbox_requests")
+        assert tuple(kept) == (next(sender.numbers) - 1,)
+        for service in (takes, runs):
+            assert not [event for event in service.events if "Traceback" in str(event)]
+
+
+async def test_solstice_up_withstands_strangers(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with solstice_up(home) as up:
+        secret = json.loads((home / "webhook-secrets.json").read_text())["forgejo"]
+        sender = Sender(url=up.webhooks, secret=secret, pid=up.process.pid)
+        await withstands(sender, [up.process.pid], [up.webhooks, up.page])
+    assert "Traceback" not in (home / "up.log").read_text()
