@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Final
@@ -38,13 +38,13 @@ class Attack:
     """What to do, to whom, and for how long."""
 
     kind: str
-    addresses: tuple[tuple[str, int], ...]
-    """Attacked by turns."""
+    targets: tuple[tuple[int, str], ...]
+    """The ports of this machine that are attacked by turns, and the path to which bodies are sent there."""
     connections: int
     """As many are open at once, and opened again when the other side has closed them."""
     seconds: float
     secret: str = ""
-    """What the signed ones are signed with; the path that they are sent to is that of Forgejo."""
+    """Of Forgejo, for what is signed."""
 
 
 @dataclass(kw_only=True)
@@ -62,63 +62,67 @@ def _silence() -> Doing:
     yield SILENCE
 
 
-def _dripping_heads() -> Doing:
-    yield b"GET / HTTP/1.1\r\nHost: h\r\nA: "
+def _dripping_head(head: bytes) -> Doing:
+    yield head + b"A: "
     for _ in itertools.count():
         yield DRIP_SECONDS
         yield b"b"
 
 
-def _endless_heads() -> Doing:
-    yield b"GET / HTTP/1.1\r\n"
+def _endless_fields(head: bytes) -> Doing:
+    yield head
     yield from itertools.repeat(b"a: b\r\n" * (PIECE // 6))
 
 
-def _endless_field() -> Doing:
-    yield b"GET / HTTP/1.1\r\na: "
+def _endless_field(head: bytes) -> Doing:
+    yield head + b"a: "
     yield from itertools.repeat(b"b" * PIECE)
 
 
-def _trailers(more: str) -> Doing:
-    yield f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\n{more}Transfer-Encoding: chunked\r\n\r\n".encode()
-    yield b"1\r\nx\r\n0\r\n"
+def _trailers(head: bytes) -> Doing:
+    yield head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
     yield from itertools.repeat(b"a: b\r\n" * (PIECE // 6))
 
 
-def _bodies(more: str, body: memoryview, missing: int) -> Doing:
-    """All but the last bytes of a body; then nothing more."""
-    length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    yield f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\n{more}{length}\r\n".encode()
+def _body(head: bytes, body: memoryview, missing: int) -> Doing:
+    """All but the last bytes of it; then nothing more."""
+    yield head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     for begin in range(0, len(body) - missing, PIECE):
         yield body[begin : min(begin + PIECE, len(body) - missing)]
     yield SILENCE
 
 
-def doings(attack: Attack) -> Callable[[], Doing]:
-    """What each connection of the attack does."""
+def doings(attack: Attack) -> Callable[[int, str], Doing]:
+    """What a connection of the attack does, to that port, and with that path."""
     body = b'{"x":"' + b"x" * (LARGE_BYTES - 8) + b'"}'
     proof = hmac.new(attack.secret.encode(), body, hashlib.sha256).hexdigest()
     signed = f"X-Forgejo-Event: push\r\nX-Forgejo-Delivery: d\r\nX-Forgejo-Signature: {proof}\r\n"
-    kinds: dict[str, Callable[[], Doing]] = {
-        "silence": _silence,
-        "dripping-heads": _dripping_heads,
-        "endless-heads": _endless_heads,
-        "endless-field": _endless_field,
-        "trailers": partial(_trailers, signed),
-        "unsigned-bodies": partial(_bodies, "", memoryview(body), 1),
-        "signed-bodies-cut-short": partial(_bodies, signed, memoryview(body), 5),
-    }
-    return kinds[attack.kind]
+
+    def doing(port: int, path: str) -> Doing:
+        host = f"HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        asks, posts = f"GET / {host}".encode(), f"POST {path} {host}".encode()
+        kinds: Mapping[str, Callable[[], Doing]] = {
+            "silence": _silence,
+            "dripping-heads": partial(_dripping_head, asks),
+            "endless-heads": partial(_endless_fields, asks),
+            "endless-field": partial(_endless_field, asks),
+            "trailers": partial(_trailers, posts + signed.encode()),
+            "unsigned-bodies": partial(_body, posts, memoryview(body), 1),
+            "signed-bodies-cut-short": partial(_body, posts + signed.encode(), memoryview(body), 5),
+        }
+        return kinds[attack.kind]()
+
+    return doing
 
 
 class Connection:
     """One connection to the attacked."""
 
-    def __init__(self, address: tuple[str, int], doing: Doing) -> None:
+    def __init__(self, port: int, doing: Doing) -> None:
         self.socket = socket.socket()
         self.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            self.socket.connect(address)
+            self.socket.connect(("127.0.0.1", port))
         self.said = b""
         self.wakes_at = 0.0
         self._doing = doing
@@ -162,7 +166,7 @@ class Stranger:
         self.done = Done()
         self._attack = attack
         self._doing = doings(attack)
-        self._addresses = itertools.cycle(attack.addresses)
+        self._targets = itertools.cycle(attack.targets)
         self._open: set[Connection] = set()
         self._said: Counter[str] = Counter()
         self._selector = selectors.DefaultSelector()
@@ -183,7 +187,8 @@ class Stranger:
         """Open what is missing, and see who has waited long enough."""
         most = min(self._attack.connections, MOST_CONNECTIONS)
         while len(self._open) < most and self.done.opened < MOST_OPENINGS:
-            connection = Connection(next(self._addresses), self._doing())
+            port, path = next(self._targets)
+            connection = Connection(port, self._doing(port, path))
             self._open.add(connection)
             self._selector.register(
                 connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection
@@ -220,7 +225,4 @@ class Stranger:
 
 if __name__ == "__main__":
     os.nice(10)
-    told = json.load(sys.stdin)
-    told["addresses"] = tuple((host, port) for host, port in told["addresses"])
-    assert all(host == "127.0.0.1" for host, _ in told["addresses"])
-    json.dump(asdict(Stranger(Attack(**told)).run()), sys.stdout)
+    json.dump(asdict(Stranger(Attack(**json.load(sys.stdin))).run()), sys.stdout)

@@ -141,8 +141,9 @@ async def attacked(attack: Attack) -> dict[str, Any]:
     return done
 
 
-async def withstands(sender: Sender, pids: Sequence[int], urls: Sequence[str]) -> None:
-    """Attack in every way, and hold the services, of which the first takes webhooks, to what they promise."""
+async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
+    """Attack forge-integration and the orchestrator's page in every way, and hold both to what they promise."""
+    targets = ((address(sender.url)[1], "/webhooks/forgejo"), (address(page)[1], "/api/v1/schedules"))
     async with sending(sender):
         await becomes(lambda: len(sender.answered) >= 10)
     before = [open_files(pid) for pid in pids]
@@ -150,7 +151,7 @@ async def withstands(sender: Sender, pids: Sequence[int], urls: Sequence[str]) -
     for kind, status in KINDS.items():
         attack = Attack(
             kind=kind,
-            addresses=tuple(address(url) for url in urls),
+            targets=targets,
             connections=MOST_CONNECTIONS,
             seconds=ATTACK_SECONDS,
             secret=sender.secret,
@@ -196,7 +197,7 @@ async def test_both_services_on_rabbitmq_and_postgresql_withstand_strangers(
         ) as takes,
     ):
         sender = Sender(url=takes.url, secret=SECRET, pid=takes.process.pid)
-        await withstands(sender, [takes.process.pid, runs.process.pid], [takes.url, runs.url])
+        await withstands(sender, [takes.process.pid, runs.process.pid], runs.url)
         (kept,) = inbox.query("SELECT count(*) FROM inbox_requests")
         assert tuple(kept) == (next(sender.numbers) - 1,)
         for service in (takes, runs):
@@ -208,5 +209,5 @@ async def test_solstice_up_withstands_strangers(tmp_path: Path) -> None:
     with solstice_up(home) as up:
         secret = json.loads((home / "webhook-secrets.json").read_text())["forgejo"]
         sender = Sender(url=up.webhooks, secret=secret, pid=up.process.pid)
-        await withstands(sender, [up.process.pid], [up.webhooks, up.page])
+        await withstands(sender, [up.process.pid], up.page)
     assert "Traceback" not in (home / "up.log").read_text()

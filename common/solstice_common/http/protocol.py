@@ -321,6 +321,7 @@ class BoundedProtocol(HttpToolsProtocol):
             was_silent = not (cycle.response_started or cycle.response_complete)
             cycle.disconnected = True
             cycle.message_event.set()
+            _release(cycle)
             self._under_way = 0
             self._answer_last(refusal, is_said=was_silent)
             return
@@ -354,6 +355,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _release(cycle: RequestResponseCycle) -> None:
+    """Nobody reads its body any more: hold none of it, and count none."""
+    # Uvicorn keeps it as long as the connection, which outlives an answer that came before the end of the body.
+    cycle.body = b""  # type: ignore[assignment]  # as above
     counted: Body | None = getattr(cycle, "counted", None)
     if counted is not None:
         counted.release()
