@@ -45,6 +45,8 @@ class Attack:
     seconds: float
     secret: str = ""
     """Of Forgejo, for what is signed."""
+    awaited: str = ""
+    """A status; it goes on for longer when this was not answered yet."""
 
 
 @dataclass(kw_only=True)
@@ -173,8 +175,8 @@ class Stranger:
 
     def run(self) -> Done:
         """Attack, until the time is over or enough was opened."""
-        until = time.monotonic() + min(self._attack.seconds, MOST_SECONDS)
-        while (now := time.monotonic()) < until:
+        began = time.monotonic()
+        while (now := time.monotonic()) < began + self._seconds():
             self._fill(now)
             for key, events in self._selector.select(0.05):
                 self._go_on(key.data, events)
@@ -182,6 +184,11 @@ class Stranger:
             self._close(connection)
         self.done.statuses = dict(self._said)
         return self.done
+
+    def _seconds(self) -> float:
+        """For how long, as it looks now."""
+        lacks = self._attack.awaited and self._attack.awaited not in self._said
+        return MOST_SECONDS if lacks else min(self._attack.seconds, MOST_SECONDS)
 
     def _fill(self, now: float) -> None:
         """Open what is missing, and see who has waited long enough."""

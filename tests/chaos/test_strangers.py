@@ -155,6 +155,7 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
             connections=MOST_CONNECTIONS,
             seconds=ATTACK_SECONDS,
             secret=sender.secret,
+            awaited=status,
         )
         begun = len(sender.answered)
         async with sending(sender):

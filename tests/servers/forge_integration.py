@@ -19,7 +19,7 @@ class ForgeProcess(ServiceProcess):
 
 
 @contextmanager
-def forge_integration(place: Place, **settings: str) -> Iterator[ForgeProcess]:
+def forge_integration(place: Place, *, start: str = START, **settings: str) -> Iterator[ForgeProcess]:
     """A forge-integration that listens; killed afterwards if it still runs."""
     environment = {
         **kept_environment(),
@@ -30,6 +30,6 @@ def forge_integration(place: Place, **settings: str) -> Iterator[ForgeProcess]:
         **settings,
     }
     with service_process(
-        ForgeProcess, START, "serve", environment=environment, started="forge.started"
+        ForgeProcess, start, "serve", environment=environment, started="forge.started"
     ) as running:
         yield running

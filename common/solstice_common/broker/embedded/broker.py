@@ -123,7 +123,7 @@ class EmbeddedBroker:
 
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator["EmbeddedConsumer"]:
-        async with self.bell.listen() as rung:
+        async with self._listening() as rung:
             consumer_id = await self.persist(partial(rows.add_consumer, owner_id=self._owner_id, queue=queue))
             consumer = EmbeddedConsumer(self, queue, consumer_id, prefetch, rung)
             try:
@@ -133,6 +133,19 @@ class EmbeddedBroker:
                 with contextlib.suppress(StoreUnavailable):  # if not now, then when the broker is left
                     if await self._database.write(partial(rows.remove_consumer, consumer_id=consumer_id)):
                         self.bell.ring()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[asyncio.Event]:
+        """The bell, as soon as the machine has a descriptor for it."""
+        async with contextlib.AsyncExitStack() as stack:
+            while True:
+                try:
+                    rung = await stack.enter_async_context(self.bell.listen())
+                except OSError as error:
+                    await self.sit_out(StoreUnavailable(str(self._url), str(error)))
+                else:
+                    break
+            yield rung
 
     async def depth(self, queue: str) -> QueueDepth | None:
         await self.return_of_the_dead()

@@ -42,8 +42,9 @@ class Lifelines:
             os.close(descriptor)
 
     def cut(self) -> list[str]:
-        """The tokens whose holders ended without leaving; the same until `forget`."""
-        with contextlib.suppress(FileNotFoundError):
+        """The tokens whose holders ended without leaving, as far as can be told now; the same until `forget`."""
+        # Without a directory there are none; with too many open files it is seen at the next look.
+        with contextlib.suppress(OSError):
             return [
                 entry.stem
                 for entry in self._directory.iterdir()
