@@ -20,6 +20,8 @@ class LogEvent(StrEnum):
     """A process died with messages in hand; they go to others: url, owner, returned."""
     PUBLISHER_INTERRUPTED = "broker.publisher_interrupted"
     """The link was lost while publishing; what was under way ends as unknown: detail."""
+    HTTP_UNBOUNDED = "http.unbounded"
+    """Served by uvicorn's own protocol, which bounds less of what strangers can make us hold: open."""
     TASK_CRASHED = "broker.task_crashed"
     """A mistake of ours: task, with the traceback."""
     CONSUMER_INTERRUPTED = "consumer.interrupted"

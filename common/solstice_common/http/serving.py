@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Literal
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from solstice_common.errors import ConfigurationError
+from solstice_common.http.application import NOT_HELD, BoundedApplication
 from solstice_common.http.bounds import HEAD_BYTES, Bounds, connections_allowed
 from solstice_common.http.connections import Connections
 from solstice_common.http.protocol import BoundedProtocol
+from solstice_common.log_events import LogEvent
 from solstice_common.settings import HttpSettings
 
 KEEP_ALIVE_SECONDS: Final = 65
 BACKLOG: Final = 2048
+_log = structlog.get_logger("solstice_common.http")
 
 
 class HttpServer(uvicorn.Server):
@@ -72,10 +76,14 @@ def http_server(
 ) -> HttpServer:
     """The server; `refused` is told the reason of what it refuses by itself.
 
-    With the protocol `h11`, uvicorn's public settings bound what they can: heads and connections.
+    With the protocol `h11`, uvicorn's public settings bound heads and connections, and the application what it can; what
+    is left open is logged.
     """
     chosen: Any = protocol
-    if protocol != "h11":
+    if protocol == "h11":
+        app = BoundedApplication(app, bounds, refused=refused)
+        _log.warning(LogEvent.HTTP_UNBOUNDED, open=NOT_HELD)
+    else:
         chosen = partial(protocol, connections=Connections(bounds, refused=refused))
     return HttpServer(
         uvicorn.Config(
