@@ -5,8 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -149,6 +149,16 @@ def row(printed: str) -> dict[str, int]:
     return dict(zip(titles, map(int, line.replace("│", " ").split()[1:]), strict=True))
 
 
+@contextmanager
+def background(*, is_it: bool) -> Iterator[None]:
+    """As a shell does it: what runs in the background ignores SIGINT, and inherits that."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if is_it else signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def lives(pid: int) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, 0)
@@ -194,19 +204,20 @@ def test_a_test_that_fails_unchanged_is_named(project: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "everybody"),
-    [(signal.SIGINT, True), (signal.SIGTERM, False)],
-    ids=["Ctrl-C", "SIGTERM"],
+    ("number", "in_background"),
+    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)],
+    ids=["Ctrl-C", "SIGTERM", "SIGTERM in the background"],
 )
 async def test_stopped_in_the_middle_it_leaves_the_tree_as_it_was_and_no_process(
-    project: Make, number: signal.Signals, *, everybody: bool
+    project: Make, number: signal.Signals, *, in_background: bool
 ) -> None:
     endless = project(DRAINED, ENDLESS)
     before = endless.files()
-    process = endless.mutate()
+    with background(is_it=in_background):
+        process = endless.mutate()
     # The first runs the tests unchanged; the second is a mutant.
     await becomes(lambda: len(endless.tries()) > 1)
-    if everybody:
+    if number is signal.SIGINT:
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)

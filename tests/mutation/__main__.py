@@ -44,6 +44,9 @@ def mutate(
     decisions: Annotated[
         bool, typer.Option("--decisions", help="All modules that decide and do no I/O.")
     ] = False,
+    unit: Annotated[
+        bool, typer.Option("--unit", help="Ask the unit tests alone: quicker, and fewer are killed.")
+    ] = False,
     at_least: Annotated[
         float, typer.Option(help="Exit code 1 when a smaller share, in percent, was killed.")
     ] = 0,
@@ -56,7 +59,7 @@ def mutate(
     if not plan:
         sys.stderr.write("Nothing to change: no module of ours was named or differs from --base.\n")
         raise typer.Exit(2)
-    files = choosing.files_of_tests(chosen)
+    files = [path for path in choosing.files_of_tests(chosen) if not unit or path.startswith("tests/unit")]
     if not files:
         sys.stderr.write("No unit or contract test imports these modules: every change would survive.\n")
         raise typer.Exit(1)

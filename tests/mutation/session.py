@@ -51,6 +51,8 @@ class Unchanged:
 
 def pytest_sessionstart() -> None:
     steady_examples()
+    # A shell has what it runs in the background ignore it, and so do all that this begins.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

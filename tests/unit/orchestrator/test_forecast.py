@@ -31,6 +31,7 @@ ALIKE = samples(60, 60, 60, 60)
         pytest.param(0, [], line(), ALIKE, None, id="no slots, no start"),
         pytest.param(2, busy(5), line(), [], (0, 0), id="a free slot needs no history"),
         pytest.param(1, busy(5), line(), [], None, id="no history, no forecast"),
+        pytest.param(2, [], line(others=2), ALIKE, (60, 60), id="those of others take the free slots"),
         pytest.param(1, busy(20), line(), ALIKE, (40, 40), id="what is left of the one that runs"),
         pytest.param(1, busy(20), line(own=2), ALIKE, (160, 160), id="and those ahead"),
         pytest.param(2, busy(20, 50), line(own=2), ALIKE, (70, 70), id="two slots"),

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Reason
-from solstice_orchestrator.retries import RETRY_CAP_SECONDS, backoff_ceiling, next_retry
+from solstice_orchestrator.retries import (
+    RETRY_CAP_SECONDS,
+    UNCOUNTED_CAP_SECONDS,
+    backoff_ceiling,
+    next_retry,
+    uncounted_wait,
+)
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - INFRASTRUCTURE))
@@ -41,3 +47,13 @@ def test_the_ceiling_doubles_up_to_its_cap_however_many_failures() -> None:
 def test_two_that_failed_together_do_not_come_back_together() -> None:
     waits = {next_retry(1, Reason.AGENT_LOST, random.Random(seed)) for seed in range(50)}
     assert len(waits) == 50
+
+
+@pytest.mark.parametrize(
+    ("tries", "longest"),
+    [(1, 5.0), (2, 10.0), (4, 40.0), (5, UNCOUNTED_CAP_SECONDS), (9, UNCOUNTED_CAP_SECONDS)],
+)
+def test_what_spends_no_attempt_waits_longer_each_time_up_to_a_minute(tries: int, longest: float) -> None:
+    waits = [uncounted_wait(tries, random.Random(seed)) for seed in range(50)]
+    assert longest / 2 <= min(waits) < max(waits) <= longest
+    assert len(set(waits)) == 50

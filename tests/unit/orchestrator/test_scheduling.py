@@ -403,3 +403,16 @@ class TestFairness:
 
 def test_the_urgent_rank_lowest() -> None:
     assert [rank(each) for each in Priority] == [0, 1, 2, 3]
+
+
+def test_of_two_labels_the_overdue_goes_first_however_urgent_the_other_is() -> None:
+    urgent = candidate("urgent", Priority.HIGH, age=1, since=900.0)
+    long_waiting = candidate("long waiting", Priority.LOW, age=2, label="illumos", since=100.0)
+    free = {"linux": 1, "illumos": 1}
+    assert [each.job_id for each in assign([urgent, long_waiting], free, 1)] == ["urgent"]
+    overdue_first = assign([urgent, long_waiting], free, 1, overdue_before=500.0)
+    assert [each.job_id for each in overdue_first] == ["long waiting"]
+    # Nobody is overdue who came just then, or later.
+    assert [each.job_id for each in assign([urgent, long_waiting], free, 1, overdue_before=100.0)] == [
+        "urgent"
+    ]
