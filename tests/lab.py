@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from solstice_orchestrator import cgroups
 from solstice_orchestrator.executors.process import ProcessExecutor
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.jobs import Outcome, StepSpec
@@ -30,6 +31,35 @@ PROC = pytest.mark.skipif(
 DISKS = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("mount"),
     reason="not asked for: only root may mount a small disk, and this is not root or lacks mount(8)",
+)
+
+
+def _may_group() -> bool:
+    """Whether this process may make control groups where it is."""
+    place = (
+        cgroups.our_place(
+            *(Path(f"/proc/self/{name}").read_text().splitlines() for name in ("cgroup", "mountinfo"))
+        )
+        if Path("/proc/self/cgroup").exists()
+        else None
+    )
+    return place is not None and os.access(place, os.W_OK) and os.access(f"{place}/cgroup.procs", os.W_OK)
+
+
+GROUPS = pytest.mark.skipif(
+    not _may_group(),
+    reason="not asked for: no control groups of version 2 are mounted, or this user may make none beside itself",
+)
+
+NOBODY = 65534
+AS_NOBODY = (
+    *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+)
+"""Before a command that root gives: it runs as nobody, who may still read the Python that tests run on, wherever that is."""
+MAY_BE_NOBODY = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv"),
+    reason="not asked for: only root may become another user, and this is not root or lacks setpriv(1)",
 )
 
 

@@ -104,7 +104,7 @@ class TestEnqueue:
     def test_following_shows_the_logs_by_job(self, up: SolsticeUp, project: Repository) -> None:
         lines = enqueue(up, project, "--follow").stdout.splitlines()
         assert f"lint |   linted {project.head}" in lines
-        assert lines.index("test | tested") + 1 == lines.index("test | done")
+        assert lines.index("test |   tested") + 1 == lines.index("test |   done")
 
     def test_json_holds_the_run_and_its_jobs(self, up: SolsticeUp, project: Repository) -> None:
         answer = json.loads(enqueue(up, project, "--wait", "--json").stdout)

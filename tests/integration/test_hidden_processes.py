@@ -3,13 +3,21 @@
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.lab import PROC
+from solstice_orchestrator.store import open_store
+from tests.lab import AS_NOBODY, MAY_BE_NOBODY, NOBODY, PROC
+from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.rabbitmq import Vhost
+from tests.yard import Yard, ask_for, ended, jobs_become
 
-NOBODY = 65534
 PLANTED = "planted-heron-7731"
 SERVICES = {
     "orchestrator": "solstice_orchestrator.settings.OrchestratorSettings",
@@ -46,6 +54,85 @@ def read_by_a_job(pid: int, name: str) -> bytes | None:
         extra_groups=[] if os.geteuid() == 0 else None,
     )
     return None if looked.returncode else looked.stdout
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceWithRabbitMQ(Place):
+    """Whose broker has a password."""
+
+    amqp_url: str
+
+    @property
+    def broker_url(self) -> str:
+        return self.amqp_url
+
+
+LOOK = r"""
+set +e
+look() {
+    for name in environ cmdline auxv maps stack io fdinfo/0 task/$1/environ map_files; do
+        echo "== $1 $name"; cat /proc/$1/$name
+    done
+    echo "== $1 mem"; (exec 3< /proc/$1/mem) && echo mem is open
+    (exec 3> /proc/$1/mem) && echo mem is open
+    for number in $(seq 0 40); do
+        (exec 3< /proc/$1/fd/$number) && echo descriptor $number is open
+        readlink /proc/$1/fd/$number
+    done
+    readlink /proc/$1/cwd /proc/$1/exe
+}
+{
+    pid=$PPID
+    while [ $pid -gt 1 ]; do
+        look $pid
+        pid=$(cut -d " " -f 4 /proc/$pid/stat)
+    done
+    look CONTROL
+    grep -a -s -l PLANTED /proc/[0-9]*/environ /proc/[0-9]*/cmdline
+    for each in /proc/[0-9]*; do cat $each/environ $each/cmdline; done
+} > {record} 2>&1
+true
+"""
+"""What a job can find in /proc of what started it, of one process that hides nothing, and of all others."""
+
+
+@contextmanager
+def sleeps_openly(planted: str) -> Iterator[int]:
+    """A process of nobody's that anybody of its user can read."""
+    with subprocess.Popen([*AS_NOBODY, "sleep", "1000"], env={**os.environ, "OPEN": planted}) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@PROC
+@MAY_BE_NOBODY
+async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhost) -> None:
+    """The whole service as a user without rights, RabbitMQ's password and a secret in its environment."""
+    account = urlsplit(rabbitmq_vhost.url).netloc.partition("@")[0]
+    assert ":" in account
+    with tempfile.TemporaryDirectory() as name, sleeps_openly("left-in-the-open") as control:
+        place = PlaceWithRabbitMQ(directory=Path(name), amqp_url=rabbitmq_vhost.url)
+        script = LOOK.replace("CONTROL", str(control)).replace("PLANTED", PLANTED)
+        yard = Yard(place.directory, f'job "look" {{ step run=#"""\n{script}\n"""# }}')
+        for path in (place.directory, *place.directory.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        with orchestrator(place, before=AS_NOBODY, HARBOUR_TOKEN=PLANTED, HOME=name) as service:
+            await ask_for(place, yard)
+            async with open_store(place.database_url) as store:
+                await jobs_become(store, ended)
+            pid = service.process.pid
+            said = yard.record.read_bytes().decode(errors="replace")
+    assert f"== {pid} environ" in said
+    assert "left-in-the-open" in said
+    assert PLANTED not in said
+    assert account not in said
+    of_ancestors = said.partition(f"== {control} environ")[0]
+    assert of_ancestors.count(" environ") >= 3
+    ours = said.partition(f"== {pid} environ")[2].partition(" environ")[0]
+    assert "orchestrator" in ours
+    assert " is open" not in ours
 
 
 @PROC

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,9 @@ class OrchestratorProcess(ServiceProcess):
 
 
 @contextmanager
-def orchestrator(place: Place, *, start: str = START, **settings: str) -> Iterator[OrchestratorProcess]:
+def orchestrator(
+    place: Place, *, start: str = START, before: Sequence[str] = (), **settings: str
+) -> Iterator[OrchestratorProcess]:
     """A ready orchestrator; killed afterwards if it still runs."""
     with service_process(
         OrchestratorProcess,
@@ -94,5 +96,6 @@ def orchestrator(place: Place, *, start: str = START, **settings: str) -> Iterat
         "run",
         environment=place.environment(**settings),
         started="orchestrator.started",
+        before=before,
     ) as running:
         yield running

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from subprocess import Popen
@@ -83,11 +83,20 @@ S = TypeVar("S", bound=ServiceProcess)
 
 @contextmanager
 def service_process(
-    kind: type[S], code: str, command: str, *, environment: Mapping[str, str], started: str
+    kind: type[S],
+    code: str,
+    command: str,
+    *,
+    environment: Mapping[str, str],
+    started: str,
+    before: Sequence[str] = (),
 ) -> Iterator[S]:
-    """The `command` that `code` is the way into, once it has logged `started`; killed afterwards if it still runs."""
+    """The `command` that `code` is the way into, once it has logged `started`; killed afterwards if it still runs.
+
+    `before` stands before it, and becomes it.
+    """
     with Popen(
-        [sys.executable, "-c", code, command],
+        [*before, sys.executable, "-c", code, command],
         env={"LOG_FORMAT": "json", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -8,10 +8,13 @@ between loses it. Here every descriptor belongs to one file object, and is close
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -135,15 +138,33 @@ async def _readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
+class PipeReader(asyncio.StreamReader):
+    """What comes out of a pipe, and how much was written into it."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        super().__init__(limit=PIECE_BYTES)
+        self._pipe = pipe
+        self.taken = 0
+        """Bytes that this process has read from the pipe."""
+
+    @property
+    def arrived(self) -> int:
+        """How many bytes were written up to now, read or not; bytes that another process took from the pipe left out."""
+        if self._pipe.closed:
+            return self.taken
+        held = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, struct.pack("i", 0)))
+        return self.taken + int(held[0])
+
+
 @contextmanager
-def reading(pipe: IO[bytes] | None) -> Iterator[asyncio.StreamReader]:
+def reading(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
     """What comes out of a pipe, to its end; leaving closes it.
 
     No more is taken from the pipe than twice PIECE_BYTES before it is read: a full pipe stops the child.
     """
     if pipe is None:
         raise ValueError("the child was started without this pipe")
-    reader = asyncio.StreamReader(limit=PIECE_BYTES)
+    reader = PipeReader(pipe)
     with pipe:
         feed = _Feed(reader, pipe.fileno())
         reader.set_transport(feed)
@@ -157,7 +178,7 @@ def reading(pipe: IO[bytes] | None) -> Iterator[asyncio.StreamReader]:
 class _Feed(asyncio.ReadTransport):
     """Moves what a pipe holds to its reader."""
 
-    def __init__(self, reader: asyncio.StreamReader, fd: int) -> None:
+    def __init__(self, reader: PipeReader, fd: int) -> None:
         super().__init__()
         self._reader, self._fd, self._loop = reader, fd, asyncio.get_running_loop()
         self._at_end = False
@@ -183,6 +204,7 @@ class _Feed(asyncio.ReadTransport):
         except BlockingIOError:
             return
         if piece:
+            self._reader.taken += len(piece)
             self._reader.feed_data(piece)
         else:
             self.close()

@@ -157,7 +157,11 @@ class LogEvent(StrEnum):
     WORKSPACE_LEFT = "workspace.left"
     """A workspace could not be removed: directory, detail (why rm could not be started, if it could not)."""
     PROCESSES_LEFT = "processes.left"
-    """Processes that do not die: directory, count."""
+    """Processes that do not die: directory (or control group), count, where it is known."""
+    CONTROL_GROUPS_USED = "control_groups.used"
+    """The processes of each job are in a control group of their own: directory."""
+    CONTROL_GROUPS_UNUSED = "control_groups.unused"
+    """There are no control groups for jobs here, supervisors alone end them: why."""
 
     WEB_REQUEST_FAILED = "web.request_failed"
     """A mistake of ours while answering: path, method, with the traceback. The asker was told 500."""

@@ -1,10 +1,12 @@
 """The process that stands between the orchestrator and a job: it runs the steps and lets nothing of them escape.
 
-Run as `python -I -S supervisor.py`, with the standard library alone, in a session of its own:
+Run as `python -I -S supervisor.py [GROUP]`, with the standard library alone, in a session of its own:
 
-* standard input is the control pipe: one line of JSON with the plan, then `stop` to end the job with grace. When it
-  closes, the orchestrator is gone or wants an end at once: everything is killed;
-* standard output is the verdict pipe, one JSON object per line: `ready`, then one `end`. No step inherits it, and it
+* GROUP is the directory of the job's control group, which the supervisor joins, and thereby all that it starts;
+* standard input is the control pipe: one line of JSON with the plan, `go` for each step that may begin, and `stop` to
+  end the job with grace. When it closes, the orchestrator is gone or wants an end at once: everything is killed;
+* standard output is the verdict pipe, one JSON object per line: `ready`, a `step` before each step, which then waits
+  for its `go` (all that was written before it is in the log by then), and one `end`. No step inherits this pipe, and it
   has no words for a failure of ours, so that a job which forged it could say nothing but how the job itself ended;
 * standard error is the log pipe; standard output and error of every step are this one pipe, so their order is true.
 
@@ -31,8 +33,6 @@ PR_SET_DUMPABLE: Final = 4
 PR_SET_CHILD_SUBREAPER: Final = 36
 CONTROL, VERDICT, OUTPUT = 0, 1, 2
 MAX_PLAN_BYTES: Final = 16 * 1024 * 1024
-ANNOUNCE: Final = 'printf "%s\\n" "$1"; shift; exec "$@"'
-"""The step's own shell writes the line that announces it: a full log pipe then stops the step, never us."""
 
 
 class ControlClosed(Exception):
@@ -42,6 +42,7 @@ class ControlClosed(Exception):
 def main() -> int:
     """Run the plan; the exit code says nothing, the verdict does."""
     _become_keeper()
+    _join(sys.argv[1:])
     with _Signals() as signals:
         _say(event="ready")
         control = _Control()
@@ -113,6 +114,11 @@ class _Control:
     def stop_asked(self) -> bool:
         return b"stop\n" in self._received
 
+    @property
+    def steps_allowed(self) -> int:
+        """How many steps may have begun."""
+        return self._received.count(b"go\n")
+
 
 class _Job:
     """The steps, one after the other, within their times."""
@@ -123,10 +129,23 @@ class _Job:
 
     def run(self) -> dict[str, Any]:
         for number, step in enumerate(self._plan["steps"]):
-            end = self._step(step)
+            end = self._allowed(number) or self._step(step)
             if end is not None:
                 return {"step": number, **end}
         return {"how": "completed"}
+
+    def _allowed(self, number: int) -> dict[str, Any] | None:
+        """Say that the step is about to begin; how the job ends before it does, None when it may."""
+        _say(event="step", number=number)
+        while self._control.steps_allowed <= number:
+            if self._control.stop_asked:
+                self._end(None)
+                return {"how": "stopped"}
+            if time.monotonic() >= self._deadline:
+                self._end(None)
+                return {"how": "timed_out", "scope": "job"}
+            self._wait(self._deadline)
+        return None
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any] | None:
         """How the job ends with this step; None when the next one may begin."""
@@ -135,7 +154,7 @@ class _Job:
             deadline, scope = time.monotonic() + float(step["timeout"]), "step"
         try:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", ANNOUNCE, "sh", step["announcement"], *step["argv"]],
+                step["argv"],
                 cwd=self._plan["directory"],
                 env={**self._plan["env"], **step["env"]},
                 stdin=subprocess.DEVNULL,
@@ -168,26 +187,30 @@ class _Job:
         if self._signals.readable in readable:
             self._signals.empty()
 
-    def _reap(self, child: "subprocess.Popen[bytes]") -> int | None:
-        """Bury whoever ended; the exit status of the step's shell (negative: a signal) once it did."""
+    def _reap(self, child: "subprocess.Popen[bytes] | None") -> int | None:
+        """Reap what ended; the exit status of the step's shell (negative: a signal) once it did, 0 without a shell."""
         for pid, status in reap():
-            if pid == child.pid:
+            if child and pid == child.pid:
                 child.returncode = os.waitstatus_to_exitcode(status)
-        return child.returncode
+        return child.returncode if child else 0
 
-    def _end(self, child: "subprocess.Popen[bytes]") -> None:
-        """Ask every process to end, wait for the grace; what is left is killed by whoever called."""
+    def _end(self, child: "subprocess.Popen[bytes] | None") -> None:
+        """Ask every process to end, wait for the grace; what is left is killed by the caller. `child` is the step's shell."""
         grace = time.monotonic() + float(self._plan["grace"])
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGTERM)
+        _signal_group(child, signal.SIGTERM)
         signal_all(descendants(os.getpid()), signal.SIGTERM)
         while time.monotonic() < grace:
-            self._reap(child)
-            if not descendants(os.getpid()) and child.returncode is not None:
+            if self._reap(child) is not None and not descendants(os.getpid()):
                 return
             self._wait(min(grace, time.monotonic() + 0.1))
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
+        _signal_group(child, signal.SIGKILL)
+
+
+def _signal_group(child: "subprocess.Popen[bytes] | None", number: int) -> None:
+    """The shell of a step and what stayed in its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if child:
+            os.killpg(child.pid, number)
 
 
 def reap() -> Iterator[tuple[int, int]]:
@@ -262,6 +285,13 @@ def _become_keeper() -> None:
         return
     become_subreaper()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _join(group: list[str]) -> None:
+    """Enter the control group, if there is one; the kernel may refuse it, and then the job goes without."""
+    for path in group:
+        with contextlib.suppress(OSError):
+            Path(path, "cgroup.procs").write_bytes(b"0")
 
 
 def become_subreaper() -> None:

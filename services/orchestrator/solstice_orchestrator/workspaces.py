@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import ConfigurationError
+from solstice_orchestrator.cgroups import ControlGroup, left_by, open_group
 from solstice_orchestrator.children import run
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.log_events import LogEvent
@@ -24,6 +25,7 @@ from solstice_orchestrator.supervisor import process_ids, signal_all
 LOG = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS: Final = 20.0
+PATH_BYTES: Final = 4096
 _SUFFIX: Final = ".lock"
 
 
@@ -37,6 +39,8 @@ class Workspace:
     home: Path
     temporary: Path
     scripts: Path
+    group: ControlGroup | None = None
+    """For its processes, where there are control groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,8 @@ class Workspaces:
     """Where one orchestrator works; several may share the directory above."""
 
     directory: Path
+    group: ControlGroup | None = None
+    """For the processes of its attempts, where there are control groups."""
 
     @property
     def scratch(self) -> Path:
@@ -60,12 +66,15 @@ class Workspaces:
             home=root / "home",
             temporary=root / "tmp",
             scripts=root / "steps",
+            group=self.group.below(root.name) if self.group else None,
         )
         try:
             for path in (place.root, place.source, place.home, place.temporary, place.scripts):
                 path.mkdir(mode=0o700)
             yield place
         finally:
+            if place.group:
+                await to_its_end(place.group.end(), f"end of the group of {root.name}")
             await remove_tree(root)
 
 
@@ -80,10 +89,14 @@ async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
         lock, directory = _claim(root)
     except OSError as error:
         raise ConfigurationError(f"WORKSPACES {root}: {error.strerror or error}") from None
+    group: ControlGroup | None = None
     try:
-        yield Workspaces(directory=directory)
+        group = await _group_of(directory, lock)
+        yield Workspaces(directory=directory, group=group)
     finally:
         try:
+            if group:
+                await group.end()
             await remove_tree(directory)
             _lock_file(directory).unlink(missing_ok=True)
         finally:
@@ -98,6 +111,9 @@ async def sweep(root: Path) -> int:
         if lock is None:
             continue
         try:
+            group = left_by(directory.name, os.fsdecode(os.pread(lock, PATH_BYTES, 0)))
+            if group:
+                await group.end()
             killed = await asyncio.to_thread(kill_marked, directory)
             await remove_tree(directory)
             _lock_file(directory).unlink(missing_ok=True)
@@ -106,6 +122,22 @@ async def sweep(root: Path) -> int:
         LOG.info(LogEvent.WORKSPACE_SWEPT, directory=str(directory), killed=killed)
         swept += 1
     return swept
+
+
+async def _group_of(directory: Path, lock: int) -> ControlGroup | None:
+    """A control group for the processes of jobs, if there can be one; the lock file tells where, should we be killed."""
+    group = await open_group(directory.name)
+    if isinstance(group, str):
+        LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
+        return None
+    try:
+        os.pwrite(lock, os.fsencode(group.path), 0)
+    except OSError as error:
+        await group.end()
+        LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=f"its name cannot be kept: {error}")
+        return None
+    LOG.info(LogEvent.CONTROL_GROUPS_USED, directory=str(group.path))
+    return group
 
 
 def _lock_file(directory: Path) -> Path:
@@ -149,8 +181,8 @@ def _claim(root: Path) -> tuple[int, Path]:
 def kill_marked(directory: Path) -> int:
     """Kill every process whose environment names a place in `directory`; how many there were.
 
-    This is for what outlived its supervisor. A process that also cleared its environment is not found: whoever wants
-    to be safe from that needs an executor that isolates.
+    This is for what outlived its supervisor. A process that also cleared its environment is not found: control groups
+    are for that, where there are any.
     """
     mark, killed, patience = f"={directory}/".encode(), set[int](), time.monotonic() + PATIENCE_SECONDS
     while marked := {pid for pid in process_ids() if mark in _environment(pid)}:

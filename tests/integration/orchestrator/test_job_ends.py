@@ -11,7 +11,7 @@ from solstice_orchestrator.jobs import JobState, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.workers import Drain
 from tests.lab import DISKS, mounted_disk, naps, sleeping
-from tests.patience import becomes
+from tests.patience import becomes, becomes_true
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.yard import Yard, ask_for, ended, job_runs, jobs_become, log_of
 
@@ -239,6 +239,44 @@ async def test_a_job_that_fills_the_disk_of_the_store_too_has_failed_and_begins_
     assert b"the disk is nearly full" in said
     assert sleeping(nap) == set()
     assert yard.begun == 1
+
+
+async def whole_log(store: JobStore, job_id: str, attempt: int) -> bytes:
+    page = await store.log(job_id, attempt=attempt, limit=100_000)
+    return b"" if page is None else b"".join(chunk.data for chunk in page.chunks)
+
+
+async def is_cut(store: JobStore, job_id: str) -> bool:
+    return b"of what follows" in await whole_log(store, job_id, 1)
+
+
+async def test_a_log_over_its_limit_says_what_a_killed_worker_takes_along(
+    place: Place, tmp_path: Path, store: JobStore
+) -> None:
+    workflow = """
+job "talks" {
+    step run="echo it runs; echo attempt >> {record}; seq 1 400000; touch {gate}-$SOLSTICE_ATTEMPT; until test -e {gate}; do sleep 0.05; done"
+}
+"""
+    yard = Yard(tmp_path, workflow)
+    first, second = (yard.gate.with_name(f"gate-{number}") for number in (1, 2))
+    with orchestrator(place, MAX_LOG_MIB="1") as victim:
+        await ask_for(place, yard)
+        view = await job_runs(store)
+        await becomes(first.exists)
+        # What it stores in time is in the store by now, or on its way.
+        await becomes_true("the log is cut", lambda: is_cut(store, view.job_id))
+        victim.kill()
+    with orchestrator(place, MAX_LOG_MIB="1"):
+        await becomes(second.exists)
+        yard.open_gate()
+        (after,) = await jobs_become(store, ended)
+    assert (after.state, after.attempt) == (JobState.SUCCEEDED, 2)
+    lost, whole = [await whole_log(store, view.job_id, number) for number in (1, 2)]
+    assert lost.endswith(b"stored when the job ends: it is lost if this worker is killed before\n")
+    assert 700_000 < len(lost) < 800_000
+    assert b"bytes are left out here\n" in whole
+    assert whole.endswith(b"\n400000\n")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from solstice_orchestrator.jobs import JobState, Reason, StepSpec
 from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
 from tests.builders import execution, job, job_request
-from tests.lab import PROC, Lab, naps, sleeping, with_limits
+from tests.lab import GROUPS, PROC, Lab, naps, sleeping, with_limits
 from tests.patience import becomes
 from tests.repositories import Repository
 
@@ -139,7 +139,7 @@ async def test_thousands_of_lines_and_any_bytes_arrive(lab: Lab) -> None:
 
 async def test_only_our_own_lines_are_marks_whatever_a_job_prints(lab: Lab) -> None:
     forged = r"printf '$ checkout\n! cancelled\n$ step 2\n\033[2A\r\036no newline'"
-    outcome = await lab.run(forged, "tr '\\0' '\\n' < /proc/self/cmdline; echo two; exit 3")
+    outcome = await lab.run(forged, "echo two; exit 3")
     assert outcome.exit_code == 3
     assert [bytes(each) for each in lab.output if isinstance(each, Mark)] == [
         b"$ checkout\n",
@@ -147,8 +147,51 @@ async def test_only_our_own_lines_are_marks_whatever_a_job_prints(lab: Lab) -> N
         b"$ step 2\n",
         b"! the step 'step 2' ended with exit code 3\n",
     ]
-    assert "\n! cancelled\n$ step 2\n\x1b[2A\r\x1eno newline\n$ step 2\n" in lab.text
-    assert lab.text.count("\x1e") == 1
+    assert "\n! cancelled\n$ step 2\n\x1b[2A\r\x1eno newline\n$ step 2\ntwo\n" in lab.text
+
+
+@PROC
+async def test_a_job_can_neither_take_nor_delay_the_mark_of_its_next_step(lab: Lab) -> None:
+    """It reads from its own log pipe, and stops what it can of the step that follows."""
+    thief = "(while :; do dd bs=1 count=1 status=none < /proc/self/fd/1 > /dev/null; done) & sleep 0.2"
+    outcome = await lab.run(thief, "exec true", "exec true")
+    assert outcome.state is JobState.SUCCEEDED
+    assert [bytes(each) for each in lab.output if isinstance(each, Mark)] == [
+        b"$ checkout\n",
+        *(f"$ step {number}\n".encode() for number in (1, 2, 3)),
+    ]
+
+
+async def test_a_mark_stands_behind_all_that_was_written_before_its_step(lab: Lab) -> None:
+    with_limits(lab, max_log_bytes=10_000_000)
+    steps = [f"seq {number}000000 {number}040000; printf end" for number in range(1, 5)]
+    assert (await lab.run(*steps)).state is JobState.SUCCEEDED
+    for number in range(1, 4):
+        assert f"\n{number}040000\nend\n$ step {number + 1}\n{number + 1}000000\n" in lab.text
+
+
+@PROC
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "out of time"])
+async def test_a_job_ends_also_while_its_next_step_waits_for_the_log(lab: Lab, cancelled: bool) -> None:
+    nap, stop, free, stuck = naps(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def log(data: bytes) -> None:
+        lab.output.append(data)
+        if data == b"$ step 2\n":
+            stuck.set()
+            await free.wait()
+
+    request = job_request(repo_url=lab.repository.url, commit_sha=lab.sha)
+    spec = job(f"setsid sleep {nap} &", "echo never", timeout_seconds=60 if cancelled else 1)
+    task = asyncio.ensure_future(lab.executor.run(execution(spec, request), log, stop))
+    await stuck.wait()
+    assert sleeping(nap)
+    if cancelled:
+        stop.set()
+    await becomes(lambda: not sleeping(nap))
+    free.set()
+    assert (await task).state is (JobState.CANCELLED if cancelled else JobState.TIMED_OUT)
+    assert "never" not in lab.text
 
 
 async def test_beyond_its_limit_the_log_keeps_its_end_and_the_job_goes_on(lab: Lab) -> None:
@@ -156,7 +199,8 @@ async def test_beyond_its_limit_the_log_keeps_its_end_and_the_job_goes_on(lab: L
     assert outcome.exit_code == 9
     assert len(lab.text) < 201_000
     head, mark, rest = lab.text.partition(
-        "\n! the log is longer than 200000 bytes; what follows is not kept, but for its end\n! "
+        "\n! the log is longer than 200000 bytes; of what follows its end is kept, and stored when the job ends: "
+        "it is lost if this worker is killed before\n! "
     )
     assert mark
     assert len(head) > 149_000
@@ -304,8 +348,11 @@ async def test_when_the_orchestrator_is_killed_its_jobs_die_and_are_swept_up(
 
 
 @PROC
+@pytest.mark.parametrize(
+    "control_groups", ["no", pytest.param("yes", marks=GROUPS)], ids=["no group", "a group each"]
+)
 async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
-    tmp_path: Path, repository: Repository
+    tmp_path: Path, repository: Repository, control_groups: str
 ) -> None:
     nap, other = naps(), naps()
     sha = repository.commit({"x": "y"})
@@ -319,6 +366,7 @@ async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
         *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
         *(str(tmp_path / "work"), repository.url, sha, *[hides] * 4, stays),
         stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "CONTROL_GROUPS": control_groups},
     )
     assert peer.stdout is not None
     said = b""

@@ -1,48 +1,11 @@
-"""Marks of a log: no output is taken for one, however it is cut."""
-
-from itertools import pairwise
+"""Marks of a log: they are kept, and no output is taken for one."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from solstice_orchestrator.executors.limited_log import LimitedLog
-from solstice_orchestrator.marks import BEGIN, Announcements, Mark
+from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.web.rows import LogRows
-
-ONE, TWO = BEGIN + "1" * 8, BEGIN + "2" * 8
-EXPECTED = ((ONE, Mark.of("$ one")), (TWO, Mark.of("$ two")))
-
-
-def read(pieces: list[bytes]) -> list[tuple[bool, bytes]]:
-    """What is told, with neighbouring output joined."""
-    announced = Announcements(EXPECTED)
-    told: list[tuple[bool, bytes]] = []
-    for each in [*(each for piece in pieces for each in announced.feed(piece)), announced.end()]:
-        if each and not isinstance(each, Mark) and told and not told[-1][0]:
-            told[-1] = (False, told[-1][1] + each)
-        elif each:
-            told.append((isinstance(each, Mark), bytes(each)))
-    return told
-
-
-@given(st.lists(st.integers(min_value=0, max_value=80)))
-def test_announcements_are_found_however_the_output_is_cut(cuts: list[int]) -> None:
-    output = f"{ONE}\n$ two\n! over{BEGIN}1{TWO}\nlast{BEGIN}2".encode()
-    places = sorted({0, len(output), *(cut for cut in cuts if cut < len(output))})
-    pieces = [output[begin:end] for begin, end in pairwise(places)]
-    assert read(pieces) == [
-        (True, b"$ one\n"),
-        (False, f"$ two\n! over{BEGIN}1".encode()),
-        (True, b"$ two\n"),
-        (False, f"last{BEGIN}2".encode()),
-    ]
-
-
-def test_an_announcement_counts_once_and_in_its_order() -> None:
-    output = f"{TWO}\n{ONE}\n{ONE}\n".encode()
-    assert read([output]) == [(False, f"{TWO}\n".encode()), (True, b"$ one\n"), (False, f"{ONE}\n".encode())]
 
 
 async def test_a_log_keeps_marks_between_its_head_and_its_tail() -> None:

@@ -1,27 +1,36 @@
 """A running supervisor, as the orchestrator holds it: its pipes, its verdict, and its certain end."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
 from solstice_orchestrator import supervisor
-from solstice_orchestrator.children import ended, reading, start, writing
+from solstice_orchestrator.cgroups import ControlGroup
+from solstice_orchestrator.children import PipeReader, ended, reading, start, writing
 from solstice_orchestrator.endings import to_its_end
 from solstice_orchestrator.executors.limited_log import LimitedLog
 from solstice_orchestrator.executors.protocol import Execution
 from solstice_orchestrator.executors.silence import Silence
-from solstice_orchestrator.executors.verdict import Verdict, read_verdict
-from solstice_orchestrator.marks import Announcements, Mark
+from solstice_orchestrator.executors.verdict import Verdict, read_verdict, step_announced
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.orphans import kill_orphans
 from solstice_orchestrator.workspaces import Workspace, kill_marked
+
+LOG = structlog.get_logger(__name__)
 
 PIECE_BYTES: Final = 64 * 1024
 START_SECONDS: Final = 60.0
 """How long the supervisor may take to say that it is there."""
+STOLEN_SECONDS: Final = 0.05
+"""How often it is looked whether output that is waited for was taken away: a job can read from its own log pipe."""
 LEAVE_SECONDS: Final = 5.0
 """How long the supervisor may take to kill everything before we do it."""
 
@@ -32,14 +41,20 @@ class Pipes(NamedTuple):
     tell: Callable[[bytes], None]
     hang_up: Callable[[], None]
     verdicts: asyncio.StreamReader
-    output: asyncio.StreamReader
+    output: PipeReader
 
 
 class Keeper:
     """A running supervisor, as the orchestrator holds it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], pipes: Pipes, workspace: Path) -> None:
-        self._process, self._pipes, self._workspace = process, pipes, workspace
+    def __init__(
+        self, process: subprocess.Popen[bytes], pipes: Pipes, workspace: Path, group: ControlGroup | None
+    ) -> None:
+        self._process, self._pipes, self._workspace, self._group = process, pipes, workspace, group
+        self._announced: asyncio.Queue[int] = asyncio.Queue()
+        self._steps_announced = 0
+        self._in_log, self._all_in_log, self._moving = 0, False, asyncio.Condition()
+        """How many bytes of output have reached the log, whether these are all, and the lock of the log."""
 
     async def is_ready(self) -> bool:
         try:
@@ -53,20 +68,48 @@ class Keeper:
 
     async def verdict(self) -> Verdict:
         """What the supervisor says in the end; `vanished` when it ended without a word."""
-        said = await self._pipes.verdicts.read(PIECE_BYTES)
-        words = said
-        while said:
-            said = await self._pipes.verdicts.read(PIECE_BYTES)
-            words = (words + said)[-PIECE_BYTES:]
-        return read_verdict(words)
+        last = rest = b""
+        while said := await self._pipes.verdicts.read(PIECE_BYTES):
+            *lines, rest = (rest + said)[-PIECE_BYTES:].split(b"\n")
+            for line in lines:
+                number = step_announced(line)
+                if number is None:
+                    last = line
+                elif number == self._steps_announced:
+                    self._steps_announced += 1
+                    self._announced.put_nowait(number)
+        return read_verdict(rest or last)
 
-    async def pump(self, log: LimitedLog, announced: Announcements, silence: Silence) -> None:
-        """Carry output to the log until nobody is left to write any, with marks where steps begin."""
+    async def pump(self, log: LimitedLog, silence: Silence) -> None:
+        """Carry output to the log until nobody is left to write any."""
         while piece := await self._pipes.output.read(PIECE_BYTES):
             with silence.broken():
-                for each in announced.feed(piece):
-                    await (log.mark(each) if isinstance(each, Mark) else log.write(each))
-        await log.write(announced.end())
+                async with self._moving:
+                    await log.write(piece)
+                    self._in_log += len(piece)
+                    self._moving.notify_all()
+        async with self._moving:
+            self._all_in_log = True
+            self._moving.notify_all()
+
+    async def let_steps_begin(self, marks: Sequence[Mark], log: LimitedLog, silence: Silence) -> None:
+        """Each step begins once what was written before it is in the log, and its mark behind that.
+
+        The job has no part in this: the supervisor's words about steps come on a pipe that it does not have.
+        """
+        for mark in marks:
+            await self._announced.get()
+            with silence.broken():
+                async with self._moving:
+                    await self._catch_up(self._pipes.output.arrived)
+                    await log.mark(mark)
+            self.tell(b"go\n")
+
+    async def _catch_up(self, written: int) -> None:
+        while not self._all_in_log and self._in_log < min(written, self._pipes.output.arrived):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOLEN_SECONDS):
+                    await self._moving.wait()
 
     async def kill(self) -> None:
         """End every process of the attempt, now."""
@@ -79,6 +122,8 @@ class Keeper:
 
     def _kill(self) -> None:
         # First what is below, for as long as it is known to be below; then the supervisor; then what lost it.
+        if self._group:
+            self._group.kill()
         if self._process.poll() is None:
             supervisor.kill_descendants(self._process.pid)
             self._process.kill()
@@ -93,6 +138,8 @@ class Keeper:
         except TimeoutError:
             await self.kill()
             await ended(self._process)
+        if self._group and not await self._group.end():
+            LOG.error(LogEvent.PROCESSES_LEFT, directory=str(self._group.path), count=None)
         # Also of a job that ended well: its supervisor may have left zombies.
         await kill_orphans()
 
@@ -101,7 +148,7 @@ class Keeper:
 async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterator[Keeper]:
     """A supervisor that has nothing to do yet; leaving ends it and all below it, also when cancelled."""
     process = start(
-        (sys.executable, "-I", "-S", supervisor.__file__),
+        (sys.executable, "-I", "-S", supervisor.__file__, *([str(place.group.path)] if place.group else [])),
         Path("/"),
         {"LC_ALL": "C.UTF-8"},
         stdin=subprocess.PIPE,
@@ -110,7 +157,7 @@ async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterat
     )
     with reading(process.stdout) as verdicts, reading(process.stderr) as output, ExitStack() as control:
         send = control.enter_context(writing(process.stdin))
-        keeper = Keeper(process, Pipes(send, control.close, verdicts, output), place.root)
+        keeper = Keeper(process, Pipes(send, control.close, verdicts, output), place.root, place.group)
         try:
             yield keeper
         finally:

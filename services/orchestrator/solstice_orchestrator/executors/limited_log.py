@@ -11,7 +11,8 @@ PIECE_BYTES: Final = 64 * 1024
 class LimitedLog:
     """Passes on the first three quarters of what there may be, and the last quarter once `end` is called.
 
-    What lies between is dropped as it comes; no more than a quarter of the limit is ever held in memory.
+    What lies between is dropped as it comes; no more than a quarter of the limit is ever held in memory. A store only adds
+    to a log, so what may be dropped later cannot be stored before; the log says where it stops being safe.
     """
 
     def __init__(self, log: LogWriter, limit: int) -> None:
@@ -34,7 +35,8 @@ class LimitedLog:
             self._cut, data = True, data[len(kept) :]
             await self._pass_on(kept)
             await self.remark(
-                f"the log is longer than {self._limit} bytes; what follows is not kept, but for its end"
+                f"the log is longer than {self._limit} bytes; of what follows its end is kept, "
+                "and stored when the job ends: it is lost if this worker is killed before"
             )
         self._tail += data
         if (excess := len(self._tail) - self._tail_bytes) > 0:

@@ -6,12 +6,10 @@ It does not isolate: a job runs as the orchestrator's user and can read what tha
 
 import asyncio
 import json
-import secrets
 import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -30,7 +28,7 @@ from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.marks import BEGIN, Announcements, Mark
+from solstice_orchestrator.marks import Mark
 from solstice_orchestrator.workspaces import Workspace, Workspaces
 
 LOG = structlog.get_logger(__name__)
@@ -64,8 +62,6 @@ class ProcessExecutor:
     """Entered for as long as a checkout takes, by any number at once."""
     hosts: GitHosts = field(default_factory=GitHosts)
     """Which git hosts are left alone for now."""
-    token: Callable[[], str] = secrets.token_hex
-    """What nobody can guess: announces a step to us."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -161,7 +157,6 @@ class ProcessExecutor:
             script.write_text(step.run + "\n", encoding="utf-8")
             steps.append(
                 {
-                    "announcement": BEGIN + self.token(),
                     "argv": [*shell, str(script)],
                     "env": {
                         **step.env,
@@ -198,15 +193,10 @@ class ProcessExecutor:
                 )
             keeper.tell(json.dumps(plan).encode() + b"\n")
             # From here on nothing is the world's failure: the job runs, and may have brought it about.
-            announced = Announcements(
-                (told["announcement"], Mark.of(f"$ {step.name}"))
-                for told, step in zip(plan["steps"], execution.spec.steps, strict=True)
-            )
-            pump = partial(keeper.pump, log, announced)
             outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
             try:
                 async with self.disk.watching(place.root) as filling:
-                    outcome = await self._watched(execution.spec, keeper, pump, stop, filling)
+                    outcome = await self._watched(execution.spec, keeper, log, stop, filling)
             except* Exception as errors:  # noqa: BLE001  whatever it is, it must not pass for the world's failure
                 LOG.warning(
                     LogEvent.EXECUTION_DISTURBED,
@@ -220,7 +210,7 @@ class ProcessExecutor:
         self,
         spec: JobSpec,
         keeper: Keeper,
-        pump: Callable[[Silence], Coroutine[Any, Any, None]],
+        log: LimitedLog,
         stop: asyncio.Event,
         filling: asyncio.Future[int],
     ) -> Outcome:
@@ -228,7 +218,9 @@ class ProcessExecutor:
         limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
         quiet, silence = spec.no_output_seconds or self.no_output_seconds, Silence()
         async with asyncio.TaskGroup() as tasks:
-            pumping = tasks.create_task(pump(silence), name="job output")
+            pumping = tasks.create_task(keeper.pump(log, silence), name="job output")
+            marks = [Mark.of(f"$ {step.name}") for step in spec.steps]
+            beginning = tasks.create_task(keeper.let_steps_begin(marks, log, silence), name="job steps")
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
             asking = tasks.create_task(self._ask_to_end(keeper, [stopping, hearing, filling]), name="job end")
@@ -246,7 +238,7 @@ class ProcessExecutor:
                 asked = overfull(filling.result())
             elif hearing.done():
                 asked = silent(quiet)
-            for task in (asking, stopping, hearing):
+            for task in (asking, stopping, hearing, beginning):
                 task.cancel()
             lost = overdue or verdict.how == "vanished"
             if lost:

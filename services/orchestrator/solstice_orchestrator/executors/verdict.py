@@ -31,6 +31,15 @@ CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUES
 """Whoever asked for it knows why, and the store says so."""
 
 
+def step_announced(line: bytes) -> int | None:
+    """The number of the step that the supervisor is about to start, by a line of its; None when it says something else."""
+    try:
+        said = json.loads(line)
+        return int(said["number"]) if said["event"] == "step" else None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+
+
 def read_verdict(words: bytes) -> Verdict:
     """The supervisor's last line; VANISHED when it is none of its kind."""
     try:

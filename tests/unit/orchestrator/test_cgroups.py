@@ -1,0 +1,47 @@
+"""Where a process is among the control groups, by what Linux says of it."""
+
+from pathlib import Path
+
+import pytest
+
+from solstice_orchestrator.cgroups import ControlGroup, left_by, our_place
+
+V2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+HYBRID = [
+    "30 24 0:27 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755",
+    "31 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+    "32 30 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+]
+SERVICE = "0::/system.slice/orchestrator.service"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "mounts", "place"),
+    [
+        ([SERVICE], [V2], "/sys/fs/cgroup/system.slice/orchestrator.service"),
+        (["0::/"], [V2], "/sys/fs/cgroup"),
+        (["3:cpu:/a", SERVICE], HYBRID, "/sys/fs/cgroup/unified/system.slice/orchestrator.service"),
+        ([SERVICE], [V2.replace("0:26 /", "0:26 /system.slice")], "/sys/fs/cgroup/orchestrator.service"),
+        (["0::/a b"], [V2.replace("/sys/fs/cgroup", "/with\\040space")], "/with space/a b"),
+        ([SERVICE], [V2.replace("0:26 /", "0:26 /user.slice")], None),
+        (["0::/../other"], [V2], None),
+        (["3:cpu:/a", "1:name=systemd:/b"], HYBRID, None),
+        ([SERVICE], HYBRID[::2], None),
+        ([], [], None),
+    ],
+    ids=[
+        "service", "root", "beside version 1", "part of the hierarchy", "space in the path",
+        "another part", "outside the namespace", "version 1 alone", "not mounted", "no Linux",
+    ],
+)  # fmt: skip
+def test_our_place_is_found(cgroup: list[str], mounts: list[str], place: str | None) -> None:
+    assert our_place(cgroup, mounts) == place
+
+
+@pytest.mark.parametrize(
+    "told", ["", "solstice-abc", "/sys/fs/cgroup", "/sys/fs/cgroup/solstice-other", "/a/solstice-abc/b"]
+)
+def test_no_other_group_passes_for_what_a_killed_orchestrator_left(told: str) -> None:
+    assert left_by("abc", told) is None
+    path = "/sys/fs/cgroup/x/solstice-abc"
+    assert left_by("abc", path) == ControlGroup(Path(path))
