@@ -125,6 +125,73 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
     play()
 
 
+@pytest.mark.parametrize("at_fault", ["examine", "refused"])
+async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
+    rabbitmq_vhost: Vhost, at_fault: str
+) -> None:
+    """An exception that no reader foresaw, of the code that reads a message or of that which tells of its refusal."""
+
+    class Mistaken(Desk):
+        def examine(self, body: bytes) -> bytes | Refuse:
+            if at_fault == "examine" and body == b"not json":
+                raise RecursionError("nobody thought of this")
+            return super().examine(body)
+
+        def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+            raise RecursionError("nobody thought of this")
+
+    url, desk = rabbitmq_vhost.url, Mistaken()
+    route = jobs_route(BrokerSettings(amqp_url=url))
+    async with opened(url) as broker:
+        receiver = Receiver(desk, broker=broker, rng=random.Random(1))
+        for body in (GOOD, b"not json", GOOD):
+            assert await asyncio.to_thread(send, url, route, properties(b""), body)
+        # All three in one batch: the good ones before and behind it are kept.
+        running = asyncio.create_task(
+            receiver.run(route.queue, full_topology(BrokerSettings(amqp_url=url)), prefetch=4)
+        )
+        (letter,) = await drain(broker, route.dlq, 1)
+        await becomes(lambda: desk.taken == 2)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait([running])
+        depth = await broker.depth(route.queue)
+    assert letter.body == b"not json"
+    assert letter.headers["x-solstice-reason"] == "internal_error"
+    assert depth is not None
+    assert depth.ready == 0
+
+
+async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
+    rabbitmq_vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(body: bytes, _tellable: Mapping[str, bool]) -> Refuse:
+        if body == GOOD:
+            return Refuse(reason="not_json", detail="as it should be")
+        raise RecursionError("nobody thought of this")
+
+    monkeypatch.setattr("solstice_forge.statuses.intake.wanted", mistaken)
+    url = rabbitmq_vhost.url
+    async with opened(url) as broker:
+        intake = StatusIntake(
+            broker=broker,
+            store=cast("StatusStore", None),  # nothing is to be kept
+            tellable={},
+            metrics=ForgeMetrics(),
+            rng=random.Random(1),
+        )
+        for body in (b"not json", GOOD):
+            assert await asyncio.to_thread(send, url, STATUSES, properties(b""), body)
+        topology = full_topology(BrokerSettings(amqp_url=url))
+        running = asyncio.create_task(intake.run(STATUSES.queue, topology, prefetch=4))
+        letters = await drain(broker, STATUSES.dlq, 2)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait([running])
+    reasons = {letter.body: letter.headers["x-solstice-reason"] for letter in letters}
+    assert reasons == {b"not json": "internal_error", GOOD: "not_json"}
+
+
 async def test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator(
     rabbitmq_vhost: Vhost, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
@@ -18,6 +19,7 @@ from solstice_orchestrator.governing import Governing, Starting
 from solstice_orchestrator.governor import Limits, Reading, Resource
 from solstice_orchestrator.identifiers import id_source
 from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.rates import StartRates, parse_rates
@@ -25,7 +27,7 @@ from solstice_orchestrator.starts import Limits as StartLimits
 from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.workers import FORGET_SECONDS, Drain, Pause, Resume, WorkerState
+from solstice_orchestrator.workers import FORGET_SECONDS, Drain, Pause, Quarantine, Resume, WorkerState
 from tests.builders import job
 from tests.patience import becomes
 from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORKER_WRONG, Clock, card, planned, state_of
@@ -526,6 +528,24 @@ async def test_a_worker_on_which_the_world_goes_wrong_is_left_alone_and_comes_ba
         assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 0)
         for name in play.running:
             play.end(name)
+
+
+async def test_the_end_of_a_quarantine_is_noticed_long_before_the_next_renewal(
+    store: MoodyStore, play: Play, clock: Clock
+) -> None:
+    def seen() -> list[str]:
+        return [event["state"] for event in events if event["event"] == LogEvent.WORKER_STATE_CHANGED]
+
+    # Leases of a day: were it not for the quarantine, nothing would ask the store again while this test runs.
+    day = 24 * 3600.0
+    with capture_logs() as events:
+        async with dispatching(store, play, lease_seconds=3 * day, renew_seconds=day):
+            await becomes_registered(store)
+            await store.steer_worker(WORKER, Quarantine(seconds=FIRST_SECONDS))
+            await becomes(lambda: seen() == ["quarantined"])
+            # The time passes, and no notification tells of it.
+            clock.forward(FIRST_SECONDS)
+            await becomes(lambda: seen() == ["quarantined", "active"])
 
 
 async def test_a_worker_that_the_store_forgot_registers_again(
