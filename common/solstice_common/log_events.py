@@ -42,3 +42,7 @@ class LogEvent(StrEnum):
     """Somebody sent a token that is unknown, has expired or lacks the scope: needed (the scope), reason, detail."""
     ACCESS_OPEN = "access.open"
     """SOLSTICE_ACCESS=open: the API and pages answer whoever reaches them: service."""
+    FILES_NARROWED = "files.narrowed"
+    """A file or directory of ours could be read by others, as an older version made it; no longer: path, before (its mode)."""
+    FILES_WIDE = "files.wide"
+    """SOLSTICE_HOME names a directory that others may look into, which is left as it is: path, mode, detail (the command)."""

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar, cast
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.migrations import Migration, migrate, migrations_of
+from solstice_common.private_files import OWNER_ONLY, narrow
 
 __all__ = ["Database", "Migration", "Work", "insert_many", "migrations_of"]
 
@@ -344,11 +345,9 @@ def _for_its_owner(path: Path) -> None:
     # Only a new file is opened here, and nobody in this process passes before it is closed: closing any descriptor of a
     # file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
     with _CREATING, contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            if each.stat().st_mode & 0o077:
-                each.chmod(0o600)
+        narrow(each)
 
 
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:

@@ -128,6 +128,17 @@ async def test_what_is_sent_is_changed_and_nothing_else(http: httpx2.AsyncClient
     assert (await http.get("/schedules/nightly")).status_code == 404
 
 
+async def test_a_repository_has_the_name_that_a_webhook_gives_it(http: httpx2.AsyncClient) -> None:
+    assert (await added(http))["repo_full_name"] == "harbour/lighthouse"
+    moved = {"repo_url": "https://forge.example/quay/crane.git"}
+    assert (await http.post("/schedules/nightly", json=moved)).json()["repo_full_name"] == "quay/crane"
+    told = {"repo_url": "https://forge.example/7", "repo_full_name": "quay/winch"}
+    assert (await http.post("/schedules/nightly", json=told)).json()["repo_full_name"] == "quay/winch"
+    assert (await http.post("/schedules/nightly", json={"branch": "next"})).json()[
+        "repo_full_name"
+    ] == "quay/winch"
+
+
 async def test_it_is_paused_resumed_and_removed(http: httpx2.AsyncClient) -> None:
     await added(http)
     paused = (await http.post("/schedules/nightly/pause")).json()

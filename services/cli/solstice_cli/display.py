@@ -8,10 +8,9 @@ import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from solstice_common.api_client import Document
+from solstice_common.tables import Layout, print_table
 from solstice_common.times import parse_timestamp
 
 SHORT_SHA: Final = 10
@@ -34,39 +33,38 @@ STATE_STYLE: Final[Mapping[str, str]] = {
     "ended": "dim",
 }
 
-FOLDED: Final = frozenset({"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "REASON", "SCOPES", "HELD BACK"})
-"""Columns whose values may go on in the next line; whatever else is shown is shown whole."""
-FOLDED_WIDTH: Final = 12
-GAP: Final = 2
-LEAST_TELLING_FIRST: Final = (
-    *(
-        "PRESSURE",
-        "VERSION",
-        "EVENT",
-        "RUNS ON",
-        "ZONE",
-        "STEP",
-        "TICKS",
-        "DELAYED",
-        "HELD BACK",
-        "LAST",
-        "AGE",
+LAYOUT: Final = Layout(
+    folded=frozenset({"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "REASON", "SCOPES", "HELD BACK"}),
+    least_telling_first=(
+        *(
+            "PRESSURE",
+            "VERSION",
+            "EVENT",
+            "RUNS ON",
+            "ZONE",
+            "STEP",
+            "TICKS",
+            "DELAYED",
+            "HELD BACK",
+            "LAST",
+            "AGE",
+        ),
+        *(
+            "REF",
+            "ATTEMPT",
+            "HOST",
+            "SEEN",
+            "OLDEST",
+            "WORK",
+            "TOOK",
+            "REASON",
+            "COMMIT",
+            "BRANCH",
+            "EXIT",
+            "WORKER",
+        ),
+        *("DETAIL", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
     ),
-    *(
-        "REF",
-        "ATTEMPT",
-        "HOST",
-        "SEEN",
-        "OLDEST",
-        "WORK",
-        "TOOK",
-        "REASON",
-        "COMMIT",
-        "BRANCH",
-        "EXIT",
-        "WORKER",
-    ),
-    *("DETAIL", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
 )
 
 MORE: Final = "There are more: --all, or --limit N"
@@ -346,40 +344,9 @@ def _print_rows(
         console.print(nothing, markup=False)
         return
     cells = [[_cell(column, value, now) for column, value in zip(columns, row, strict=True)] for row in rows]
-    widths = [
-        max(len(column), *(Text.from_markup(row[place]).cell_len for row in cells))
-        for place, column in enumerate(columns)
-    ]
-    shown = fitting(columns, widths, console.width)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for place in shown:
-        table.add_column(columns[place], no_wrap=columns[place] not in FOLDED, overflow="fold")
-    for cell_row in cells:
-        table.add_row(*(cell_row[place] for place in shown))
-    console.print(table)
-    left_out = [column for place, column in enumerate(columns) if place not in shown]
-    if left_out:
-        console.print(
-            f"No room for {', '.join(left_out)}: widen the terminal, or --json", style="dim", markup=False
-        )
+    print_table(console, columns, cells, LAYOUT)
     if more:
         console.print(more, style="dim", markup=False)
-
-
-def fitting(columns: Sequence[str], widths: Sequence[int], room: int) -> Sequence[int]:
-    """The places of the columns that fit: the least telling are left out first, ids and states never. Pure."""
-    shown = list(range(len(columns)))
-
-    def needed() -> int:
-        return sum(
-            min(widths[place], FOLDED_WIDTH) if columns[place] in FOLDED else widths[place] for place in shown
-        ) + GAP * (len(shown) - 1)
-
-    for column in LEAST_TELLING_FIRST:
-        if needed() <= room:
-            break
-        shown = [place for place in shown if columns[place] != column or place == 0]
-    return shown
 
 
 def _cell(column: str, value: str, now: datetime) -> str:

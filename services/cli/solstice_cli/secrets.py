@@ -10,10 +10,10 @@ import orjson
 from solstice_cli.local import secrets_file
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
+from solstice_common.private_files import OWNER_ONLY, OWNERS_DIRECTORY, open_private
 
 FORGES: Final = (Source.FORGEJO, Source.GITEA, Source.GITHUB, Source.GITLAB)
 SECRET_BYTES: Final = 24
-OWNER_ONLY: Final = 0o600
 
 
 def kept_secrets() -> dict[Source, str]:
@@ -33,7 +33,8 @@ def kept_secret(source: Source) -> str | None:
 
 def _read(path: Path) -> dict[Source, str]:
     try:
-        document = orjson.loads(path.read_bytes())
+        with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
+            document = orjson.loads(file.read())
         return {Source(name): str(secret) for name, secret in document.items()}
     except FileNotFoundError:
         return {}
@@ -44,7 +45,7 @@ def _read(path: Path) -> dict[Source, str]:
 
 
 def _write(path: Path, found: dict[Source, str]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.unlink(missing_ok=True)
     # O_EXCL: neither a file that others made before us is written to, nor what a symbolic link points to.

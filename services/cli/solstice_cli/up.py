@@ -7,7 +7,6 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Annotated, Final
 
 import orjson
@@ -23,6 +22,7 @@ from solstice_common.commandline import with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.logs import configure_logs
 from solstice_common.messages import Source
+from solstice_common.private_files import make_state_directory, open_private
 from solstice_common.process import hide, run_until_signalled
 from solstice_common.running_up import RunningUp
 from solstice_common.settings import state_directory
@@ -68,7 +68,7 @@ def up(
     """
     configure_logs(settings.log_format, settings.log_level)
     hide(settings)
-    with _alone(state_directory()):
+    with _alone():
         secrets = kept_secrets()
         complete, hurry = _with_secrets(settings, secrets), asyncio.Event()
         run_until_signalled(lambda stop: _serve(complete, stop, hurry, as_json=as_json), hurry=hurry)
@@ -125,14 +125,18 @@ def _deliveries_url(settings: UpSettings) -> str:
 
 
 @contextlib.contextmanager
-def _alone(state: Path) -> Iterator[None]:
+def _alone() -> Iterator[None]:
     """Only one `up` per state directory; ConfigurationError names the one that is there."""
+    state = state_directory()
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        file = (state / running_up.LOCK_NAME).open("a+")
+        make_state_directory()
+        file = os.fdopen(
+            open_private(state / running_up.LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+"
+        )
     except OSError as error:
         raise ConfigurationError(
-            f"the state directory {state} cannot be used ({error.strerror}): name another with SOLSTICE_HOME"
+            f"the state directory {state} cannot be used ({error.filename}: {error.strerror}): mend it, or name another with "
+            "SOLSTICE_HOME"
         ) from error
     with file:
         try:

@@ -6,6 +6,7 @@ import typer
 
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
+from solstice_common.private_files import check_state_directory
 from solstice_common.process import hide, run_until_signalled
 from solstice_forge import deliveries_command, service
 from solstice_forge.check_command import check_command
@@ -41,6 +42,7 @@ def serve(settings: ForgeSettings) -> None:
     """
     configure_logs(settings.log_format, settings.log_level)
     hide(settings)
+    check_state_directory()
     run_until_signalled(lambda stop: service.serve(settings, stop=stop))
 
 

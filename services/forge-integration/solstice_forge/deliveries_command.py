@@ -14,11 +14,11 @@ import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from solstice_common.commandline import CONTEXT_SETTINGS, Exit, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
+from solstice_common.tables import Layout, print_table
 from solstice_common.terminal import HarmlessText
 from solstice_common.times import age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.documents import fields_of
@@ -36,6 +36,11 @@ T = TypeVar("T")
 RELATED: Final = 20
 PAGE: Final = 200
 LONGEST_NUMBER: Final = 16
+COLUMNS: Final = ("NUMBER", "AGE", "SOURCE", "EVENT", "REPOSITORY", "DECISION", "REASON", "NOW")
+LAYOUT: Final = Layout(
+    folded=frozenset({"SOURCE", "EVENT", "REPOSITORY", "REASON", "NOW"}),
+    least_telling_first=("EVENT", "SOURCE", "AGE", "REASON", "NOW", "REPOSITORY"),
+)
 
 app: Final = typer.Typer(
     name="deliveries",
@@ -261,24 +266,23 @@ def _print_list(found: Sequence[Entry], following: int | None, now: float) -> No
             markup=False,
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("NUMBER", "AGE", "SOURCE", "EVENT", "REPOSITORY", "DECISION", "REASON", "NOW"):
-        table.add_column(column, no_wrap=column in {"NUMBER", "AGE", "DECISION"}, overflow="fold")
-    for entry in found:
-        style = decision_style(entry)
-        table.add_row(
-            str(entry.row_id),
-            age(now - entry.received_at),
-            escape(_clean(entry.source_name)),
-            escape(_clean(entry.event_name)),
-            escape(_clean(entry.repo_full_name or "")),
-            f"[{style}]{entry.decision.value}[/{style}]",
-            escape(_clean(entry.reason)),
-            escape(_clean(fate(entry))),
-        )
-    console.print(table)
+    print_table(console, COLUMNS, [_cells(entry, now) for entry in found], LAYOUT)
     if following is not None:
         console.print(f"There are older ones: --before {following}", style="dim", markup=False)
+
+
+def _cells(entry: Entry, now: float) -> Sequence[str]:
+    style = decision_style(entry)
+    return (
+        str(entry.row_id),
+        age(now - entry.received_at),
+        escape(_clean(entry.source_name)),
+        escape(_clean(entry.event_name)),
+        escape(_clean(entry.repo_full_name or "")),
+        f"[{style}]{entry.decision.value}[/{style}]",
+        escape(_clean(entry.reason)),
+        escape(_clean(fate(entry))),
+    )
 
 
 def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:

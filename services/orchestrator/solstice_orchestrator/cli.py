@@ -7,6 +7,7 @@ import typer
 
 from solstice_common import commandline
 from solstice_common.logs import configure_logs
+from solstice_common.private_files import check_state_directory
 from solstice_common.process import hide, run_until_signalled
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
@@ -35,6 +36,7 @@ def run(settings: OrchestratorSettings) -> None:
     """
     configure_logs(settings.log_format, settings.log_level)
     hide(settings)
+    check_state_directory()
     hurry = asyncio.Event()
     run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry), hurry=hurry)
 

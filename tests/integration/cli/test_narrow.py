@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from solstice_forge.deliveries_command import COLUMNS
 from tests.servers.service_process import kept_environment
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -87,3 +88,31 @@ def test_a_dead_status_is_shown_whole(columns: int, tmp_path: Path) -> None:
     words = " ".join(" ".join(lines).split())
     assert "a-long-owner-name/a-very-long-repository cccccccccc" in words
     assert "not_found: the forge answered 404 Not Found: [Not Found]" in words
+
+
+DELIVERIES = """
+import time
+from solstice_forge import deliveries_command
+from solstice_forge.inbox.log import Entry
+from solstice_forge.inbox.protocol import Decision
+found = [Entry(row_id=each, source_name="forgejo-of-the-tide-club", delivery_id="d", event_name="pull_request_review_comment",
+    received_at=time.time() - 90000, repo_full_name="a-very-long-owner-name/a-very-long-repository-name",
+    decision=Decision.DUPLICATE, reason="same_event_of_another_hook", detail="", request_ids=("r" * 36,), repeats=7,
+    published=None, attempts=1, last_failure=None) for each in {numbers}]
+deliveries_command._print_list(found, 12345, time.time())
+"""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_no_number_of_a_delivery_is_cut(columns: int) -> None:
+    numbers = [12_345_678, 87_654_321, 1]
+    shown = on_a_terminal(DELIVERIES.format(numbers=numbers), columns)
+    lines = shown.replace("\r", "").splitlines()
+    assert all(len(line.rstrip()) <= columns for line in lines)
+    # A heading that is cut stands over a column of two or three letters a line.
+    headings = lines[0].split()
+    assert {"NUMBER", "REPOSITORY", "DECISION", "NOW"} <= set(headings) <= set(COLUMNS)
+    for number in numbers:
+        (line,) = [line for line in lines if line.startswith(f"{number} ")]
+        assert " duplicate" in line
+    assert "\u2026" not in shown

@@ -81,6 +81,13 @@ class TestEnqueue:
         assert delivery["request_ids"] == [told["request_id"]]
         assert delivery["request"]["repo_full_name"] == delivery["repository"] == "tide-club/almanac"
 
+    async def test_a_repository_has_the_name_that_a_webhook_gives_it(self, line: Line) -> None:
+        answer = await line.ask()
+        (request,) = await line.arrived(1)
+        assert request.repo_full_name == "tide-club/almanac"
+        found = await line.http.get(answer.headers["location"], headers=line.reads)
+        assert found.json()["repository"] == "tide-club/almanac"
+
     async def test_same_key_and_body_is_the_same_answer_and_one_run(self, line: Line) -> None:
         key = str(uuid.uuid4())
         answers = await asyncio.gather(*(line.ask(key if one % 2 else f'"{key}"') for one in range(20)))
@@ -231,7 +238,7 @@ class TestDeliveries:
             ({"source": "forgejo"}, ["forgejo", "forgejo"]),
             ({"decision": "duplicate"}, ["forgejo"]),
             ({"reason": "manual"}, ["api"]),
-            ({"repository": "tide-club/almanac", "decision": "accepted"}, ["forgejo"]),
+            ({"repository": "tide-club/almanac", "decision": "accepted"}, ["api", "forgejo"]),
             ({"repository": "nobody/nothing"}, []),
             ({"since": "2000-01-01T00:00:00Z"}, ["api", "forgejo", "forgejo"]),
             ({"since": "2999-01-01T00:00:00Z"}, []),

@@ -61,7 +61,7 @@ class JobWish(_Document):
     ref: Name | None = None
     """Branch or tag, to show beside the run: `refs/heads/main`."""
     repo_full_name: Name | None = None
-    """What people call the repository: `owner/name`."""
+    """What people call the repository: `owner/name`; by default the path of `repo_url`."""
     runs_on: Label | None = None
     """Label for jobs whose workflow names none."""
     workflow_path: WorkflowPath | None = None

@@ -17,6 +17,7 @@ from solstice_common.access import LOCAL
 from solstice_common.complaints import in_words
 from solstice_common.delays import MAX_DELAY, too_far
 from solstice_common.messages import JobRequestV1, derive_request_id
+from solstice_common.repo_urls import full_name_of
 from solstice_common.times import format_seconds, parse_timestamp
 from solstice_forge.api.documents import JobWish
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
@@ -80,6 +81,8 @@ def delivery_of(
     delivery_id = new_id if key is None else derive_request_id(SOURCE, caller, key)
     body = _canonical(wish)
     request_id = derive_request_id(SOURCE, delivery_id, hashlib.sha256(body).hexdigest())
+    # One repository has one name, whether it came by hand, over the API or by a webhook.
+    name = wish.repo_full_name or full_name_of(wish.repo_url)
     fields: dict[str, object] = {
         **wish.model_dump(mode="json", exclude_none=True, exclude={"delay_seconds"}),
         # The delay counts from when the wish was first kept: its body says the same however often it is sent.
@@ -94,6 +97,7 @@ def delivery_of(
         "submitted_at": format_seconds(now),
         # Whoever may enqueue may run code here: that is what the scope says.
         "trusted": True,
+        **({} if name is None else {"repo_full_name": name}),
         **({} if caller == LOCAL else {"sender": caller}),
     }
     _, request = JobRequestV1.compose(fields)
@@ -101,7 +105,7 @@ def delivery_of(
         source_name=SOURCE,
         delivery_id=delivery_id,
         event_name=EVENT,
-        repo_full_name=wish.repo_full_name,
+        repo_full_name=name,
         received_at=now,
         headers={name: headers[name] for name in _KEPT_HEADERS if name in headers},
         body=body,

@@ -6,6 +6,7 @@ from typing import Final
 from solstice_common.backoff import backoff_seconds
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1
+from solstice_common.repo_urls import full_name_of
 from solstice_orchestrator.store.moment import Moment
 from solstice_orchestrator.store.schedule_rows import Schedule, Tick
 from solstice_orchestrator.store.timetable import TickTask
@@ -74,7 +75,7 @@ def request_of(moment: Moment, schedule: Schedule, tick: Tick, commit_sha: str) 
         "source": "manual",
         "event": EVENT,
         "repo_url": schedule.repo_url,
-        "repo_full_name": schedule.repo_full_name,
+        "repo_full_name": schedule.repo_full_name or full_name_of(schedule.repo_url),
         "commit_sha": commit_sha,
         "ref": schedule.ref,
         "submitted_at": moment.stamp,

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from solstice_common.message_fields import Label, Name, RepoUrl, WorkflowPath
 from solstice_common.messages import Priority
+from solstice_common.repo_urls import full_name_of
 from solstice_orchestrator.cron import MAX_LENGTH, timing
 from solstice_orchestrator.git.fetching import plain_ref
 from solstice_orchestrator.git.heads import Branch
@@ -66,7 +67,7 @@ class ScheduleWish(_Sent):
     timezone: ZoneName = "UTC"
     """An IANA name: `Europe/Berlin`."""
     repo_full_name: Name | None = None
-    """What people call the repository: `owner/name`."""
+    """What people call the repository: `owner/name`; by default the path of `repo_url`."""
     missed: Missed = Missed.ONCE
     """Of ticks for which no orchestrator was there: `once`, one run makes up for all; `skip`, they are only recorded."""
     overlap: Overlap = Overlap.QUEUE
@@ -82,7 +83,8 @@ class ScheduleWish(_Sent):
 
     def spec(self) -> ScheduleSpec:
         """The same for the store."""
-        return ScheduleSpec(**{field.name: getattr(self, field.name) for field in fields(ScheduleSpec)})
+        said = {field.name: getattr(self, field.name) for field in fields(ScheduleSpec)}
+        return ScheduleSpec(**{**said, "repo_full_name": self.repo_full_name or full_name_of(self.repo_url)})
 
 
 def _or_as_it_is() -> Any:
@@ -108,4 +110,7 @@ class ScheduleEdit(_Sent):
 
     def changes(self) -> ScheduleChanges:
         """The same for the store."""
-        return cast("ScheduleChanges", {name: getattr(self, name) for name in self.model_fields_set})
+        said = {name: getattr(self, name) for name in self.model_fields_set}
+        if "repo_url" in said and said.get("repo_full_name") is None:
+            said["repo_full_name"] = full_name_of(self.repo_url)
+        return cast("ScheduleChanges", said)

@@ -1,0 +1,61 @@
+"""Tables that fit a terminal: ids and states are shown whole, the least telling columns make room."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+FOLDED_WIDTH: Final = 12
+_GAP: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What makes room, by the headings of columns; any column it does not name is always shown whole."""
+
+    folded: Collection[str]
+    """Columns whose values may go on in the next line, at least `FOLDED_WIDTH` wide."""
+    least_telling_first: Sequence[str]
+    """Columns that may be left out, in this order; never the first one of a table."""
+
+
+def print_table(
+    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout
+) -> None:
+    """The rows, of rich's markup, under their headings; then which columns there was no room for."""
+    widths = [
+        max(len(column), *(Text.from_markup(row[place]).cell_len for row in rows))
+        for place, column in enumerate(columns)
+    ]
+    shown = fitting(columns, widths, console.width, layout)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place in shown:
+        table.add_column(columns[place], no_wrap=columns[place] not in layout.folded, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[place] for place in shown))
+    console.print(table)
+    left_out = [column for place, column in enumerate(columns) if place not in shown]
+    if left_out:
+        console.print(
+            f"No room for {', '.join(left_out)}: widen the terminal, or --json", style="dim", markup=False
+        )
+
+
+def fitting(columns: Sequence[str], widths: Sequence[int], room: int, layout: Layout) -> Sequence[int]:
+    """The places of the columns that fit. Pure."""
+    shown = list(range(len(columns)))
+
+    def needed() -> int:
+        return sum(
+            min(widths[place], FOLDED_WIDTH) if columns[place] in layout.folded else widths[place]
+            for place in shown
+        ) + _GAP * (len(shown) - 1)
+
+    for column in layout.least_telling_first:
+        if needed() <= room:
+            break
+        shown = [place for place in shown if columns[place] != column or place == 0]
+    return shown

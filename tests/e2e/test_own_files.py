@@ -1,0 +1,115 @@
+"""The files of a `solstice up`: for their owner alone, also those that an older version left wide, and never through a link."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from solstice_common.private_files import OWNER_ONLY, OWNERS_DIRECTORY
+from tests.servers.service_process import ServiceProcess, kept_environment, service_process
+
+START = "from solstice_cli.main import main; main()"
+SECRETS = '{"forgejo": "one", "gitea": "two", "github": "three", "gitlab": "four"}'
+
+
+def environment(home: Path, **settings: str) -> dict[str, str]:
+    return {
+        **kept_environment(),
+        "HOME": str(home),
+        "FORGE_PORT": "0",
+        "ORCHESTRATOR_PORT": "0",
+        "LOG_FORMAT": "json",
+        **settings,
+    }
+
+
+@contextmanager
+def started(home: Path, **settings: str) -> Iterator[ServiceProcess]:
+    """`solstice up` with this home, by a person whose umask lets everybody read."""
+    before = os.umask(0o022)
+    try:
+        with service_process(
+            ServiceProcess,
+            START,
+            "up",
+            environment=environment(home, **settings),
+            started="orchestrator.started",
+        ) as process:
+            yield process
+    finally:
+        os.umask(before)
+
+
+def modes(state: Path) -> dict[str, int]:
+    return {each.name: stat.S_IMODE(each.stat().st_mode) for each in state.iterdir() if each.is_file()}
+
+
+def wide_state(state: Path) -> None:
+    """As an older version made it under a usual umask."""
+    state.mkdir(parents=True, mode=0o755)
+    state.chmod(0o755)
+    for name, content in (("up.lock", ""), ("webhook-secrets.json", SECRETS), ("broker.sqlite", "")):
+        (state / name).write_text(content)
+        (state / name).chmod(0o644)
+
+
+def test_the_first_state_directory_and_its_files_are_for_their_owner(tmp_path: Path) -> None:
+    state = tmp_path / ".local" / "state" / "solstice-ci"
+    with started(tmp_path) as process:
+        assert stat.S_IMODE(state.stat().st_mode) == OWNERS_DIRECTORY
+        assert "up.lock" in modes(state)
+        assert set(modes(state).values()) == {OWNER_ONLY}
+        assert [event for event in process.events if str(event["event"]).startswith("files.")] == []
+
+
+def test_what_an_older_version_left_wide_is_narrowed(tmp_path: Path) -> None:
+    state = tmp_path / ".local" / "state" / "solstice-ci"
+    wide_state(state)
+    with started(tmp_path) as process:
+        assert stat.S_IMODE(state.stat().st_mode) == OWNERS_DIRECTORY
+        assert set(modes(state).values()) == {OWNER_ONLY}
+        assert (state / "webhook-secrets.json").read_text() == SECRETS
+        told = {
+            event["path"]: event["before"] for event in process.events if event["event"] == "files.narrowed"
+        }
+        assert told[str(state)] == "0755"
+        assert told[str(state / "up.lock")] == told[str(state / "webhook-secrets.json")] == "0644"
+
+
+def test_a_directory_that_the_operator_named_is_left_and_said(tmp_path: Path) -> None:
+    state = tmp_path / "srv"
+    wide_state(state)
+    with started(tmp_path, SOLSTICE_HOME=str(state)) as process:
+        assert stat.S_IMODE(state.stat().st_mode) == 0o755
+        assert set(modes(state).values()) == {OWNER_ONLY}
+        assert f"chmod 700 {state}" in process.logged("files.wide")["detail"]
+
+
+@pytest.mark.parametrize("name", ["webhook-secrets.json", "up.lock"])
+@pytest.mark.parametrize("there", [True, False], ids=["to a file", "to nothing"])
+def test_a_planted_link_is_not_followed(tmp_path: Path, name: str, *, there: bool) -> None:
+    target, state = tmp_path / "target", tmp_path / "state"
+    state.mkdir(mode=0o700)
+    if there:
+        target.write_text(SECRETS)
+    (state / name).symlink_to(target)
+    done = subprocess.run(
+        [sys.executable, "-c", START, "up"],
+        env=environment(tmp_path, SOLSTICE_HOME=str(state)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert str(state / name) in done.stderr
+    assert "symbolic link" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (target.read_text() if there else target.exists()) == (SECRETS if there else False)
+    assert (state / name).is_symlink()
