@@ -1,0 +1,256 @@
+"""Planted passwords, secrets and tokens: nothing that services and commands print, log, serve or answer holds any of them."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import httpx2
+import pytest
+
+from solstice_common.tokens import Scope
+from tests.patience import becomes_true
+from tests.servers.ports import free_ports
+from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.rabbitmq import DEFAULT, Vhost
+from tests.servers.service_process import kept_environment
+from tests.servers.tokens import bearer, make_token
+
+MARK = "plaNted"
+"""Stands in every piece of every secret, so that no part of one passes unseen."""
+STRANGE = "#{0}[{0}]{0}?{0}/{0}%{0}"
+PASSWORD = MARK + STRANGE.format(MARK)
+SECRET = f"webhook-{MARK}{STRANGE.format(MARK)}"
+PROGRAMS = {
+    "solstice": "solstice_cli.main",
+    "forge-integration": "solstice_forge.cli",
+    "orchestrator": "solstice_orchestrator.cli",
+}
+PLACES = ["127.0.0.1:9/x", "127.0.0.1:port/x", "[::1/x", f"127.0.0.1:9/x?password={MARK}"]
+PASSWORDS = {"raw": PASSWORD, "quoted": quote(PASSWORD, safe="")}
+PAGES = ["/", "/workers", "/schedules", "/deliveries", "/metrics", "/readyz", "/healthz", "/openapi.json"]
+API = ["runs", "jobs", "workers", "schedules", "scale", "deliveries", "deliveries/1"]
+
+pytestmark = [
+    pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session"),
+    pytest.mark.timeout(400),  # it may have to start both servers first
+]
+
+
+def program(*words: str) -> list[str]:
+    return [sys.executable, "-c", f"from {PROGRAMS[words[0]]} import main; main()", *words[1:]]
+
+
+def printed(environment: dict[str, str], *words: str, seconds: float = 60.0) -> str:
+    """All that a command says; a service that does not end by itself is ended."""
+    with subprocess.Popen(
+        program(*words),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            told, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            try:
+                told, _ = process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                told, _ = process.communicate()
+    return f"{' '.join(words[:2])}: {told}"
+
+
+@contextmanager
+def serving(environment: dict[str, str], log: Path, *words: str) -> Iterator[None]:
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            program(*words), env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        ) as process,
+    ):
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+
+
+def with_password(url: str, user: str, password: str) -> str:
+    place = urlsplit(url)
+    return place._replace(netloc=f"{user}:{quote(password, safe='')}@{place.hostname}:{place.port}").geturl()
+
+
+@contextmanager
+def planted_user(vhost: Vhost) -> Iterator[str]:
+    """The AMQP URL of a user whose password is planted."""
+    name = f"user-{vhost.name}"
+    vhost.server.api("PUT", f"users/{name}", {"password": PASSWORD, "tags": ""})
+    vhost.server.api(
+        "PUT", f"permissions/{vhost.name}/{name}", dict.fromkeys(("configure", "write", "read"), ".*")
+    )
+    try:
+        yield with_password(vhost.url, name, PASSWORD)
+    finally:
+        vhost.server.api("DELETE", f"users/{name}")
+
+
+@contextmanager
+def planted_role(database: PostgreSQLDatabase) -> Iterator[str]:
+    """The URL of the database for a role whose password is planted."""
+    name = f"role_{database.name}"
+    database.query(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
+    try:
+        yield with_password(database.url, name, PASSWORD)
+    finally:
+        database.disconnect()
+        database.query(f"REASSIGN OWNED BY {name} TO CURRENT_USER")
+        database.query(f"DROP ROLE {name}")
+
+
+def seen(told: str, *more: str) -> list[str]:
+    """The lines that hold a planted word, or one of `more`."""
+    words = [MARK.lower(), *(word.lower() for word in more)]
+    return [line for line in told.splitlines() if any(word in line.lower() for word in words)]
+
+
+async def answers(http: httpx2.AsyncClient) -> bool:
+    try:
+        return (await http.get("/readyz")).is_success
+    except httpx2.HTTPError:
+        return False
+
+
+async def test_what_works_says_nothing_of_it(
+    rabbitmq_vhost: Vhost, postgresql_database: PostgreSQLDatabase, tmp_path: Path
+) -> None:
+    forge_port, orchestrator_port = map(str, free_ports(2))
+    forge, page = f"http://127.0.0.1:{forge_port}", f"http://127.0.0.1:{orchestrator_port}"
+    token = make_token(tmp_path / "tokens.json", "all", *Scope)
+    with planted_user(rabbitmq_vhost) as amqp_url, planted_role(postgresql_database) as database:
+        environment = {
+            **kept_environment(),
+            "SOLSTICE_HOME": str(tmp_path / "state"),
+            "SOLSTICE_TOKENS": str(tmp_path / "tokens.json"),
+            "SOLSTICE_TOKEN": token,
+            "SOLSTICE_URL": page,
+            "AMQP_URL": amqp_url,
+            "DATABASE_URL": database,
+            "FORGE_INBOX_URL": database,
+            "FORGE_PORT": forge_port,
+            "ORCHESTRATOR_PORT": orchestrator_port,
+            "LOG_LEVEL": "debug",
+            **{f"{name}_WEBHOOK_SECRET": SECRET for name in ("FORGEJO", "GITEA", "GITHUB", "GITLAB")},
+        }
+        told: list[str] = []
+        with (
+            serving(environment, tmp_path / "forge.log", "forge-integration", "serve"),
+            serving(environment, tmp_path / "orchestrator.log", "orchestrator", "run"),
+        ):
+            for base in (forge, page):
+                async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
+                    await becomes_true(f"{base} is ready", lambda http=http: answers(http))  # type: ignore[misc]  # mypy does not infer a lambda with a default
+            wish = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
+            commit = (
+                "--repo-url",
+                "https://forge.invalid/a/b.git",
+                "--ref",
+                "refs/heads/main",
+                "--sha",
+                "c" * 40,
+            )
+            commands = [
+                ("solstice", "webhook", "send", *commit, "--secret", SECRET, forge),
+                ("solstice", "webhook", "send", *commit, "--secret", f"not {SECRET}", forge),
+                ("solstice", "enqueue", *wish),
+                ("solstice", "topology", "show"),
+                ("solstice", "topology", "declare"),
+                ("solstice", "runs"),
+                ("solstice", "token", "list"),
+                ("solstice", "store", "check"),
+                (
+                    "solstice",
+                    "runs",
+                    "--solstice-url",
+                    f"http://x:{PASSWORDS['quoted']}@127.0.0.1:{orchestrator_port}",
+                ),
+                ("forge-integration", "deliveries", "list", "--json"),
+                ("forge-integration", "deliveries", "show", "1"),
+                ("forge-integration", "statuses", "dead"),
+                ("forge-integration", "serve"),  # its port is taken
+                ("orchestrator", "run"),
+            ]
+            with ThreadPoolExecutor(4) as pool:
+                told += pool.map(lambda words: printed(environment, *words), commands)
+            for base in (forge, page):
+                async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
+                    for path in [*PAGES, *(f"/api/v1/{name}" for name in API)]:
+                        for headers in (bearer(token), bearer(f"{MARK}-wrong"), {}):
+                            answer = await http.get(path, headers=headers)
+                            told.append(f"{base}{path}: {dict(answer.headers)} {answer.text}")
+        logs = [(tmp_path / name).read_text() for name in ("forge.log", "orchestrator.log")]
+    assert "forge.started" in logs[0]
+    assert "orchestrator.started" in logs[1]
+    for text in (*told, *logs):
+        # The token is no planted word: it is made, and its text must not come back either.
+        assert seen(text, token) == [], text[:200]
+
+
+def wrong_urls() -> Iterator[tuple[str, dict[str, str]]]:
+    for kind, password in PASSWORDS.items():
+        for place in PLACES:
+            where = f"joe:{password}@{place}"
+            yield (
+                f"{kind} {place}",
+                {
+                    "AMQP_URL": f"amqp://{where}",
+                    "DATABASE_URL": f"postgresql://{where}",
+                    "FORGE_INBOX_URL": f"postgresql://{where}",
+                    "SOLSTICE_URL": f"http://{where}",
+                },
+            )
+
+
+@pytest.mark.parametrize("urls", [pytest.param(urls, id=name) for name, urls in wrong_urls()])
+def test_what_is_wrong_is_said_without_it(
+    rabbitmq_flavour: str, tmp_path: Path, urls: dict[str, str]
+) -> None:
+    environment = {
+        **kept_environment(),
+        **urls,
+        "SOLSTICE_HOME": str(tmp_path),
+        "SOLSTICE_TOKEN": f"{MARK}-token",
+        "FORGE_PORT": "0",
+        "ORCHESTRATOR_PORT": "0",
+        "FORGEJO_WEBHOOK_SECRET": SECRET,
+        "ENQUEUE_CONNECT_SECONDS": "1",
+        "LOG_LEVEL": "debug",
+    }
+    wish = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
+    local = {**environment, "DATABASE_URL": "", "FORGE_INBOX_URL": ""}
+    services = {name: value for name, value in local.items() if value}
+    commands = [
+        (environment, ("solstice", "topology", "declare")),
+        (environment, ("solstice", "enqueue", *wish)),
+        (environment, ("solstice", "runs")),
+        (environment, ("solstice", "store", "check")),
+        (environment, ("forge-integration", "deliveries", "list")),
+        (environment, ("forge-integration", "serve")),
+        (environment, ("orchestrator", "run")),
+        (services, ("forge-integration", "serve")),
+        (services, ("orchestrator", "run")),
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        told = list(pool.map(lambda each: printed(each[0], *each[1], seconds=6.0), commands))
+    for text in told:
+        assert seen(text) == [], text
+        assert "Traceback" not in text
