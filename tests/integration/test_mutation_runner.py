@@ -48,6 +48,25 @@ WEAK = """
     def test_there_is_room() -> None:
         assert fits(1, 3)
 """
+CACHED = """
+    from functools import cache
+
+
+    @cache
+    def fits(used: int, limit: int) -> bool:
+        return used < limit
+"""
+ASKED_TWICE = """
+    from solstice_common.toy import fits
+
+
+    def test_it_answers() -> None:
+        fits(2, 2)
+
+
+    def test_what_is_full_takes_no_more() -> None:
+        assert not fits(2, 2)
+"""
 FAILING = WEAK + "        assert fits(3, 3)\n"
 DRAINED = """
     def drained(left: int) -> int:
@@ -182,6 +201,11 @@ def test_changes_that_a_test_notices_are_killed(project: Make) -> None:
     printed, code = project(ROOM, GOOD).mutated("--at-least", "100")
     found = row(printed)
     assert (code, found["killed"]) == (0, found["mutants"]), printed
+
+
+def test_a_test_that_gets_its_answer_from_a_cache_is_asked_as_well(project: Make) -> None:
+    printed, code = project(CACHED, ASKED_TWICE).mutated("--at-least", "100")
+    assert code == 0, printed
 
 
 def test_a_change_that_never_ends_is_given_up_and_no_other_is_begun_when_time_is_over(project: Make) -> None:

@@ -132,7 +132,11 @@ def _note_unchanged(items: Mapping[str, pytest.Item], modules: set[str], file: P
     tracer = coverage.Coverage(data_file=None, config_file=False, include=list(paths.values()))
     tracer.start()
     seconds, failed = {}, []
+    caches = _caches()
     for nodeid, item in items.items():
+        # A test that got its answer from a cache would not be known to depend on the line that makes it.
+        for each in caches:
+            each.cache_clear()
         tracer.switch_context(nodeid)
         began = time.perf_counter()
         if _passes([item]):
@@ -298,6 +302,13 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _forget_what_was_cached() -> None:
-    for each in gc.get_objects():
-        if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith("solstice_"):
-            each.cache_clear()
+    for each in _caches():
+        each.cache_clear()
+
+
+def _caches() -> Sequence[Any]:
+    return [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith("solstice_")
+    ]

@@ -4,7 +4,7 @@ import pytest
 
 from solstice_common.messages import Priority
 from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.quotas import Quotas, Started
 from solstice_orchestrator.rates import Bucket, Key, Scope, StartRates, parse_rates
 from solstice_orchestrator.scheduling import Candidate
 from solstice_orchestrator.starts import Limits, Starts
@@ -76,3 +76,11 @@ def test_what_has_to_be_looked_up_for_a_limit(
 ) -> None:
     assert (limits.by_sender, limits.of_time, limits.of_running) == (by_sender, of_time, of_running)
     assert limits.any is (by_sender or of_time or of_running)
+
+
+@pytest.mark.parametrize("since", [0.0, 30.0], ids=["a claim just now", "a claim half a minute ago"])
+def test_it_looks_again_when_the_first_limit_lets_one_more_start(since: float) -> None:
+    full = {"acme": (Started(until=NOW + 100, starts=1),), "reef": (Started(until=NOW + 50, starts=1),)}
+    limits = Limits(quotas=Quotas(starts_per_hour=Caps(of={"acme": 1, "reef": 1})))
+    assert Starts(limits=limits, started=full, now=NOW).pause_seconds(since) == pytest.approx(50.0)
+    assert Starts(limits=limits, now=NOW).pause_seconds(since) is None

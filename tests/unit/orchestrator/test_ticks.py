@@ -122,3 +122,9 @@ def test_every_tick_is_fired_or_recorded_once_however_the_clock_steps(
     assert sorted([*fired, *recorded]) == came
     assert all(first < second for first, second in pairwise(fired))
     assert sum(gap.count for gap in gaps) == len(recorded)
+
+
+def test_of_ticks_a_second_apart_the_last_that_was_missed_is_the_second_before() -> None:
+    every_second = timing("* * * * * *", "UTC", seconds=True)
+    found = consider(every_second, after=NOON, now=NOON + 200, missed=Missed.ONCE)
+    assert (found.due, found.missed) == (NOON + 200, Gap(first=NOON + 1, last=NOON + 199, count=199))
