@@ -119,6 +119,7 @@ def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
     complete = forge.completes(COMMAND)
     assert isinstance(complete, Command)
     assert (complete.commit_sha, complete.is_fork, complete.base_ref) == (SHA, True, "main")
+    assert complete.head_ref == "spring"
     assert lacks(complete) == ()
     assert forge.asked == ["collaborators/cleo/permission", "pulls/3"]
 

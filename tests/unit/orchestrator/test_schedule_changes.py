@@ -168,3 +168,10 @@ def test_a_paused_schedule_has_no_ticks_until_it_is_resumed() -> None:
     assert (again.new, again.schedule.paused, again.schedule.next_at) == ((), False, NOON + 9000)
     assert again.schedule.changed_at == again.schedule.considered_at == NOON + 7300
     assert resumed(moment(NOON + 7400), again.schedule, None) == Changed(again.schedule)
+
+
+def test_a_tick_makes_way_once_however_many_came_after_it() -> None:
+    first = progressed(moment(NOON + 3600), schedule(missed=Missed.ONCE), None)
+    later = progressed(moment(NOON + 3 * 3600 + 200), first.schedule, first.new[0])
+    assert [tick.reason for tick in later.new] == [TickReason.MISSED, TickReason.CAUGHT_UP]
+    assert [tick.reason for tick in later.ended] == [TickReason.OVERTAKEN]
