@@ -4,11 +4,11 @@ import uuid
 from typing import Any
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
-from solstice_orchestrator.executors.protocol import Execution
-from solstice_orchestrator.jobs import JobSpec, JobState, Reason, RunState, StepSpec
-from solstice_orchestrator.statuses import status_about
-from solstice_orchestrator.store.changes import Job, Run
-from solstice_orchestrator.store.postgresql.ending import Alone
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Reason, RunState, StepSpec
+from solstice_orchestrator.domain.statuses import status_about
+from solstice_orchestrator.store.postgresql.finish import Alone
+from solstice_orchestrator.store.records.changes import Job, Run
+from solstice_orchestrator.worker.executors.protocol import Execution
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
 

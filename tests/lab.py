@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator import cgroups
-from solstice_orchestrator.executors.process import ProcessExecutor
+from solstice_orchestrator.domain.jobs import Outcome, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.jobs import Outcome, StepSpec
-from solstice_orchestrator.supervisor import descendants, process_ids
-from solstice_orchestrator.workspaces import Workspaces, open_workspaces
+from solstice_orchestrator.processes import control_groups
+from solstice_orchestrator.processes.supervisor import descendants, process_ids
+from solstice_orchestrator.worker.executors.process import ProcessExecutor
+from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 
@@ -37,7 +37,7 @@ DISKS = pytest.mark.skipif(
 def _may_group() -> bool:
     """Whether this process may make control groups where it is."""
     place = (
-        cgroups.our_place(
+        control_groups.our_place(
             *(Path(f"/proc/self/{name}").read_text().splitlines() for name in ("cgroup", "mountinfo"))
         )
         if Path("/proc/self/cgroup").exists()

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from solstice_common.times import format_seconds
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.schedules.ticks import TickReason
 from solstice_orchestrator.store.protocol import Duplicate, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
-from solstice_orchestrator.ticks import TickReason
 from tests.builders import job, job_request
 from tests.schedules import scheduled, taken
 from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, admitted, claimed, planned

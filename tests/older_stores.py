@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from solstice_common.migrations import Migration, migrations_of
+from solstice_common.storage.migrations import Migration, migrations_of
 
 if TYPE_CHECKING:
     import asyncpg

@@ -19,7 +19,7 @@ from typing import Final
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-import solstice_common.log_events
+import solstice_common.telemetry.log_events
 import solstice_forge.log_events
 import solstice_forge.metrics
 import solstice_orchestrator.log_events
@@ -33,7 +33,7 @@ from solstice_common.settings import (
     SolsticeSettings,
     state_directory,
 )
-from solstice_forge.enqueue import EnqueueSettings
+from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
 from tests.floor_plan import PACKAGES, contracts_table, modules_table
@@ -112,7 +112,7 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     OBSERVABILITY: {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
         "orchestrator-metrics": lambda: metrics_table(solstice_orchestrator.metrics),
-        "common-events": lambda: log_events_table(solstice_common.log_events),
+        "common-events": lambda: log_events_table(solstice_common.telemetry.log_events),
         "forge-events": lambda: log_events_table(solstice_forge.log_events),
         "orchestrator-events": lambda: log_events_table(solstice_orchestrator.log_events),
     },

@@ -3,7 +3,13 @@
 from typing import Any, Final
 
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.timetable import ScheduleSpec, ScheduleView, TickTask, TickView, Timetable
+from solstice_orchestrator.store.schedule_store import (
+    ScheduleSpec,
+    ScheduleView,
+    TickTask,
+    TickView,
+    Timetable,
+)
 from solstice_orchestrator.store.views import Page
 
 COMMIT: Final = "c0ffee" + "0" * 34

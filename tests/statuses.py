@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from solstice_common.messages import JobStatusV1, Source
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.statuses.wanted_status import Wanted
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
 _OF_GITEA: Final = {

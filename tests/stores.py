@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
-from solstice_orchestrator.capacity import Capacity
-from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.waits import Why
+from solstice_orchestrator.scheduling.capacity import Capacity
+from solstice_orchestrator.scheduling.workers import WorkerCard
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import Why
-from solstice_orchestrator.workers import WorkerCard
 from tests.builders import job, job_request
 
 OpenStore = Callable[..., AbstractAsyncContextManager[JobStore]]

@@ -11,10 +11,10 @@ from typing import Any
 
 from solstice_common.messages import Priority
 from solstice_common.times import format_timestamp
-from solstice_orchestrator.jobs import Concurrency, JobSpec, RunSpec
-from solstice_orchestrator.simulation.play import House, play
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, RunSpec
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
+from solstice_orchestrator.simulation.virtual_run import House, play
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore
 from tests.builders import job, job_request
 from tests.stores import CANCELLED, SUCCEEDED, WORKER, Clock, planning_task

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from solstice_common.broker import Broker, Delivery, Message, open_broker
+from solstice_common.broker.delivery import Ack
 from solstice_common.broker.protocol import Consumer
-from solstice_common.delivery import Ack
 from solstice_common.topology import QueueType, Route, Topology
 from tests.patience import becomes
 

@@ -1,4 +1,4 @@
-"""A small world of waiting jobs in memory that does with `scheduling.py` what the stores do with it."""
+"""A small world of waiting jobs in memory that does with `scheduling/order.py` what the stores do with it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.quotas import Quotas, Started, owner_of
-from solstice_orchestrator.rates import Bucket, Key, Scope, StartRates
-from solstice_orchestrator.scheduling import (
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.order import (
     Candidate,
     PassedOver,
     Queue,
@@ -24,7 +22,9 @@ from solstice_orchestrator.scheduling import (
     room_after,
     turns,
 )
-from solstice_orchestrator.starts import Limits, Starts
+from solstice_orchestrator.scheduling.quotas import Quotas, Started, owner_of
+from solstice_orchestrator.scheduling.rates import Bucket, Key, Scope, StartRates
+from solstice_orchestrator.scheduling.starts import Limits, Starts
 
 QueueKey = tuple[str, Priority]
 

@@ -14,7 +14,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from solstice_common.logs import configure_logs
+from solstice_common.telemetry.logs import configure_logs
 from tests.bench import (
     agreeing,
     claiming,

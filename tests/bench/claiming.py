@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.rows import encode_spec
+from solstice_orchestrator.store.records.rows import encode_spec
 from tests.bench.processes import role
 from tests.bench.publishing import requests
 from tests.servers.postgresql import own_postgresql

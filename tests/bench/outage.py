@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from solstice_common import forwarding
-from solstice_common.broker import open_broker
+from solstice_common.broker import forwarder, open_broker
+from solstice_common.broker.delivery import Ack
 from solstice_common.broker.protocol import Broker
-from solstice_common.delivery import Ack
 from solstice_common.topology import QueueType
 from tests.bench import load
 from tests.bench.processes import role
@@ -26,7 +25,7 @@ BEFORE_SECONDS: Final = 2.0
 """Of traffic before the broker goes, and after it is told to come back."""
 PATIENCE_SECONDS: Final = 180.0
 PREFETCH: Final = 256
-UNCONFIRMED: Final = forwarding.GROUP
+UNCONFIRMED: Final = forwarder.GROUP
 """So many may have arrived without a confirm when the broker stops, and arrive again."""
 
 

@@ -21,14 +21,14 @@ import uvloop
 from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
-from solstice_common.logs import configure_logs
-from solstice_common.postgresql_connections import BY_INDEX, SESSION
-from solstice_common.process import spare_the_collector
+from solstice_common.runtime.process import spare_the_collector
+from solstice_common.storage.postgresql_connections import BY_INDEX, SESSION
+from solstice_common.telemetry.logs import configure_logs
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
-from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.store import JobStore, open_store
 from tests.bench import claiming, load, yardsticks
 from tests.bench.routes import route_named

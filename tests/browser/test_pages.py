@@ -12,13 +12,13 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.schedules.ticks import TickReason
+from solstice_orchestrator.scheduling.workers import Quarantine
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import ChunkKind
-from solstice_orchestrator.ticks import TickReason
-from solstice_orchestrator.web import words
-from solstice_orchestrator.web.rows import MAX_ROWS
-from solstice_orchestrator.workers import Quarantine
+from solstice_orchestrator.web.api.log_rows import MAX_ROWS
+from solstice_orchestrator.web.pages import wording
 from tests.schedules import COMMIT, scheduled, taken
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 from tests.stores import card
@@ -524,7 +524,7 @@ async def test_script_says_times_as_the_server_does(line: Stage, browser: Browse
             " return all.map((one) => [ago(one), duration(one)]); }",
             seconds,
         )
-    assert said == [[words.ago(each), words.duration(each)] for each in seconds]
+    assert said == [[wording.ago(each), wording.duration(each)] for each in seconds]
 
 
 async def test_line_can_be_linked_to(line: Stage, browser: Browser) -> None:

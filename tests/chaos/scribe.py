@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from solstice_orchestrator import cli, opening
-from solstice_orchestrator.executors import make_executor
-from solstice_orchestrator.executors.protocol import Execution, Executor, LogWriter
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 
 DESK = "desk"
 """The label of jobs that are played."""

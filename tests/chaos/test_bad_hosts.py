@@ -16,9 +16,9 @@ import pytest
 from solstice_common.broker import Message, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
-from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.domain.jobs import RunState
+from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store import open_store
-from solstice_orchestrator.workers import WorkerState
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server

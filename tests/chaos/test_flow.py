@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.governor import Resource
-from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.waits import WaitReason
+from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason
 from tests.builders import job
 from tests.lab import DISKS, mounted_disk
 from tests.servers.orchestrator import Place, orchestrator

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import JobStatusV1
-from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.processes.supervisor import descendants
 from solstice_orchestrator.store.views import AttemptView, JobView
-from solstice_orchestrator.supervisor import descendants
 from tests.chaos.ground import Ground, Key, noticed, open_ground
 from tests.chaos.marks import BENCH
 from tests.chaos.scribe import DESK

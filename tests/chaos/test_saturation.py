@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.tokens import Scope
+from solstice_common.http.tokens import Scope
 from tests.e2e.line import JOBS, Line, open_line
 from tests.integration.forge.pushes import SECRET, push
 from tests.patience import becomes_true

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from solstice_orchestrator.cron import timing
+from solstice_orchestrator.schedules.cron import timing
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.timetable import ScheduleView, TickView
-from solstice_orchestrator.ticks import TickReason, TickState
+from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from tests.repositories import Repository
 from tests.schedules import scheduled
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator

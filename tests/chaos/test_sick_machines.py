@@ -11,11 +11,11 @@ import pytest
 from solstice_common.broker import Message, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
-from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.waits import WaitReason
+from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason
-from solstice_orchestrator.workers import WorkerState
 from tests.builders import job_request
 from tests.lab import DISKS, mounted_disk
 from tests.repositories import GIT_ENVIRONMENT, Repository

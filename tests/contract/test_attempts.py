@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.statuses import detail_of
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.admin.record import recorded
 from solstice_orchestrator.store.protocol import AttemptKey, OutboxKind
-from solstice_orchestrator.store.recording import recorded
 from solstice_orchestrator.store.views import AttemptView, LogState
 from tests.builders import job
 from tests.stores import (

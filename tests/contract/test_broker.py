@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from solstice_common.broker import Broker, Consumer, Delivery, Message, PublishStatus
+from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.protocol import NO_HEADERS, HeaderValue
-from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.errors import TopologyMismatch
 from solstice_common.times import parse_timestamp
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology

@@ -8,14 +8,14 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.times import format_seconds
-from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.domain.jobs import RunState
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.waits import WaitReason, Why
+from solstice_orchestrator.scheduling.workers import Pause
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.checking import check
-from solstice_orchestrator.store.plans import BEGUN_AT_ONCE
+from solstice_orchestrator.store.admin.check import check
+from solstice_orchestrator.store.decisions.plan import BEGUN_AT_ONCE
 from solstice_orchestrator.store.protocol import Admitted, Duplicate
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason, Why
-from solstice_orchestrator.workers import Pause
 from tests.builders import job, job_cancel, job_request
 from tests.stores import (
     SUCCEEDED,

@@ -1,4 +1,4 @@
-"""What every executor promises (`executors/protocol.py`), each in its own language of steps."""
+"""What every executor promises (`worker/executors/protocol.py`), each in its own language of steps."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.executors import Executor, make_executor
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.jobs import JobState, Outcome, Reason, StepSpec
-from solstice_orchestrator.workspaces import open_workspaces
+from solstice_orchestrator.worker.executors import Executor, make_executor
+from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 

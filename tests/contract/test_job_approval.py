@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec, RunState
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec, RunState
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.supersede import Supersede
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason
+from solstice_orchestrator.superseding.policy import Supersede
 from tests.builders import job, job_request
 from tests.stores import SUCCEEDED, WORKER, Clock, OpenStore, admitted, claimed, planned, planning_task, told
 

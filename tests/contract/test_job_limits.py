@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_orchestrator.jobs import (
+from solstice_orchestrator.domain.jobs import (
     MAX_ATTEMPTS,
     Condition,
     JobSpec,

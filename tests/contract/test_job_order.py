@@ -12,8 +12,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.times import format_timestamp
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.jobs import (
+from solstice_orchestrator.domain.jobs import (
     Concurrency,
     GroupMode,
     JobSpec,
@@ -22,9 +21,10 @@ from solstice_orchestrator.jobs import (
     RunSpec,
     RunState,
 )
+from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.superseding.policy import Supersede
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
-from solstice_orchestrator.jobs import (
+from solstice_orchestrator.domain.jobs import (
     MAX_ATTEMPTS,
     OWN_FAILURES,
     Concurrency,
@@ -37,7 +37,7 @@ from solstice_orchestrator.jobs import (
     run_state,
 )
 from solstice_orchestrator.store import open_store
-from solstice_orchestrator.store.postgresql import listing
+from solstice_orchestrator.store.postgresql.reading import listing
 from solstice_orchestrator.store.protocol import (
     Admitted,
     AttemptKey,

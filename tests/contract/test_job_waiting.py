@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.waits import WaitReason, Why
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.workers import Pause
 from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.decisions.wait_facts import LOOKED_AT
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.wait_facts import LOOKED_AT
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import WaitReason, Why
-from solstice_orchestrator.workers import Pause
 from tests.builders import job
 from tests.stores import (
     FAILED,

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.ancestry import Answers, Order, Question
-from solstice_orchestrator.jobs import RunSpec, RunState
+from solstice_orchestrator.domain.jobs import RunSpec, RunState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.superseding.ancestry import Answers, Order, Question
+from solstice_orchestrator.superseding.policy import Supersede
 from tests.builders import job, job_request
 from tests.stores import SUCCEEDED, Clock, admitted, claimed, planning_task, told
 

@@ -7,7 +7,7 @@ import pytest
 
 from solstice_common.broker.protocol import Message, Published, PublishStatus
 from solstice_common.messages import JobStatusV1
-from solstice_orchestrator.line_reports import AT_ONCE, LineReports
+from solstice_orchestrator.stages.queue_reports import AT_ONCE, LineReports
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job, job_request
 from tests.stores import WORKER, Clock, card, claimed, planned, told

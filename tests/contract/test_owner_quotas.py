@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.quotas import HOUR, MINUTE, Quotas, owner_of
-from solstice_orchestrator.rates import StartRates, parse_rates
+from solstice_orchestrator.queue_times.waits import WaitReason
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.quotas import HOUR, MINUTE, Quotas, owner_of
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.waits import WaitReason
 from tests.builders import job, job_request
 from tests.stores import (
     RELEASED,

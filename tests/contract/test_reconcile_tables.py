@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from solstice_forge.inbox import KeptInbox, open_inbox
 from solstice_forge.inbox.protocol import Decision
-from solstice_forge.inbox.reconcile import Asked, Head, Reconciling
+from solstice_forge.inbox.reconcile_state import Asked, Head, Reconciling
 from solstice_forge.inbox.reconcile_tables import READ_AT_ONCE, SETTLED_SECONDS
 from tests.inboxes import NOON, delivery
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from solstice_orchestrator.jobs import FINAL, Concurrency, JobSpec, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.domain.jobs import FINAL, Concurrency, JobSpec, JobState, Outcome, Reason, RunState
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.postgresql import listing
+from solstice_orchestrator.store.postgresql.reading import listing
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job, job_request
 from tests.contract.test_job_listing import every_job, every_run

@@ -10,11 +10,11 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError
 
 from solstice_common.broker import Delivered
+from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.delivery import Refuse
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import MESSAGES, JobCancelV1, JobRequestV1, JobStatusV1, Source
-from solstice_common.schemas import render_schemas
+from solstice_common.messages.schemas import render_schemas
 from solstice_common.settings import BrokerSettings
 from solstice_common.times import parse_timestamp
 from solstice_common.topology import QueueType, Topology, full_topology

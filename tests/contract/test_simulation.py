@@ -12,22 +12,22 @@ from functools import partial
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_common.pausing import pause
-from solstice_orchestrator.capacity import capacity
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.dispatch import Dispatch
-from solstice_orchestrator.execution import execute
-from solstice_orchestrator.executors.scripted import ScriptedExecutor
-from solstice_orchestrator.jobs import GroupMode, JobState
+from solstice_common.runtime.pausing import pause
+from solstice_orchestrator.domain.jobs import GroupMode, JobState
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.simulation.play import House
+from solstice_orchestrator.scheduling.capacity import capacity
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.scheduling.starts import Limits
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceRun
-from solstice_orchestrator.starts import Limits
+from solstice_orchestrator.simulation.virtual_run import House
+from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.recording import recorded
-from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.store.admin.record import recorded
+from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.worker.execution import execute
+from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
 from tests.stores import WORKER, Clock, card
 from tests.traces import BEGUN, RealStore, lively, one_by_one, plan, played, trace_job
 

@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.governor import Resource
-from solstice_orchestrator.rates import StartRates, parse_rates
+from solstice_orchestrator.queue_times.waits import WaitReason
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.governor import Resource
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.scheduling.workers import Condition
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.waits import WaitReason
-from solstice_orchestrator.workers import Condition
 from tests.builders import job
 from tests.stores import (
     WORKER,

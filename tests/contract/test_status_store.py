@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from solstice_forge.remote.limits import Limits
-from solstice_forge.statuses.ending import Again, Dead, Spared, Told
+from solstice_forge.remote.call_pacing import Limits
+from solstice_forge.statuses.call_endings import Again, Dead, Spared, Told
 from solstice_forge.statuses.protocol import Kept, Phase, StatusStore, Telling
-from solstice_forge.statuses.reporting import open_statuses
+from solstice_forge.statuses.status_service import open_statuses
 from tests.patience import becomes
 from tests.statuses import run_id, wanted_status
 

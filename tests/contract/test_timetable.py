@@ -9,10 +9,8 @@ from typing import Final, Unpack
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.jobs import RunState
-from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.timetable import NotScheduled, ScheduleFilters, ScheduleView, Timetable
-from solstice_orchestrator.ticks import (
+from solstice_orchestrator.domain.jobs import RunState
+from solstice_orchestrator.schedules.ticks import (
     KEPT_TICKS,
     LATE_SECONDS,
     RETRY_CAP_SECONDS,
@@ -21,6 +19,8 @@ from solstice_orchestrator.ticks import (
     TickReason,
     TickState,
 )
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.schedule_store import NotScheduled, ScheduleFilters, ScheduleView, Timetable
 from tests.builders import job, job_request
 from tests.schedules import COMMIT, HOLDER, history, runs_of, scheduled, spec, taken, the_schedule
 from tests.stores import SUCCEEDED, WORKER, Clock, admitted, claimed, planning_task

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
-from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.workers import (
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
+from solstice_orchestrator.scheduling.workers import (
     FORGET_SECONDS,
     Drain,
     HeldJob,
@@ -21,6 +20,7 @@ from solstice_orchestrator.workers import (
     WorkerState,
     WorkerView,
 )
+from solstice_orchestrator.store import JobStore
 from tests.builders import job
 from tests.stores import (
     FAILED,

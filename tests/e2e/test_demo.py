@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_cli.demo_steps import WORKFLOW
+from solstice_cli.demo.steps import WORKFLOW
 from tests.servers.solstice_up import Repository, clean_environment, repository
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Repository:
 
 def demo(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "solstice_cli.demo", *map(str, arguments)],
+        [sys.executable, "-m", "solstice_cli.demo.__main__", *map(str, arguments)],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,

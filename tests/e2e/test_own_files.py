@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.private_files import OWNER_ONLY, OWNERS_DIRECTORY
+from solstice_common.storage.private_files import OWNER_ONLY, OWNERS_DIRECTORY
 from tests.servers.service_process import ServiceProcess, kept_environment, service_process
 
 START = "from solstice_cli.main import main; main()"

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import pytest
 
-from solstice_common.tokens import Scope
+from solstice_common.http.tokens import Scope
 from tests.patience import becomes_true
 from tests.servers.ports import free_ports
 from tests.servers.postgresql import PostgreSQLDatabase

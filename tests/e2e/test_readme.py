@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import typer
 
-from solstice_cli.demo_steps import WORKFLOW
-from solstice_orchestrator.workflow import parse_workflow
+from solstice_cli.demo.steps import WORKFLOW
+from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.pages import PROGRAMS, ROOT, shell_lines, text_of
 
 

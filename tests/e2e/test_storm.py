@@ -12,10 +12,10 @@ import pytest
 
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
-from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.statuses import RUN_CONTEXT
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.statuses import RUN_CONTEXT
+from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
-from solstice_orchestrator.supervisor import descendants, process_ids
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Answer, Letter, Sender, push, secrets, with_copies
 from tests.e2e.line import Line, open_line

@@ -9,8 +9,8 @@ import sys
 from functools import partial
 
 from solstice_common.broker import Message, open_broker
-from solstice_common.delivery import Ack
-from solstice_common.logs import configure_logs
+from solstice_common.broker.delivery import Ack
+from solstice_common.telemetry.logs import configure_logs
 from solstice_common.topology import STATUSES, QueueType
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_common.token_file import change
-from solstice_common.tokens import Scope
+from solstice_common.http.token_file import change
+from solstice_common.http.tokens import Scope
 from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.servers.tokens import make_token

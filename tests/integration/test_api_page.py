@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from solstice_common.token_file import read
-from solstice_common.tokens import Scope
+from solstice_common.http.token_file import read
+from solstice_common.http.tokens import Scope
 from tests.pages import blocks
 from tests.servers.apt import apt_install
 from tests.servers.forge_integration import forge_integration

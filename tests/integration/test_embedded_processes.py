@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from solstice_common.broker import Broker, Message, open_broker
-from solstice_common.delivery import Ack
+from solstice_common.broker.delivery import Ack
 from solstice_common.topology import STATUSES, QueueType
 
 PEER = Path(__file__).with_name("embedded_peer.py")

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from solstice_common.broker import Broker, Delivery, Message, PublishStatus, open_broker
-from solstice_common.delivery import Refuse, Retry
+from solstice_common.broker.delivery import Refuse, Retry
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jobs_route
 from solstice_forge.metrics import Metrics as ForgeMetrics
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
-from solstice_orchestrator.receiving import Receiver
+from solstice_orchestrator.stages.receiving import Receiver
 from tests.patience import becomes
 from tests.raw_amqp import BrokerClosed, field, long, nested, properties, raw_publisher
 from tests.servers.orchestrator import Place, orchestrator

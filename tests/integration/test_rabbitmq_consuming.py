@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from solstice_common.broker import Message
-from solstice_common.delivery import Ack, Refuse, Retry
+from solstice_common.broker.delivery import Ack, Refuse, Retry
 from solstice_common.topology import Exchange, Queue, QueueType, Topology
 from tests.patience import becomes
 from tests.servers.proxy import fault_proxy

@@ -13,7 +13,7 @@ from aiormq.connection import TCPTransportFactory
 from yarl import URL
 
 from solstice_common.broker import Broker, Published, PublishStatus, open_broker
-from solstice_common.delivery import Ack
+from solstice_common.broker.delivery import Ack
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Topology
 from tests.patience import becomes

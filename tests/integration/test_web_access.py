@@ -10,13 +10,13 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
-from solstice_common.access import Access
-from solstice_common.api_client import OrchestratorClient
-from solstice_common.commandline import load_settings
+from solstice_common.cli.api_client import OrchestratorClient
+from solstice_common.cli.commandline import load_settings
 from solstice_common.errors import ConfigurationError, ServiceRefused
+from solstice_common.http.access import Access
+from solstice_common.http.token_file import TokenFile, change
+from solstice_common.http.tokens import Scope
 from solstice_common.settings import ClientSettings
-from solstice_common.token_file import TokenFile, change
-from solstice_common.tokens import Scope
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.web.app import create_app

@@ -11,13 +11,13 @@ import httpx2
 import orjson
 import pytest
 
-from solstice_common.api_client import OrchestratorClient
 from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.cli.api_client import OrchestratorClient
+from solstice_common.cli.following import follow_run
 from solstice_common.errors import ConfigurationError, StoreUnavailable
-from solstice_common.following import follow_run
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store.views import ChunkKind
-from solstice_orchestrator.web import sse
+from solstice_orchestrator.web.formats import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from solstice_orchestrator.web.server import serving
 from tests.patience import becomes

@@ -8,9 +8,9 @@ import httpx2
 import orjson
 import pytest
 
-from solstice_common.api_client import OrchestratorClient
-from solstice_common.following import follow_job
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_common.cli.api_client import OrchestratorClient
+from solstice_common.cli.following import follow_job
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
 from tests.servers.orchestrator_web import Stage, spec, stage
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")

@@ -23,14 +23,14 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import Mount
 from typer.testing import CliRunner
 
-from solstice_common.access import Access
-from solstice_common.token_file import TokenFile
-from solstice_common.tokens import Scope
+from solstice_common.http.access import Access
+from solstice_common.http.token_file import TokenFile
+from solstice_common.http.tokens import Scope
 from solstice_orchestrator.cli import app
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.web.api.openapi import PREFIX, document, render
+from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import PREFIX, document, render
-from solstice_orchestrator.web.operations import EVENTS, OPERATIONS
 from tests.servers.orchestrator import Place, orchestrator
 from tests.servers.orchestrator_web import Stage, spec, stage
 from tests.servers.postgresql import PostgreSQLServer

@@ -9,11 +9,11 @@ import httpx2
 import orjson
 import pytest
 
-from solstice_common.api_client import OrchestratorClient
+from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
-from solstice_common.tokens import Scope
-from solstice_orchestrator.ticks import TickReason
-from solstice_orchestrator.web.bodies import MAX_BYTES
+from solstice_common.http.tokens import Scope
+from solstice_orchestrator.schedules.ticks import TickReason
+from solstice_orchestrator.web.formats.bodies import MAX_BYTES
 from tests.schedules import COMMIT, scheduled, taken
 from tests.servers.orchestrator_web import Stage, stage
 from tests.servers.tokens import bearer, make_token

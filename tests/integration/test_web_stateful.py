@@ -20,8 +20,8 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Err
 from schemathesis.core.transport import Response
 
-from solstice_common.tokens import Scope
-from solstice_orchestrator.web.operations import CHOICES
+from solstice_common.http.tokens import Scope
+from solstice_orchestrator.web.api.operations import CHOICES
 from tests.servers.lived_in_web import CALLERS, CONFORMS, Served, needed, walked
 from tests.servers.postgresql import PostgreSQLServer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_common.api_client import OrchestratorClient
+from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 from tests.stores import card

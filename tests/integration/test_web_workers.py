@@ -7,9 +7,9 @@ import httpx2
 import orjson
 import pytest
 
-from solstice_common.api_client import OrchestratorClient
+from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
-from solstice_orchestrator.workers import Pause
+from solstice_orchestrator.scheduling.workers import Pause
 from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
 from tests.stores import card
 

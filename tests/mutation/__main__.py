@@ -32,7 +32,7 @@ def mutate(
     modules: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Modules: solstice_orchestrator.needs, needs, or a file; unless told, those that differ from --base."
+            help="Modules: solstice_orchestrator.domain.needs, needs, or a file; unless told, those that differ from --base."
         ),
     ] = None,
     base: Annotated[str, typer.Option(help="The revision that changed modules are compared with.")] = "HEAD",

@@ -45,7 +45,7 @@ def named(words: Iterable[str]) -> Sequence[str]:
         module = module_of(Path(word)) or word
         chosen = [each for each in everything() if _is_named(each, module)]
         if not chosen:
-            message = f"No module is called {word!r}. Name one as Python does (solstice_orchestrator.needs), by the end of its name (needs), or by its file."
+            message = f"No module is called {word!r}. Name one as Python does (solstice_orchestrator.domain.needs), by the end of its name (needs), or by its file."
             raise LookupError(message)
         found += chosen
     return list(dict.fromkeys(found))

@@ -18,17 +18,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from solstice_common.access import Access
 from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.token_file import TokenFile
-from solstice_common.tokens import Scope
+from solstice_common.http.access import Access
+from solstice_common.http.token_file import TokenFile
+from solstice_common.http.tokens import Scope
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.web.api.openapi import document
+from solstice_orchestrator.web.api.operations import EVENTS
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.openapi import document
-from solstice_orchestrator.web.operations import EVENTS
+from solstice_orchestrator.web.formats.sse import Streams
 from solstice_orchestrator.web.server import serving
-from solstice_orchestrator.web.sse import Streams
 from tests.lived_in import live_in
 from tests.servers.tokens import bearer, make_token
 from tests.stores import Clock

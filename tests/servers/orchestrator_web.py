@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from solstice_common.access import Access
 from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.http.access import Access
+from solstice_common.http.token_file import TokenFile
 from solstice_common.messages import JobRequestV1
-from solstice_common.token_file import TokenFile
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.store.moment import Rules
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk, RunView
 from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.formats.sse import Streams
 from solstice_orchestrator.web.server import serving
-from solstice_orchestrator.web.sse import Streams
 
 WORKER = "worker-1"
 SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)

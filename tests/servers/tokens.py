@@ -4,8 +4,8 @@ import secrets
 import time
 from pathlib import Path
 
-from solstice_common.token_file import change
-from solstice_common.tokens import Scope, mint
+from solstice_common.http.token_file import change
+from solstice_common.http.tokens import Scope, mint
 
 
 def make_token(path: Path, name: str, *scopes: Scope, lifetime_seconds: float | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx2
 
-from solstice_cli.deliveries import Change, signed_delivery
+from solstice_cli.demo.deliveries import Change, signed_delivery
 from tests.servers.solstice_up import Repository, repository
 from tests.soak.lines import FORGE, Line
 

@@ -9,25 +9,25 @@ from typing import Final
 
 import pytest
 
-import solstice_common.log_events
+import solstice_common.telemetry.log_events
+import solstice_forge.decisions.triage
+import solstice_forge.edge.webhooks
 import solstice_forge.log_events
 import solstice_forge.metrics
-import solstice_forge.triage
-import solstice_forge.webhooks
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
-from solstice_common import access
+from solstice_common.http import access
 from solstice_common.settings import ClientSettings
-from solstice_forge.enqueue import EnqueueSettings
-from solstice_forge.events import IgnoreReason
+from solstice_forge.commands.enqueue import EnqueueSettings
+from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.settings import ForgeSettings
-from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.reruns import NotRerun
+from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
+from solstice_orchestrator.scheduling.workers import NotObeyed
 from solstice_orchestrator.settings import OrchestratorSettings
-from solstice_orchestrator.store.timetable import NotScheduled
-from solstice_orchestrator.ticks import TickReason, TickState
-from solstice_orchestrator.workers import NotObeyed
-from solstice_orchestrator.workflow import parse_workflow
+from solstice_orchestrator.store.schedule_store import NotScheduled
+from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.floor_plan import PACKAGES, modules
 from tests.pages import (
     PAGES,
@@ -55,7 +55,7 @@ NOT_OURS: Final = frozenset({"ALLOWED_HOST_LIST", "ACCESS_REFUSED"})
 EVENTS: Final = {
     event.value
     for module in (
-        solstice_common.log_events,
+        solstice_common.telemetry.log_events,
         solstice_forge.log_events,
         solstice_orchestrator.log_events,
     )
@@ -196,7 +196,7 @@ def test_webhook_page_tells_every_reason_to_ignore_and_no_other() -> None:
 def test_webhook_page_tells_every_refusal_and_no_other() -> None:
     told = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(WEBHOOKS), re.MULTILINE))
     refused = set()
-    for module in (solstice_forge.webhooks, solstice_forge.triage):
+    for module in (solstice_forge.edge.webhooks, solstice_forge.decisions.triage):
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused":
                 given = {word.arg: word.value for word in node.keywords}
@@ -221,7 +221,7 @@ def test_api_page_tells_every_refusal_and_no_other() -> None:
                     refused.add(
                         (str(ast.literal_eval(given["status"])), str(ast.literal_eval(given["reason"])))
                     )
-    for path in (ROOT / "services/orchestrator/solstice_orchestrator/web").glob("*.py"):
+    for path in (ROOT / "services/orchestrator/solstice_orchestrator/web").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Refusal", "_refused"}:
                 status, reason = node.args[:2]

@@ -32,7 +32,7 @@ SOURCE = dedent('''
 
 
 def changes(source: str) -> set[tuple[str, str]]:
-    return {(each.was, each.becomes) for each in mutants("solstice_orchestrator.needs", source)}
+    return {(each.was, each.becomes) for each in mutants("solstice_orchestrator.domain.needs", source)}
 
 
 @pytest.mark.parametrize(
@@ -59,37 +59,37 @@ def test_no_mutant_changes_what_no_test_is_about(text: str) -> None:
 
 
 def test_a_change_is_put_into_the_function_that_holds_it() -> None:
-    found = {each.was: each.function for each in mutants("solstice_orchestrator.needs", SOURCE)}
+    found = {each.was: each.function for each in mutants("solstice_orchestrator.domain.needs", SOURCE)}
     assert found["ENDS: Final = {1} | {2}"] is None
     assert found["return self.started is not None"] == "Held.is_held"
     assert found["if limit:"] == "admit"
 
 
 def test_the_same_lot_draws_the_same_mutants_and_every_kind_of_change() -> None:
-    drawn = mutants("solstice_orchestrator.needs", SOURCE, each=6, seed=3)
-    assert drawn == mutants("solstice_orchestrator.needs", SOURCE, each=6, seed=3)
+    drawn = mutants("solstice_orchestrator.domain.needs", SOURCE, each=6, seed=3)
+    assert drawn == mutants("solstice_orchestrator.domain.needs", SOURCE, each=6, seed=3)
     assert len(drawn) == 6
     assert len({each.first_line for each in drawn}) > 2
 
 
 def test_a_module_is_named_in_full_by_its_end_or_by_its_file() -> None:
     for word in (
-        "solstice_orchestrator.needs",
+        "solstice_orchestrator.domain.needs",
         "needs",
-        "services/orchestrator/solstice_orchestrator/needs.py",
+        "services/orchestrator/solstice_orchestrator/domain/needs.py",
     ):
-        assert named([word]) == ["solstice_orchestrator.needs"]
+        assert named([word]) == ["solstice_orchestrator.domain.needs"]
     with pytest.raises(LookupError, match="No module is called 'nonsense'"):
         named(["nonsense"])
 
 
 def test_decisions_are_those_of_the_contract() -> None:
-    assert {"solstice_orchestrator.needs", "solstice_forge.forges.gitlab"} <= set(decisions())
-    assert "solstice_orchestrator.dispatch" not in decisions()
+    assert {"solstice_orchestrator.domain.needs", "solstice_forge.forges.gitlab"} <= set(decisions())
+    assert "solstice_orchestrator.stages.dispatch" not in decisions()
 
 
 def test_a_module_is_tried_by_tests_of_its_name_and_by_the_contract_suites_that_reach_it() -> None:
-    files = files_of_tests(["solstice_orchestrator.needs"])
+    files = files_of_tests(["solstice_orchestrator.domain.needs"])
     assert "tests/unit/orchestrator/test_needs.py" in files
     assert "tests/contract/test_job_store.py" in files
     assert "tests/contract/test_broker.py" not in files

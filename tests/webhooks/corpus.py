@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, Source
 
 CORPUS = os.environ.get("SOLSTICE_WEBHOOK_CORPUS") or None
 NOT_ASKED_FOR = "not asked for: SOLSTICE_WEBHOOK_CORPUS names no folder with recorded deliveries"

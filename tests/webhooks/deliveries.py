@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeVar
 
+from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.protocol import Delivery
-from solstice_common.delivery import Refuse
 from solstice_common.times import format_timestamp
 
 V = TypeVar("V")

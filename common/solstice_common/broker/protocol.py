@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from solstice_common.delivery import Verdict
+from solstice_common.broker.delivery import Verdict
 from solstice_common.topology import Topology
 from solstice_common.values import Value
 

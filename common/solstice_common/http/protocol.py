@@ -1,6 +1,6 @@
 """Uvicorn's HTTP/1.1 protocol with bounds on bytes, fields, time, connections and bodies.
 
-This module and `solstice_forge.whole_requests` are the only ones that rely on uvicorn's inside
+This module and `solstice_forge.edge.fast_path` are the only ones that rely on uvicorn's inside
 (`uvicorn.protocols.http.httptools_impl`, whose public interface promises none of it). pyproject.toml bounds its version,
 `tests/unit/common/test_http_inside.py` fails when the inside changes, and `http_server(protocol="h11")` in `serving` is the
 way back: uvicorn's public settings alone, which bound heads, but no time.

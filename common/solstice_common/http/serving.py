@@ -17,8 +17,8 @@ from solstice_common.http.application import NOT_HELD, BoundedApplication
 from solstice_common.http.bounds import HEAD_BYTES, Bounds, connections_allowed
 from solstice_common.http.connections import Connections
 from solstice_common.http.protocol import BoundedProtocol
-from solstice_common.log_events import LogEvent
 from solstice_common.settings import HttpSettings
+from solstice_common.telemetry.log_events import LogEvent
 
 KEEP_ALIVE_SECONDS: Final = 65
 BACKLOG: Final = 2048

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from solstice_common.api_client import OrchestratorClient
-from solstice_common.commandline import said_when_slow
+from solstice_common.cli.api_client import OrchestratorClient
+from solstice_common.cli.commandline import said_when_slow
 from solstice_common.settings import ClientSettings
 
 T = TypeVar("T")

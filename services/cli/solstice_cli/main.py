@@ -5,26 +5,26 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from solstice_cli import (
-    display,
+from solstice_cli import simulate, up
+from solstice_cli.commands import (
     logs,
     reading,
     scale,
     schedules,
     schema,
-    simulate,
     steering,
     token,
     topology,
-    up,
     webhook,
     why,
     workers,
 )
 from solstice_cli.local import local_broker_url
-from solstice_common import __version__, commandline
-from solstice_forge.enqueue import EnqueueSettings
-from solstice_forge.enqueue_command import enqueue_command
+from solstice_cli.output import display
+from solstice_common import __version__
+from solstice_common.cli import commandline
+from solstice_forge.commands.enqueue import EnqueueSettings
+from solstice_forge.commands.enqueue_command import enqueue_command
 from solstice_orchestrator import store_command
 
 RUN = "Run it"

@@ -10,7 +10,7 @@ import orjson
 from solstice_cli.local import secrets_file
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
-from solstice_common.private_files import OWNER_ONLY, OWNERS_DIRECTORY, open_private
+from solstice_common.storage.private_files import OWNER_ONLY, OWNERS_DIRECTORY, open_private
 
 FORGES: Final = (Source.FORGEJO, Source.GITEA, Source.GITHUB, Source.GITLAB)
 SECRET_BYTES: Final = 24

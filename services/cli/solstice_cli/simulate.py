@@ -16,23 +16,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from solstice_cli import display
-from solstice_cli.words import stands_alone
-from solstice_common.commandline import CONTEXT_SETTINGS, age_given, with_settings
+from solstice_cli.output import display
+from solstice_cli.output.words import stands_alone
+from solstice_common.cli.commandline import CONTEXT_SETTINGS, age_given, with_settings
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.capacity import capacity, parse_slots
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
+from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.scheduling.starts import Limits
 from solstice_orchestrator.settings import StoreSettings
-from solstice_orchestrator.simulation.comparing import OneMore, with_one_more
-from solstice_orchestrator.simulation.play import House, play
+from solstice_orchestrator.simulation.comparison import OneMore, with_one_more
 from solstice_orchestrator.simulation.report import Report, Waits, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun, encode, read_runs
 from solstice_orchestrator.simulation.traffic import Traffic, generate
-from solstice_orchestrator.starts import Limits
+from solstice_orchestrator.simulation.virtual_run import House, play
 
 app: Final = typer.Typer(
     help="Try slots, caps and rates on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
@@ -194,7 +194,7 @@ def record_trace(
 
 
 async def _record(url: str, since: float, file: BinaryIO) -> int:
-    from solstice_orchestrator.store.recording import recorded  # noqa: PLC0415  others do not pay for PostgreSQL
+    from solstice_orchestrator.store.admin.record import recorded  # noqa: PLC0415  others do not pay for PostgreSQL
 
     jobs = 0
     async for run in recorded(url, since):

@@ -17,15 +17,15 @@ from rich.markup import escape
 
 from solstice_cli.local import local_broker_url, secrets_file
 from solstice_cli.secrets import FORGES, kept_secrets
-from solstice_common import running_up
-from solstice_common.commandline import with_settings
+from solstice_common.cli import running_up
+from solstice_common.cli.commandline import with_settings
+from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
-from solstice_common.logs import configure_logs
 from solstice_common.messages import Source
-from solstice_common.private_files import make_state_directory, open_private
-from solstice_common.process import hide, run_until_signalled
-from solstice_common.running_up import RunningUp
+from solstice_common.runtime.process import hide, run_until_signalled
 from solstice_common.settings import state_directory
+from solstice_common.storage.private_files import make_state_directory, open_private
+from solstice_common.telemetry.logs import configure_logs
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import EVERY_ADDRESS, OrchestratorSettings
 

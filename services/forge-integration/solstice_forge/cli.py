@@ -4,19 +4,20 @@ from typing import Final
 
 import typer
 
-from solstice_common import commandline
-from solstice_common.logs import configure_logs
-from solstice_common.private_files import check_state_directory
-from solstice_common.process import hide, run_until_signalled
-from solstice_forge import deliveries_command, service
-from solstice_forge.check_command import check_command
-from solstice_forge.enqueue import EnqueueSettings
-from solstice_forge.enqueue_command import enqueue_command
-from solstice_forge.purge_command import purge_command
-from solstice_forge.reconcile_command import reconcile_command
-from solstice_forge.rules_command import rules_commands
+from solstice_common.cli import commandline
+from solstice_common.runtime.process import hide, run_until_signalled
+from solstice_common.storage.private_files import check_state_directory
+from solstice_common.telemetry.logs import configure_logs
+from solstice_forge import service
+from solstice_forge.commands import deliveries_command
+from solstice_forge.commands.check_command import check_command
+from solstice_forge.commands.enqueue import EnqueueSettings
+from solstice_forge.commands.enqueue_command import enqueue_command
+from solstice_forge.commands.purge_command import purge_command
+from solstice_forge.commands.reconcile_command import reconcile_command
+from solstice_forge.commands.rules_command import rules_commands
+from solstice_forge.commands.statuses_command import statuses_commands
 from solstice_forge.settings import ForgeSettings, SecretSettings
-from solstice_forge.statuses_command import statuses_commands
 
 app: Final = typer.Typer(
     name="forge-integration",

@@ -25,14 +25,14 @@ from pydantic_core import ErrorDetails
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.globs import meaningful
-from solstice_common.message_fields import Label
 from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
+from solstice_common.messages.fields import Label
 from solstice_common.references import References
+from solstice_forge.decisions.rules import ALL_EVENTS, ALWAYS, Forks, Rule, RuleEvent
+from solstice_forge.decisions.sources import FORGES, LEAST_CHARACTERS, PUBLIC_URLS, App, Source, sources_of
 from solstice_forge.forges import standard_webhooks
-from solstice_forge.rules import ALL_EVENTS, ALWAYS, Forks, Rule, RuleEvent
 from solstice_forge.settings import SecretSettings
-from solstice_forge.sources import FORGES, LEAST_CHARACTERS, PUBLIC_URLS, App, Source, sources_of
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 

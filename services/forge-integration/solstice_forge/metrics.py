@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
-from solstice_common.metrics import Declared, declared_in
+from solstice_common.telemetry.metrics import Declared, declared_in
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 

@@ -8,32 +8,32 @@ from collections.abc import Callable
 import structlog
 
 from solstice_common import __version__
-from solstice_common.access import access_rules, told_access
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.http.access import access_rules, told_access
 from solstice_common.http.serving import bounds_of, http_server, listen
-from solstice_common.process import spare_the_collector
+from solstice_common.runtime.process import spare_the_collector
 from solstice_common.settings import without_password
 from solstice_common.topology import asking_topology, jobs_route
-from solstice_forge.access import access_of, patience_of
+from solstice_forge.api.request_delivery import SOURCE
 from solstice_forge.api.routes import ApiRules, api_routes
-from solstice_forge.api.wish import SOURCE
-from solstice_forge.app import Parts, create_app
 from solstice_forge.config import configured_sources
+from solstice_forge.edge.app import Parts, create_app
+from solstice_forge.edge.fast_path import WholeRequestProtocol
 from solstice_forge.inbox import open_inbox
 from solstice_forge.inbox.protocol import Inbox
-from solstice_forge.inquiring import Inquirer
+from solstice_forge.inbox.retention import run_retention
 from solstice_forge.log_events import LogEvent
+from solstice_forge.lookups.asker import Inquirer
 from solstice_forge.metrics import Metrics
-from solstice_forge.pages.deliveries import Pages, no_statuses
-from solstice_forge.queue_depth import Queued, run_queue_depth
+from solstice_forge.pages.delivery_pages import Pages, no_statuses
 from solstice_forge.reconcile.rounds import Reconciler
-from solstice_forge.relay import Relay
+from solstice_forge.relay.inbox_relay import Relay
+from solstice_forge.relay.queue_depth import Queued, run_queue_depth
 from solstice_forge.remote.http import open_remotes
-from solstice_forge.retention import run_retention
+from solstice_forge.remote.source_access import access_of, patience_of
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.statuses.reporting import reporting
-from solstice_forge.whole_requests import WholeRequestProtocol
+from solstice_forge.statuses.status_service import reporting
 
 log = structlog.get_logger("solstice_forge.service")
 

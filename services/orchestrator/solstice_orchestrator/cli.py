@@ -5,10 +5,10 @@ from typing import Final
 
 import typer
 
-from solstice_common import commandline
-from solstice_common.logs import configure_logs
-from solstice_common.private_files import check_state_directory
-from solstice_common.process import hide, run_until_signalled
+from solstice_common.cli import commandline
+from solstice_common.runtime.process import hide, run_until_signalled
+from solstice_common.storage.private_files import check_state_directory
+from solstice_common.telemetry.logs import configure_logs
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
 
@@ -44,7 +44,7 @@ def run(settings: OrchestratorSettings) -> None:
 @app.command()
 def openapi() -> None:
     """Print the OpenAPI document of API v1, as /openapi.json serves it."""
-    from solstice_orchestrator.web.openapi import render  # noqa: PLC0415  other commands do not pay for it
+    from solstice_orchestrator.web.api.openapi import render  # noqa: PLC0415  other commands do not pay for it
 
     typer.echo(render().decode(), nl=False)
 

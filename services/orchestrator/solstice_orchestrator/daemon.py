@@ -9,28 +9,28 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.process import spare_the_collector
+from solstice_common.runtime.process import spare_the_collector
 from solstice_common.settings import without_password
 from solstice_common.topology import CANCELS, full_topology, jobs_route
-from solstice_orchestrator.backlog import Backlog, run_backlog
-from solstice_orchestrator.cancel_intake import CancelIntake
-from solstice_orchestrator.dispatch import Dispatch
-from solstice_orchestrator.estimates import run_estimates
-from solstice_orchestrator.execution import execute
+from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.heads import head_of
-from solstice_orchestrator.intake import Intake
-from solstice_orchestrator.job_plan import PlanningRules
-from solstice_orchestrator.line_reports import LineReports, run_line_reports
-from solstice_orchestrator.log_buffer import Patience
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.opening import Parts, StoppedBeforehand, opened, when_there
-from solstice_orchestrator.outbox import Outbox
-from solstice_orchestrator.planning import run_planning
-from solstice_orchestrator.rescue import run_rescue
-from solstice_orchestrator.retention import run_retention
-from solstice_orchestrator.schedules import Schedules
 from solstice_orchestrator.settings import OrchestratorSettings
-from solstice_orchestrator.trust import parse_sources
+from solstice_orchestrator.stages.backlog import Backlog, run_backlog
+from solstice_orchestrator.stages.cancel_intake import CancelIntake
+from solstice_orchestrator.stages.dispatch import Dispatch
+from solstice_orchestrator.stages.forecast_checks import run_estimates
+from solstice_orchestrator.stages.intake import Intake
+from solstice_orchestrator.stages.outbox_relay import Outbox
+from solstice_orchestrator.stages.planning import run_planning
+from solstice_orchestrator.stages.queue_reports import LineReports, run_line_reports
+from solstice_orchestrator.stages.rescue_sweep import run_rescue
+from solstice_orchestrator.stages.retention import run_retention
+from solstice_orchestrator.stages.schedule_ticks import Schedules
+from solstice_orchestrator.worker.execution import execute
+from solstice_orchestrator.worker.log_buffer import Patience
+from solstice_orchestrator.workflow.job_plan import PlanningRules
 
 log = structlog.get_logger("solstice_orchestrator.daemon")
 

@@ -7,12 +7,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
-from solstice_common.metrics import Declared, declared_in
-from solstice_orchestrator.forecast import Judgement, Met
-from solstice_orchestrator.governor import Resource
-from solstice_orchestrator.jobs import JobState, Outcome
-from solstice_orchestrator.ticks import TickReason, TickState
-from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
+from solstice_common.telemetry.metrics import Declared, declared_in
+from solstice_orchestrator.domain.jobs import JobState, Outcome
+from solstice_orchestrator.queue_times.forecast import Judgement, Met
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
+from solstice_orchestrator.scheduling.governor import Resource
+from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 
 SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 

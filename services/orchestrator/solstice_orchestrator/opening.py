@@ -14,35 +14,35 @@ from typing import Final, TypeVar
 import structlog
 
 from solstice_common import __version__
-from solstice_common.access import access_rules, check_listening, told_access
-from solstice_common.backoff import backoff_seconds
 from solstice_common.broker import open_broker
 from solstice_common.broker.protocol import Broker
 from solstice_common.errors import StoreUnavailable
+from solstice_common.http.access import access_rules, check_listening, told_access
 from solstice_common.http.serving import bounds_of
-from solstice_common.pausing import pause
-from solstice_orchestrator import sensors
-from solstice_orchestrator.capacity import capacity, parse_slots
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.executors import make_executor
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.runtime.pausing import pause
+from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.version import tell_git
-from solstice_orchestrator.governing import Governing, Starting
-from solstice_orchestrator.governor import parse_limits, startable
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.metering import MeteredExecutor
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.orphans import adopt
-from solstice_orchestrator.secret_rules import SecretRules, read_secret_rules
+from solstice_orchestrator.processes.orphans import adopt
+from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.governor import parse_limits, startable
+from solstice_orchestrator.scheduling.workers import WorkerCard
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.trust import parse_sources
 from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.formats.sse import Streams
 from solstice_orchestrator.web.server import serving
-from solstice_orchestrator.web.sse import Streams
-from solstice_orchestrator.workers import WorkerCard
-from solstice_orchestrator.workspaces import Workspaces, open_workspaces
+from solstice_orchestrator.worker import sensors
+from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.metering import MeteredExecutor
+from solstice_orchestrator.worker.pressure import Governing, Starting
+from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
+from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 
 log = structlog.get_logger("solstice_orchestrator.opening")
 

@@ -18,14 +18,14 @@ from solstice_common.settings import (
     WebAddress,
     state_directory,
 )
-from solstice_orchestrator.capacity import parse_slots
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.governor import parse_limits
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
-from solstice_orchestrator.supersede import Supersede
-from solstice_orchestrator.trust import parse_sources
+from solstice_orchestrator.domain.trust import parse_sources
+from solstice_orchestrator.scheduling.capacity import parse_slots
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.governor import parse_limits
+from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.superseding.policy import Supersede
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
 

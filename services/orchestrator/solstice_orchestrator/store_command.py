@@ -13,17 +13,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from solstice_common.commandline import CONTEXT_SETTINGS, Exit, age_given, said_when_slow, with_settings
+from solstice_common.cli.commandline import CONTEXT_SETTINGS, Exit, age_given, said_when_slow, with_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import sqlite_path, without_password
-from solstice_orchestrator.retention import purge_all
 from solstice_orchestrator.settings import StoreSettings
+from solstice_orchestrator.stages.retention import purge_all
 from solstice_orchestrator.store import open_store
 
 if TYPE_CHECKING:
-    from solstice_orchestrator.store.checking import Checkup
-    from solstice_orchestrator.store.moving import Moved
-    from solstice_orchestrator.store.moving import Progress as Told
+    from solstice_orchestrator.store.admin.check import Checkup
+    from solstice_orchestrator.store.admin.move import Moved
+    from solstice_orchestrator.store.admin.move import Progress as Told
 
 app: Final = typer.Typer(
     help="The database of runs and jobs: bring it up to date, check it, move it.",
@@ -152,13 +152,13 @@ def _said(settings: StoreSettings) -> AbstractContextManager[object]:
 
 
 async def _check(url: str) -> "Checkup":
-    from solstice_orchestrator.store.checking import check  # noqa: PLC0415
+    from solstice_orchestrator.store.admin.check import check  # noqa: PLC0415
 
     return await check(url)
 
 
 async def _move(source: Path, target: str, *, in_use: bool, told: "Told") -> "Moved":
-    from solstice_orchestrator.store.moving import move  # noqa: PLC0415
+    from solstice_orchestrator.store.admin.move import move  # noqa: PLC0415
 
     return await move(source, target, in_use=in_use, progress=told)
 

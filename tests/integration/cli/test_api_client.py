@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 
 import pytest
 
-from solstice_common.api_client import OrchestratorClient
+from solstice_common.cli.api_client import OrchestratorClient
+from solstice_common.cli.following import follow_job, follow_run
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
-from solstice_common.following import follow_job, follow_run
 from tests.servers.ports import free_ports
 
 JOB = "0193cccc-0000-7000-8000-000000000003"

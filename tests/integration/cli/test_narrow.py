@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_forge.deliveries_command import COLUMNS
+from solstice_forge.commands.deliveries_command import COLUMNS
 from tests.servers.service_process import kept_environment
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

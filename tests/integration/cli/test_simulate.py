@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
 from solstice_common.errors import ConfigurationError, StoreUnavailable
-from solstice_orchestrator.jobs import Concurrency, GroupMode, RunSpec
-from solstice_orchestrator.quotas import owner_of
+from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, RunSpec
+from solstice_orchestrator.scheduling.quotas import owner_of
 from solstice_orchestrator.simulation.trace import read_runs
 from solstice_orchestrator.store import open_store
 from tests.builders import job, job_request

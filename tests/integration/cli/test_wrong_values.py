@@ -16,7 +16,7 @@ import structlog
 from typer.main import get_command
 
 from solstice_cli.main import app as solstice
-from solstice_common import commandline
+from solstice_common.cli import commandline
 from solstice_forge.cli import app as forge_integration
 from solstice_orchestrator.cli import app as orchestrator
 from tests.servers.service_process import kept_environment

@@ -11,10 +11,10 @@ from functools import partial
 import asyncpg
 import pytest
 
-from solstice_common import postgresql, postgresql_connections
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
-from solstice_common.migrations import Migration
-from solstice_common.postgresql import Connection, Database
+from solstice_common.storage import postgresql, postgresql_connections
+from solstice_common.storage.migrations import Migration
+from solstice_common.storage.postgresql import Connection, Database
 from tests.servers.ports import free_ports
 from tests.servers.postgresql import PostgreSQLDatabase, PostgreSQLServer
 from tests.servers.proxy import fault_proxy

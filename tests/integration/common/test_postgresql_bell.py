@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from solstice_common import postgresql_bell
-from solstice_common.postgresql import Database
+from solstice_common.storage import postgresql_notifier
+from solstice_common.storage.postgresql import Database
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.servers.proxy import fault_proxy
 
@@ -79,13 +79,13 @@ async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What processes were told by others."""
     told: list[object] = []
-    hear = postgresql_bell.Bell._hear
+    hear = postgresql_notifier.Bell._hear
 
     def counted(*message: Any) -> None:
         told.append(message)
         hear(*message)
 
-    monkeypatch.setattr(postgresql_bell.Bell, "_hear", counted)
+    monkeypatch.setattr(postgresql_notifier.Bell, "_hear", counted)
     return told
 
 
@@ -102,7 +102,7 @@ async def test_many_rings_are_few_messages(pair: Pair, heard: list[object]) -> N
 async def test_rings_without_end_wake_others_less_often(
     pair: Pair, heard: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql_bell, "LONGEST_PAUSE_SECONDS", 0.16)
+    monkeypatch.setattr(postgresql_notifier, "LONGEST_PAUSE_SECONDS", 0.16)
     one, other = pair
     async with other.listen("jobs") as theirs, asyncio.timeout(30):
         await settled(theirs)
@@ -156,8 +156,8 @@ async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
 async def test_a_silent_connection_is_asked_whether_it_still_is_one(
     postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql_bell, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr("solstice_common.postgresql.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(postgresql_notifier, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("solstice_common.storage.postgresql.CONNECT_SECONDS", 0.5)
     url = postgresql_database.url
     async with (
         fault_proxy(url) as proxy,

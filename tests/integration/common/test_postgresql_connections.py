@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import asyncpg
 import pytest
 
-from solstice_common.postgresql_connections import (
+from solstice_common.storage.postgresql_connections import (
     IN_HAND,
     Beginning,
     Connection,

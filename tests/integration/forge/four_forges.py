@@ -16,15 +16,15 @@ from typing import Any, Final
 from solstice_common.broker import open_broker
 from solstice_common.messages import Source
 from solstice_common.topology import STATUSES, QueueType
-from solstice_forge.access import patience_of
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import Access
+from solstice_forge.remote.source_access import patience_of
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.protocol import Kept, StatusStore
-from solstice_forge.statuses.reporting import open_statuses, rules_of
-from solstice_forge.statuses.teller import Teller
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.statuses.reporter import Teller
+from solstice_forge.statuses.status_service import open_statuses, rules_of
+from solstice_forge.statuses.wanted_status import Wanted
 from tests.moved_time import MovedTime, Timer, Wait
 from tests.patience import becomes
 from tests.servers.forge_api import (

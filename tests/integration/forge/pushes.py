@@ -3,7 +3,7 @@
 import asyncio
 
 from solstice_common.broker import Broker
-from solstice_common.delivery import Ack
+from solstice_common.broker.delivery import Ack
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_common.settings import BrokerSettings

@@ -7,10 +7,10 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
-from solstice_common.access import access_rules
-from solstice_common.tokens import Scope
+from solstice_common.http.access import access_rules
+from solstice_common.http.tokens import Scope
 from solstice_forge.inbox import open_inbox
-from solstice_forge.pages.deliveries import Pages
+from solstice_forge.pages.delivery_pages import Pages
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.protocol import Phase, Shown
 from tests.inboxes import NOON, delivery

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from solstice_common.broker import PublishStatus, open_broker
-from solstice_common.delivery import Ack
+from solstice_common.broker.delivery import Ack
 from solstice_common.messages import JobRequestV1
-from solstice_forge.enqueue import TRIES, EnqueueSettings, Wish, job_request, publish
+from solstice_forge.commands.enqueue import TRIES, EnqueueSettings, Wish, job_request, publish
 from tests.servers.rabbitmq import Vhost
 
 WISH = ("--repo-url", "https://forge.example/acme/anvil.git", "--commit-sha", "c" * 40)

@@ -13,9 +13,9 @@ import pytest
 
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError
+from solstice_common.http.token_file import change
+from solstice_common.http.tokens import Scope
 from solstice_common.messages import JobRequestV1
-from solstice_common.token_file import change
-from solstice_common.tokens import Scope
 from solstice_forge.api.jobs import MAX_JOB_BYTES
 from solstice_forge.api.openapi import render
 from solstice_forge.service import serve

@@ -3,10 +3,10 @@
 import pytest
 
 from solstice_common.broker import open_broker
-from solstice_forge.events import Ignored
-from solstice_forge.plan import content_key
-from solstice_forge.sources import FORGES
-from solstice_forge.triage import Understood, triage
+from solstice_forge.decisions.plan import content_key
+from solstice_forge.decisions.sources import FORGES
+from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.forges.events import Ignored
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded

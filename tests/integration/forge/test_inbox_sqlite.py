@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from zstandard import ZstdDecompressor
 
 from solstice_common.errors import ConfigurationError, StoreUnavailable
-from solstice_common.migrations import migrate, migrations_of
-from solstice_forge.inbox.keep import keep_all
+from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_forge.inbox.log import Sought
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
-from solstice_forge.inbox.sqlite import SqliteInbox
+from solstice_forge.inbox.sqlite.inbox import SqliteInbox
+from solstice_forge.inbox.sqlite.keep import keep_all
 from tests.inboxes import delivery
 
 
@@ -62,7 +62,7 @@ async def test_keeping_never_walks_through_what_was_kept(
         finally:
             connection.set_trace_callback(None)
 
-    monkeypatch.setattr("solstice_forge.inbox.sqlite.keep_all", watched)
+    monkeypatch.setattr("solstice_forge.inbox.sqlite.inbox.keep_all", watched)
     async with SqliteInbox.open(f"sqlite:///{tmp_path}/inbox.sqlite3") as inbox:
         for _ in range(2):  # again, for the questions that only repeated deliveries bring up
             await asyncio.gather(*(inbox.keep(delivery(f"d{number}")) for number in range(3)))
@@ -90,7 +90,7 @@ async def test_body_is_kept_whole_in_less_room(url: str, tmp_path: Path) -> None
 
 
 async def test_inbox_of_the_first_version_is_taken_over(url: str, tmp_path: Path) -> None:
-    first, *_ = migrations_of("solstice_forge.inbox.migrations")
+    first, *_ = migrations_of("solstice_forge.inbox.sqlite.migrations")
     path = tmp_path / "inbox.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         migrate(connection, path, [first])

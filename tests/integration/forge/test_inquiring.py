@@ -17,18 +17,18 @@ from solstice_common.broker import open_broker
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import IgnoreReason
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.inbox.log import Entry, Sought
 from solstice_forge.inbox.protocol import Decision, Kept
-from solstice_forge.inbox.sqlite import SqliteInbox
-from solstice_forge.inquiring import LEASE_SECONDS, Inquirer
-from solstice_forge.inquiry import APPROVAL_SECONDS
-from solstice_forge.keeping import new_delivery
+from solstice_forge.inbox.sqlite.inbox import SqliteInbox
+from solstice_forge.lookups.asker import LEASE_SECONDS, Inquirer
+from solstice_forge.lookups.forge_questions import APPROVAL_SECONDS
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import Access
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.triage import Understood, triage
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received
 from tests.servers.forge_api import TOKEN, Change, ForgeApi, Reply, Reset, forge_api
@@ -351,7 +351,7 @@ async def test_mistake_of_ours_ends_one_delivery_and_nothing_else(
     async with desk(Origin.GITEA, tmp_path) as at:
         at.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await at.arrives("gitea/release-published")
-        monkeypatch.setattr("solstice_forge.inquiring.ruling", broken)
+        monkeypatch.setattr("solstice_forge.lookups.asker.ruling", broken)
         for _ in range(5):
             await at.asks()
             at.now += 600
@@ -377,7 +377,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
             await complete(row_id, request)
 
         monkeypatch.setattr(at.inbox, "looked_up", moody)
-        monkeypatch.setattr("solstice_forge.inquiring.STORE_RETRY_SECONDS", 0.01)
+        monkeypatch.setattr("solstice_forge.lookups.asker.STORE_RETRY_SECONDS", 0.01)
         async with asking(at):
             await requested(at)
         assert failures == 1

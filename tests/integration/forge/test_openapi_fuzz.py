@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from solstice_common.tokens import Scope
+from solstice_common.http.tokens import Scope
 from solstice_forge.api.openapi import document
 from tests.servers.forge_integration import forge_integration
 from tests.servers.orchestrator import Place

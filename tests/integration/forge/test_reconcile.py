@@ -15,23 +15,23 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.rules import Rule
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import Understood, triage
 from solstice_forge.forges.samples import push_body
 from solstice_forge.forges.signing import sign
 from solstice_forge.inbox import KeptInbox, open_inbox
 from solstice_forge.inbox.log import Entry, Sought
 from solstice_forge.inbox.protocol import Decision, Kept
-from solstice_forge.keeping import new_delivery
 from solstice_forge.metrics import Metrics
-from solstice_forge.reconcile.asking import LEASE_SECONDS
-from solstice_forge.reconcile.comparing import SETTLE_SECONDS
+from solstice_forge.reconcile.calls import LEASE_SECONDS
+from solstice_forge.reconcile.compare_heads import SETTLE_SECONDS
 from solstice_forge.reconcile.report import Report
 from solstice_forge.reconcile.resending import FIRST_PAUSE_SECONDS, MOST_TIMES
 from solstice_forge.reconcile.rounds import PATIENCE_SECONDS, Reconciler
 from solstice_forge.remote.http import Patience, Remote
 from solstice_forge.remote.protocol import Access, App
-from solstice_forge.rules import Rule
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.triage import Understood, triage
 from tests.servers.forge_api import (
     TOKEN,
     Change,

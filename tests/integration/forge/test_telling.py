@@ -18,10 +18,10 @@ from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Patience, Remote
 from solstice_forge.remote.protocol import Access, App
-from solstice_forge.statuses.ending import RetryRules
+from solstice_forge.statuses.call_endings import RetryRules
 from solstice_forge.statuses.protocol import Phase
+from solstice_forge.statuses.reporter import Teller
 from solstice_forge.statuses.sqlite import SqliteStatuses
-from solstice_forge.statuses.teller import Teller
 from tests.patience import becomes, becomes_true
 from tests.servers.forge_api import ForgeApi, Reply, Request, Reset, Slow, Truncated, Window, forge_api
 from tests.statuses import SHA, job_status, run_id, wanted_status

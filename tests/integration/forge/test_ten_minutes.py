@@ -17,8 +17,8 @@ from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
 from solstice_forge.remote.http import DIALECTS
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.statuses.ending import RetryRules
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.statuses.call_endings import RetryRules
+from solstice_forge.statuses.wanted_status import Wanted
 from tests.integration.forge.conftest import MakeSettings
 from tests.integration.forge.four_forges import (
     CALM,

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.store import open_store
 
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from solstice_orchestrator import workspaces as places
-from solstice_orchestrator.executors import make_executor
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.orphans import adopt
-from solstice_orchestrator.workspaces import open_workspaces
+from solstice_orchestrator.processes.orphans import adopt
+from solstice_orchestrator.worker import workspaces as places
+from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 
 

@@ -14,9 +14,9 @@ from solstice_common.messages import JobCancelV1
 from solstice_common.settings import BrokerSettings
 from solstice_common.times import format_seconds
 from solstice_common.topology import CANCELS, full_topology
-from solstice_orchestrator.cancel_intake import CancelIntake
-from solstice_orchestrator.jobs import RunState
+from solstice_orchestrator.domain.jobs import RunState
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Cancelled
 from tests.builders import job_cancel, job_request

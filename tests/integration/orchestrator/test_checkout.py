@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
-from solstice_orchestrator.jobs import Reason
-from solstice_orchestrator.supervisor import descendants
+from solstice_orchestrator.processes.supervisor import descendants
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, git_daemon, http_server, plain_files

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from solstice_orchestrator.children import child
+from solstice_orchestrator.processes.children import child
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import commit_files
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
-from solstice_orchestrator.jobs import Reason
 from tests.builders import job_request
 from tests.repositories import Repository
 

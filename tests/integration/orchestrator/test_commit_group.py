@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
 from solstice_orchestrator.git.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
-from solstice_orchestrator.jobs import Reason
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server, plain_files

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from solstice_orchestrator.cgroups import ControlGroup
-from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.workspaces import open_workspaces
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.processes.control_groups import ControlGroup
+from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.lab import AS_NOBODY, GROUPS, MAY_BE_NOBODY, NOBODY, PROC, Lab, naps, sleeping
 from tests.repositories import Repository
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from solstice_common.times import format_seconds, parse_timestamp
-from solstice_orchestrator import planning
+from solstice_orchestrator.domain.jobs import RunState
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.job_plan import PlanningRules
-from solstice_orchestrator.jobs import RunState
-from solstice_orchestrator.planning import run_planning
+from solstice_orchestrator.stages import planning
+from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import RunView
+from solstice_orchestrator.workflow.job_plan import PlanningRules
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.stores import told

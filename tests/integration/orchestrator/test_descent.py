@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.ancestry import History, Order, Question, answer
 from solstice_orchestrator.git import descent
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.descent import history_of
+from solstice_orchestrator.superseding.ancestry import History, Order, Question, answer
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.git_servers import git_backend, http_server, plain_files

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.executors import disk, keeper, process
-from solstice_orchestrator.executors.keeper import Keeper
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
+from solstice_orchestrator.worker.executors import disk, keeper, process
+from solstice_orchestrator.worker.executors.keeper import Keeper
 from tests.builders import execution, job, job_request
 from tests.lab import DISKS, PROC, Lab, mounted_disk, naps, open_lab, sleeping, with_limits
 from tests.patience import becomes

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.heads import Branch, head_of
-from solstice_orchestrator.jobs import Reason
 from tests.repositories import Repository
 
 FILES = GitPolicy(protocols=("file",))

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from solstice_common.broker import Broker, Delivery, Message
-from solstice_common.delivery import Ack
+from solstice_common.broker.delivery import Ack
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.settings import BrokerSettings
 from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES, Route, full_topology
-from solstice_orchestrator.backlog import Backlog
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.intake import Intake
-from solstice_orchestrator.jobs import MAX_ATTEMPTS
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.outbox import Outbox
-from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.stages.backlog import Backlog
+from solstice_orchestrator.stages.intake import Intake
+from solstice_orchestrator.stages.outbox_relay import Outbox
 from solstice_orchestrator.store.protocol import Admission
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.builders import job_request
 from tests.stores import FAILED, WORLD_WRONG, Clock, claimed, planned, running

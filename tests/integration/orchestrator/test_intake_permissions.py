@@ -12,8 +12,8 @@ from yarl import URL
 from solstice_common.broker import open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
-from solstice_orchestrator.intake import Intake
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.store import open_store
 from tests.patience import becomes_true
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
@@ -25,7 +25,7 @@ async def test_a_missing_permission_is_told_once_and_outlived(
     rabbitmq: RabbitMQServer, rabbitmq_vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = CapturingLogger()
-    monkeypatch.setattr("solstice_orchestrator.receiving.log", log)
+    monkeypatch.setattr("solstice_orchestrator.stages.receiving.log", log)
     settings = BrokerSettings(amqp_url=rabbitmq_vhost.url)
     user, topology = f"reader-{uuid.uuid4().hex[:8]}", full_topology(settings)
     permissions = f"permissions/{rabbitmq_vhost.name}/{user}"

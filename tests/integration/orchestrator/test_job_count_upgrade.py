@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.migrations import migrate
-from solstice_common.postgresql import connected
-from solstice_common.postgresql_schema import migrate as migrate_postgresql
+from solstice_common.storage.migrations import migrate
+from solstice_common.storage.postgresql import connected
+from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
 from tests.integration.orchestrator.test_owner_upgrade import job_row
 from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
 from tests.servers.postgresql import PostgreSQLDatabase

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.scheduling.workers import Drain
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.workers import Drain
 from tests.lab import DISKS, mounted_disk, naps, sleeping
 from tests.patience import becomes, becomes_true
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from solstice_orchestrator.jobs import JobState, Outcome
+from solstice_orchestrator.domain.jobs import JobState, Outcome
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.checking import check
+from solstice_orchestrator.store.admin.check import check
+from solstice_orchestrator.store.admin.record import recorded
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.recording import recorded
 from tests.builders import job
 from tests.servers.postgresql import PostgreSQLDatabase
 from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, claimed, planned, running

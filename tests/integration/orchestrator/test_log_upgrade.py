@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from solstice_common.migrations import migrate
-from solstice_common.postgresql import connected
-from solstice_common.postgresql_schema import migrate as migrate_postgresql
+from solstice_common.storage.migrations import migrate
+from solstice_common.storage.postgresql import connected
+from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import ChunkKind, LogChunk

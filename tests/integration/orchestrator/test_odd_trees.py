@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
 from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
-from solstice_orchestrator.jobs import Reason
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 

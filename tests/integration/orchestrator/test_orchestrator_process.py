@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.execution import HANDED_BACK
-from solstice_orchestrator.jobs import JobState, Reason
+from solstice_orchestrator.domain.jobs import JobState, Reason
 from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.worker.execution import HANDED_BACK
 from tests.servers.orchestrator import Place, orchestrator
 from tests.yard import Yard, ask_for, ended, job_runs, jobs_become, log_of, log_says
 

@@ -5,10 +5,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.migrations import migrate
-from solstice_common.postgresql import connected
-from solstice_common.postgresql_schema import migrate as migrate_postgresql
-from solstice_orchestrator.quotas import owner_of
+from solstice_common.storage.migrations import migrate
+from solstice_common.storage.postgresql import connected
+from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
+from solstice_orchestrator.scheduling.quotas import owner_of
 from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
 from tests.servers.postgresql import PostgreSQLDatabase
 

@@ -13,18 +13,18 @@ import pytest
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator import planning
-from solstice_orchestrator.ancestry import Answers, History, Question
-from solstice_orchestrator.execution import execute
-from solstice_orchestrator.executors import make_executor
+from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, JobState, Reason, RunSpec, RunState
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.job_plan import PlanningRules, plan_jobs
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, JobState, Reason, RunSpec, RunState
-from solstice_orchestrator.planning import run_planning
+from solstice_orchestrator.stages import planning
+from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask
 from solstice_orchestrator.store.views import RunView
-from solstice_orchestrator.workspaces import open_workspaces
+from solstice_orchestrator.superseding.ancestry import Answers, History, Question
+from solstice_orchestrator.worker.execution import execute
+from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from solstice_orchestrator.workflow.job_plan import PlanningRules, plan_jobs
 from tests.builders import job_request
 from tests.repositories import Repository
 

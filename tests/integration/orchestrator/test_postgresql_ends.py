@@ -7,11 +7,11 @@ from unittest.mock import AsyncMock
 import pytest
 
 from solstice_common.messages import JobStatusV1, Priority
-from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, RunState
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.postgresql import ending, holding
+from solstice_orchestrator.store.postgresql import finish, lease
 from solstice_orchestrator.store.postgresql import store as postgresql_store
-from solstice_orchestrator.store.postgresql.clock import HeardClock
+from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job
 from tests.servers.postgresql import PostgreSQLDatabase
@@ -47,8 +47,8 @@ async def other(postgresql_database: PostgreSQLDatabase, store: JobStore) -> Asy
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
     """The usual way to end attempts, which reads their rows; it counts who goes it."""
-    usual = AsyncMock(side_effect=holding.finish)
-    monkeypatch.setattr(holding, "finish", usual)
+    usual = AsyncMock(side_effect=lease.finish)
+    monkeypatch.setattr(lease, "finish", usual)
     return usual
 
 
@@ -175,7 +175,7 @@ async def test_what_others_did_meanwhile_counts(
 async def test_what_was_learned_at_a_renewal_is_not_tried_in_vain(
     store: JobStore, other: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = AsyncMock(side_effect=ending.end_at_once)
+    tried = AsyncMock(side_effect=finish.end_at_once)
     monkeypatch.setattr(postgresql_store, "end_at_once", tried)
     claim = await running(store)
     await other.cancel_job(claim.key.job_id)
@@ -239,7 +239,7 @@ async def test_who_has_not_heard_the_clock_for_long_looks(
 async def test_who_has_forgotten_an_attempt_looks(
     store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "REMEMBERED", 2)
+    monkeypatch.setattr(finish, "REMEMBERED", 2)
     for _ in range(3):
         await planned(store, job("true"))
     for claim in await claimed(store):

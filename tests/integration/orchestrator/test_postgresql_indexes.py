@@ -3,9 +3,9 @@
 import uuid
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.jobs import JobState, RunState
-from solstice_orchestrator.quotas import Quotas
+from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request

@@ -11,12 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.executors.process import ProcessExecutor
+from solstice_orchestrator.domain.jobs import JobState, Reason, StepSpec
+from solstice_orchestrator.domain.marks import Mark
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.job_plan import SCRIPT_PATH, script_job
-from solstice_orchestrator.jobs import JobState, Reason, StepSpec
-from solstice_orchestrator.marks import Mark
-from solstice_orchestrator.workspaces import Workspaces, open_workspaces, remove_tree, sweep
+from solstice_orchestrator.worker.executors.process import ProcessExecutor
+from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces, remove_tree, sweep
+from solstice_orchestrator.workflow.job_plan import SCRIPT_PATH, script_job
 from tests.builders import execution, job, job_request
 from tests.lab import GROUPS, PROC, Lab, naps, sleeping, with_limits
 from tests.patience import becomes

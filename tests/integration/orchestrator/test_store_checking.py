@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
-from solstice_common.migrations import migrations_of
+from solstice_common.storage.migrations import migrations_of
 from solstice_orchestrator.store import open_store
-from solstice_orchestrator.store.checking import check
+from solstice_orchestrator.store.admin.check import check
 from tests.builders import job_request
 from tests.lived_in import live_in
 from tests.servers.postgresql import PostgreSQLDatabase

@@ -9,12 +9,13 @@ import asyncpg
 import pytest
 
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
-from solstice_orchestrator.jobs import JobState, RunState
-from solstice_orchestrator.store import moving, open_store
-from solstice_orchestrator.store.checking import check
-from solstice_orchestrator.store.moving import NotMoved, move
+from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_orchestrator.schedules.ticks import TickState
+from solstice_orchestrator.store import open_store
+from solstice_orchestrator.store.admin import move as moving
+from solstice_orchestrator.store.admin.check import check
+from solstice_orchestrator.store.admin.move import NotMoved, move
 from solstice_orchestrator.store.protocol import AttemptKey, Duplicate, JobStore
-from solstice_orchestrator.ticks import TickState
 from tests.builders import job_request
 from tests.lived_in import LivedIn, live_in
 from tests.schedules import COMMIT, taken

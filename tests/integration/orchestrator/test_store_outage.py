@@ -16,17 +16,18 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from solstice_orchestrator import dispatch, execution
-from solstice_orchestrator.dispatch import Dispatch
-from solstice_orchestrator.execution import execute
-from solstice_orchestrator.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.log_buffer import Patience
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.rescue import run_rescue
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.stages import dispatch
+from solstice_orchestrator.stages.dispatch import Dispatch
+from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.worker import execution
+from solstice_orchestrator.worker.execution import execute
+from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.worker.log_buffer import Patience
 from tests.builders import job
 from tests.patience import becomes, becomes_true
 from tests.servers.postgresql import PostgreSQLDatabase

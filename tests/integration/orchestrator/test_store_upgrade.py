@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.migrations import Migration, migrations_of
-from solstice_common.postgresql import connected
-from solstice_common.postgresql_schema import migrate
-from solstice_orchestrator.store import moving, open_store
-from solstice_orchestrator.store.checking import check
+from solstice_common.storage.migrations import Migration, migrations_of
+from solstice_common.storage.postgresql import connected
+from solstice_common.storage.postgresql_schema import migrate
+from solstice_orchestrator.store import open_store
+from solstice_orchestrator.store.admin import move
+from solstice_orchestrator.store.admin.check import check
 from tests.integration.orchestrator.test_store_moving import everything
 from tests.lived_in import LivedIn, live_in
 from tests.outbox_upgrade import PARCELS, WAITED, told_after_the_upgrade
@@ -40,12 +41,12 @@ async def fill(url: str, file: Path, steps: tuple[Migration, ...]) -> None:
     """The store as a version that knew no more than these steps would have left it."""
     async with connected(url) as connection:
         await migrate(connection, url, steps)
-        with moving._held(file) as held:
-            for table in await moving._tables(connection):
+        with move._held(file) as held:
+            for table in await move._tables(connection):
                 if table.name == "outbox":
                     continue  # the file has it in parcels, of which they knew nothing; see below
-                await moving._copy(held, connection, table, lambda *_: None)
-            await moving._go_on_counting(connection)
+                await move._copy(held, connection, table, lambda *_: None)
+            await move._go_on_counting(connection)
 
 
 @pytest.mark.parametrize("steps", range(1, len(STEPS)), ids=lambda steps: f"from-{STEPS[steps - 1].version}")

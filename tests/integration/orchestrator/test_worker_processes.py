@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.scheduling.workers import Drain, Pause, Presence, Resume, WorkerState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobView
-from solstice_orchestrator.workers import Drain, Pause, Presence, Resume, WorkerState
 from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
 from tests.yard import Yard, ask_for, ended, job_runs, jobs_become

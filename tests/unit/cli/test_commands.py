@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from solstice_cli import main
 from solstice_cli.main import app
-from solstice_common.schemas import render_schemas
+from solstice_common.messages.schemas import render_schemas
 
 
 def commands(group: typer.Typer = app, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

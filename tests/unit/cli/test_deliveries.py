@@ -2,10 +2,10 @@
 
 import pytest
 
-from solstice_cli.deliveries import Change, EventName, SignedDelivery, signed_delivery
+from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_common.messages import Source
-from solstice_forge.events import ChangeRequest, Push
 from solstice_forge.forges import forgejo, gitea, github, gitlab
+from solstice_forge.forges.events import ChangeRequest, Push
 from solstice_forge.forges.protocol import Forge, Forged, Genuine
 
 NOW = 1_800_000_000.0

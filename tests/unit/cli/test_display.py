@@ -3,9 +3,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from solstice_cli import display
-from solstice_common.api_client import FINAL_STATES, Document
-from solstice_orchestrator.jobs import FINAL, JobState, RunState
+from solstice_cli.output import display
+from solstice_common.cli.api_client import FINAL_STATES, Document
+from solstice_orchestrator.domain.jobs import FINAL, JobState, RunState
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 

@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from solstice_cli.identifiers import find
-from solstice_common.api_client import OrchestratorClient
+from solstice_cli.output.identifiers import find
+from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ConfigurationError, ServiceRefused
 
 RUNS = ["0193aaaa-0000-7000-8000-000000000001", "0193bbbb-0000-7000-8000-000000000002"]

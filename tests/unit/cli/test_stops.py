@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from solstice_cli.stops import StopFailed, Stops, Unexpected
+from solstice_cli.demo.stops import StopFailed, Stops, Unexpected
 
 
 @pytest.fixture

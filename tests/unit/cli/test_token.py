@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from solstice_cli.main import app
 from solstice_common.errors import ConfigurationError
-from solstice_common.token_file import read
-from solstice_common.tokens import Scope, find
+from solstice_common.http.token_file import read
+from solstice_common.http.tokens import Scope, find
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from solstice_cli.why import _print
-from solstice_common.api_client import Document
+from solstice_cli.commands.why import _print
+from solstice_common.cli.api_client import Document
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from solstice_cli import display
-from solstice_cli.workers import pick
-from solstice_common.api_client import Document
+from solstice_cli.commands.workers import pick
+from solstice_cli.output import display
+from solstice_common.cli.api_client import Document
 from solstice_common.errors import ConfigurationError, ServiceRefused
-from solstice_orchestrator.workers import Presence, WorkerState
+from solstice_orchestrator.scheduling.workers import Presence, WorkerState
 
 URL = "http://127.0.0.1:8081"
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

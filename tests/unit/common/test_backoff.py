@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.backoff import backoff_seconds
+from solstice_common.runtime.backoff import backoff_seconds
 
 
 class Highest(random.Random):

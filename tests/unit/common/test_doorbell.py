@@ -6,7 +6,7 @@ from typing import Any, Never
 
 import pytest
 
-from solstice_common.doorbell import Doorbell
+from solstice_common.runtime.file_notifier import Doorbell
 
 
 def entries(directory: Path) -> list[Path]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from solstice_common.broker import Message, PublishStatus, open_broker
+from solstice_common.broker.delivery import Ack, Refuse, Retry
 from solstice_common.broker.embedded import broker as embedded
 from solstice_common.broker.embedded.broker import EmbeddedBroker
-from solstice_common.delivery import Ack, Refuse, Retry
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
-from solstice_common.sqlite import Database
+from solstice_common.storage.sqlite import Database
 from solstice_common.topology import STATUSES, Binding, Exchange, Queue, QueueType, Topology
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from solstice_common.broker import Message
 from solstice_common.broker.embedded import rows as embedded_rows
 from solstice_common.broker.embedded.rows import DeadLetter, Settlement
-from solstice_common.migrations import migrate, migrations_of
+from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_common.topology import STATUSES, QueueType
 
 

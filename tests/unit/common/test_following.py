@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.following import INDENT, LogWriter
+from solstice_common.cli.following import INDENT, LogWriter
 
 PIECES = st.lists(
     st.one_of(

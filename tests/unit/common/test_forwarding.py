@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from solstice_common.broker.forwarder import Forwarder, reason_of
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable
-from solstice_common.forwarding import Forwarder, reason_of
 from solstice_common.topology import Topology
 
 GONE = BrokerUnavailable("scripted://", "gone")

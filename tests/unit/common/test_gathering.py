@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from solstice_common.gathering import Gathering
+from solstice_common.runtime.batcher import Gathering
 
 
 class Handler:

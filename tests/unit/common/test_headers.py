@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 import pytest
 
 from solstice_common.broker import Delivered
+from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import DETAIL_CHARACTERS, refusal_headers, without_broker_headers
-from solstice_common.delivery import Refuse
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC)
 REFUSE = Refuse(reason="not_json", detail="line 1")

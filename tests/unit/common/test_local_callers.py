@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.access import Access, Caller, Denied
-from solstice_common.local_callers import is_local, is_loopback_host
-from solstice_common.token_file import TokenFile, change
-from solstice_common.tokens import Scope, Token, mint
+from solstice_common.http.access import Access, Caller, Denied
+from solstice_common.http.local_callers import is_local, is_loopback_host
+from solstice_common.http.token_file import TokenFile, change
+from solstice_common.http.tokens import Scope, Token, mint
 
 HERE = [(b"host", b"127.0.0.1:8081")]
 

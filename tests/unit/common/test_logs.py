@@ -4,7 +4,7 @@ import logging
 import pytest
 import structlog
 
-from solstice_common.logs import configure_logs
+from solstice_common.telemetry.logs import configure_logs
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.message_fields import MAX_INTEGER
 from solstice_common.messages import (
     MAX_MESSAGE_BYTES,
     MESSAGES,
@@ -23,6 +22,7 @@ from solstice_common.messages import (
     Source,
     derive_request_id,
 )
+from solstice_common.messages.fields import MAX_INTEGER
 from solstice_common.times import format_seconds, format_timestamp, parse_timestamp
 
 REQUEST: dict[str, Any] = {

@@ -9,9 +9,9 @@ import pytest
 
 from solstice_common.broker.rabbitmq.broker import RabbitMQBroker
 from solstice_common.errors import ConfigurationError
-from solstice_common.postgresql import connected
 from solstice_common.settings import without_password
-from solstice_common.sqlite import Database
+from solstice_common.storage.postgresql import connected
+from solstice_common.storage.sqlite import Database
 
 
 def modes(folder: Path) -> dict[str, int]:

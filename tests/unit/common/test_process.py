@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.process import COLLECT_AFTER, run_until_signalled, spare_the_collector
+from solstice_common.runtime.process import COLLECT_AFTER, run_until_signalled, spare_the_collector
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

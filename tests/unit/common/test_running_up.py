@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from solstice_common.cli.running_up import RunningUp, reachable, shareable
 from solstice_common.errors import ConfigurationError
-from solstice_common.running_up import RunningUp, reachable, shareable
 
 
 @pytest.mark.parametrize(

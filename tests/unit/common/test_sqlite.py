@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
-from solstice_common.migrations import statements
 from solstice_common.settings import sqlite_path
-from solstice_common.sqlite import Database, Migration, migrations_of
+from solstice_common.storage.migrations import statements
+from solstice_common.storage.sqlite import Database, Migration, migrations_of
 
 SCHEMA = (Migration(1, "CREATE TABLE things (name TEXT PRIMARY KEY, data BLOB);\n"),)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.terminal import MAX_HELD, HarmlessText
+from solstice_common.cli.terminal import MAX_HELD, HarmlessText
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.token_file import TokenFile, change, read
-from solstice_common.tokens import Scope, Token, mint
+from solstice_common.http.token_file import TokenFile, change, read
+from solstice_common.http.tokens import Scope, Token, mint
 
 NOW = 1_800_000_000.0
 
@@ -82,7 +82,7 @@ def test_each_change_is_seen(path: Path) -> None:
 def test_a_file_that_did_not_change_is_not_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, token("one"))
     file = TokenFile(path)
-    monkeypatch.setattr("solstice_common.token_file.read", None)
+    monkeypatch.setattr("solstice_common.http.token_file.read", None)
     assert names(file.current()) == ["one"]
 
 

@@ -9,19 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from solstice_common.access import (
-    LOCAL,
-    Access,
-    Caller,
-    Denied,
-    admit,
-    check_listening,
-    tell_access,
-)
 from solstice_common.errors import ConfigurationError
-from solstice_common.local_callers import is_loopback
-from solstice_common.token_file import TokenFile, change
-from solstice_common.tokens import Scope, Token, find, lifetime_seconds, mint
+from solstice_common.http.access import LOCAL, Access, Caller, Denied, admit, check_listening, tell_access
+from solstice_common.http.local_callers import is_loopback
+from solstice_common.http.token_file import TokenFile, change
+from solstice_common.http.tokens import Scope, Token, find, lifetime_seconds, mint
 
 NOW = 1_800_000_000.0
 

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_forge.api.limits import Bucket, headers_of, take
+from solstice_forge.api.token_rate import Bucket, headers_of, take
 
 RATES = st.integers(1, 10_000)
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solstice_common.access import LOCAL
+from solstice_common.http.access import LOCAL
 from solstice_common.messages import JobRequestV1
-from solstice_forge.api.documents import JobWish
-from solstice_forge.api.wish import delivery_of, is_another, read_key, read_wish
+from solstice_forge.api.api_models import JobWish
+from solstice_forge.api.request_delivery import delivery_of, is_another, read_key, read_wish
+from solstice_forge.decisions.triage import Refused
 from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
-from solstice_forge.triage import Refused
 
 SHA = "5ca1ab1e" * 5
 WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}

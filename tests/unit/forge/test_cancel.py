@@ -10,14 +10,14 @@ from solstice_common.messages import JobCancelV1
 from solstice_common.settings import BrokerSettings
 from solstice_common.times import parse_timestamp
 from solstice_common.topology import CANCELS, jobs_route
-from solstice_forge.events import Command, Need, Word, lacks
-from solstice_forge.keeping import new_delivery
-from solstice_forge.plan import CancelWanted, plan
-from solstice_forge.publication import publication
-from solstice_forge.rules import BUILT, Rule, RuleEvent
-from solstice_forge.ruling import ruling
-from solstice_forge.sources import Source
-from solstice_forge.triage import Understood, triage
+from solstice_forge.decisions.plan import CancelWanted, plan
+from solstice_forge.decisions.rules import BUILT, Rule, RuleEvent
+from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.forges.events import Command, Need, Word, lacks
+from solstice_forge.relay.publication import publication
 from tests.webhooks.deliveries import deliveries
 
 COMMENTS = {

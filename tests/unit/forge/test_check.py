@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from solstice_common.errors import ConfigurationError
-from solstice_forge.checking import read_headers
 from solstice_forge.cli import app
+from solstice_forge.decisions.dry_run import read_headers
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["gitea/push-branch"]

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.commandline import load_settings
+from solstice_common.cli.commandline import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
 from solstice_common.references import References
 from solstice_forge.config import configured_sources, parse_sources
-from solstice_forge.rules import ALL_EVENTS, Forks, Rule, RuleEvent
+from solstice_forge.decisions.rules import ALL_EVENTS, Forks, Rule, RuleEvent
+from solstice_forge.decisions.sources import FORGES, App, Source
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.sources import FORGES, App, Source
 
 ENVIRON = {"ACME_SECRET": "a secret of acme", "ACME_TOKEN": "a token"}
 KEY = "-----BEGIN RSA PRIVATE KEY-----"

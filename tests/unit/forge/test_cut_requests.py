@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from solstice_common.http.protocol import BoundedProtocol
-from solstice_forge.whole_requests import WholeRequestProtocol
+from solstice_forge.edge.fast_path import WholeRequestProtocol
 from tests.strangers import status_of
 from tests.unit.forge.test_whole_requests import Counted, cut, push
 from tests.unit.forge.transports import connected, feed

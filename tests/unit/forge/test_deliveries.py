@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
-from solstice_forge.checking import check
-from solstice_forge.events import Ignored, Malformed, lacks
+from solstice_forge.decisions.dry_run import check
+from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.triage import Refused, Understood, triage
+from solstice_forge.forges.events import Ignored, Malformed, lacks
 from solstice_forge.forges.signing import sign
-from solstice_forge.plan import Wanted
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.triage import Refused, Understood, triage
 from tests.webhooks.deliveries import Delivery, deliveries
 
 NAMES = sorted(deliveries())

@@ -9,7 +9,7 @@ from solstice_common.broker import Published, PublishStatus
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import JobRequestV1, Source
 from solstice_common.settings import BrokerSettings
-from solstice_forge.enqueue import Wish, advice, job_request
+from solstice_forge.commands.enqueue import Wish, advice, job_request
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 WISH = Wish(repo_url="https://forge.example/acme/anvil.git", commit_sha="c" * 40)

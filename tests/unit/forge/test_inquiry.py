@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solstice_forge.events import (
+from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
     Dispatch,
@@ -23,7 +23,7 @@ from solstice_forge.events import (
     encode_lacking,
     lacks,
 )
-from solstice_forge.inquiry import (
+from solstice_forge.lookups.forge_questions import (
     APPROVAL_SECONDS,
     GIVE_UP_SECONDS,
     Question,

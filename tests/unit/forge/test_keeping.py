@@ -1,7 +1,7 @@
 import json
 
-from solstice_forge.keeping import new_delivery, without_secret
-from solstice_forge.triage import Understood, triage
+from solstice_forge.decisions.stored_delivery import new_delivery, without_secret
+from solstice_forge.decisions.triage import Understood, triage
 from tests.webhooks.deliveries import deliveries
 
 

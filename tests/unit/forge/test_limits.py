@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solstice_forge.remote.limits import (
+from solstice_forge.remote.call_pacing import (
     LONGEST_SECONDS,
     SECONDARY_SECONDS,
     Answer,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_forge.lockstep import Steps, lockstep, walk
+from solstice_forge.decisions.lockstep import Steps, lockstep, walk
 
 
 def climbing(height: int, *, falls: bool = False) -> Steps[int]:

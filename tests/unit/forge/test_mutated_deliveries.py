@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
-from solstice_forge.app import Parts, create_app
-from solstice_forge.events import decode_lacking
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.edge.app import Parts, create_app
+from solstice_forge.forges.events import decode_lacking
 from solstice_forge.forges.signing import sign
-from solstice_forge.inbox.answers import new
+from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.protocol import Kept, NewDelivery
 from solstice_forge.metrics import Metrics
-from solstice_forge.sources import FORGES, Source
 from tests.webhooks.corpus import recorded
 from tests.webhooks.deliveries import deliveries
 

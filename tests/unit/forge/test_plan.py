@@ -4,7 +4,10 @@ from msgspec.structs import replace
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages import Source as Origin
 from solstice_common.times import parse_timestamp
-from solstice_forge.events import (
+from solstice_forge.decisions.plan import CancelWanted, Wanted, content_key, plan
+from solstice_forge.decisions.rules import BUILT, Ruling
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
     Dispatch,
@@ -15,9 +18,6 @@ from solstice_forge.events import (
     Rerun,
     Word,
 )
-from solstice_forge.plan import CancelWanted, Wanted, content_key, plan
-from solstice_forge.rules import BUILT, Ruling
-from solstice_forge.sources import FORGES, Source
 
 SHA = "a" * 40
 PUSH = Push(

@@ -2,7 +2,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.topology import Route
-from solstice_forge.publication import publication
+from solstice_forge.relay.publication import publication
 
 ROUTE = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")
 

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import Ignored, IgnoreReason, Push
+from solstice_forge.decisions.plan import content_key
+from solstice_forge.decisions.rules import Forks, Rule
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.forges.events import Ignored, IgnoreReason, Push
 from solstice_forge.inbox.protocol import NewDelivery
-from solstice_forge.inbox.reconcile import Asked, Head, Known
-from solstice_forge.plan import content_key
-from solstice_forge.reconcile.heads import (
+from solstice_forge.inbox.reconcile_state import Asked, Head, Known
+from solstice_forge.reconcile.missed_heads import (
     Found,
     Judged,
     changed,
@@ -40,11 +42,9 @@ from solstice_forge.reconcile.resending import (
     mark,
     verdict,
 )
-from solstice_forge.remote.answers import next_query
 from solstice_forge.remote.gitea_heads import Branch, OpenChange, Repository
 from solstice_forge.remote.hooks import Attempt, Hook, Place, calls_us
-from solstice_forge.rules import Forks, Rule
-from solstice_forge.sources import FORGES, Source
+from solstice_forge.remote.responses import next_query
 
 NOW = 1_790_000_000.0
 OLD, NEW = "0a" * 20, "0b" * 20

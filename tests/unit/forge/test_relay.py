@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 
+from solstice_common.broker.forwarder import GROUP
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable, TopologyMismatch
-from solstice_common.forwarding import GROUP
 from solstice_common.topology import Route, Topology
 from solstice_forge.inbox.protocol import Pending
 from solstice_forge.metrics import Metrics
-from solstice_forge.relay import Relay, split
+from solstice_forge.relay.inbox_relay import Relay, split
 
 ROUTE = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")
 TOPOLOGY = Topology(exchanges=(), queues=(), bindings=())

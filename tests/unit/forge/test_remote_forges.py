@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solstice_common.delivery import Refuse
+from solstice_common.broker.delivery import Refuse
 from solstice_common.errors import ConfigurationError
 from solstice_forge.remote import gitea_family, github, gitlab
-from solstice_forge.remote.answers import DETAIL_CHARACTERS, judged, words_of
+from solstice_forge.remote.call_pacing import Answer
 from solstice_forge.remote.github_app import signing_key
-from solstice_forge.remote.limits import Answer
 from solstice_forge.remote.protocol import Access, App, CommitStatus, Done, Later, Never
-from solstice_forge.remote.words import link, shortened
-from solstice_forge.statuses.ending import PATIENT, Again, Dead, Told, ending
-from solstice_forge.statuses.wanted import NO_CREDENTIALS, NO_SOURCE, Wanted, commit_status, wanted
+from solstice_forge.remote.responses import DETAIL_CHARACTERS, judged, words_of
+from solstice_forge.remote.texts import link, shortened
+from solstice_forge.statuses.call_endings import PATIENT, Again, Dead, Told, ending
+from solstice_forge.statuses.wanted_status import NO_CREDENTIALS, NO_SOURCE, Wanted, commit_status, wanted
 from tests.statuses import SHA, job_status
 
 NOW = 1_790_000_000.0

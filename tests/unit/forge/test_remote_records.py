@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import ChangeRequest, Ignored, Malformed, Push
-from solstice_forge.inbox.reconcile import Known
-from solstice_forge.reconcile.heads import changed, pushed
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.forges.events import ChangeRequest, Ignored, Malformed, Push
+from solstice_forge.inbox.reconcile_state import Known
+from solstice_forge.reconcile.missed_heads import changed, pushed
 from solstice_forge.remote import github_hooks, gitlab_hooks
 from solstice_forge.remote.gitea_heads import find_branches, find_changes, find_repository
 from solstice_forge.remote.hooks import Attempt, Hook, HookDialect
 from solstice_forge.remote.protocol import Call, Linked, Page
-from solstice_forge.sources import FORGES, Source
 
 SHA = "a1" * 20
 NAMES = {"full_name": "river/app", "clone_url": "https://forge.example/river/app.git"}

@@ -7,18 +7,18 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import IgnoreReason
+from solstice_forge.decisions.replay import NotReplayable, replay
+from solstice_forge.decisions.rules import Rule
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.verdict_words import SENTENCES
+from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.forges.samples import push_body
 from solstice_forge.forges.signing import sign
-from solstice_forge.inbox.answers import new
+from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.log import Entry, Recorded
 from solstice_forge.inbox.protocol import Decision, NewDelivery
-from solstice_forge.keeping import new_delivery
-from solstice_forge.replaying import NotReplayable, replay
-from solstice_forge.rules import Rule
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.telling_why import SENTENCES
-from solstice_forge.triage import Understood, triage
 
 SECRET = "maple-lantern-42"
 NOW = 1_800_000_000.0

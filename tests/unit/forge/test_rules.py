@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
-from solstice_forge.events import Ignored, IgnoreReason
-from solstice_forge.rules import Forks, Rule, RuleEvent, Ruling, Subject, decide, is_for
+from solstice_forge.decisions.rules import Forks, Rule, RuleEvent, Ruling, Subject, decide, is_for
+from solstice_forge.forges.events import Ignored, IgnoreReason
 
 PUSH = Subject(event=RuleEvent.PUSH, repository="river/otter", branch="main")
 CHANGE = Subject(

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority, Source
-from solstice_forge.events import Dispatch, Event, Ignored, IgnoreReason, Push, Rerun
+from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.rules import Forks, Rule, RuleEvent
+from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.forges.events import Dispatch, Event, Ignored, IgnoreReason, Push, Rerun
 from solstice_forge.forges.pushed import changed_paths, head_message
-from solstice_forge.keeping import new_delivery
-from solstice_forge.plan import Wanted
-from solstice_forge.rules import Forks, Rule, RuleEvent
-from solstice_forge.ruling import ruling
-from solstice_forge.triage import Understood, triage
 from tests.webhooks.deliveries import Delivery, deliveries
 
 PUSHES = {name: deliveries()[f"{name}/push-branch"] for name in ("github", "forgejo", "gitea", "gitlab")}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from solstice_forge.shared_timeout import SharedTimeout
+from solstice_forge.edge.shared_timeout import SharedTimeout
 
 
 async def test_whoever_waits_too_long_gets_a_timeout() -> None:

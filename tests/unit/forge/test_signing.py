@@ -3,11 +3,11 @@ import json
 import pytest
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import Push
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.forges.events import Push
 from solstice_forge.forges.samples import push_body, push_event_name
 from solstice_forge.forges.signing import sign
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.triage import Understood, triage
 
 TOKEN = "whsec_c29tZSBzaWduaW5nIGtleQ=="
 

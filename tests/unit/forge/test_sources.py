@@ -2,11 +2,11 @@ import base64
 
 import pytest
 
-from solstice_common.commandline import load_settings
+from solstice_common.cli.commandline import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.sources import FORGES, how_to_configure, sources_of
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.sources import FORGES, how_to_configure, sources_of
 
 TOKEN = "whsec_" + base64.b64encode(b"k" * 32).decode()
 

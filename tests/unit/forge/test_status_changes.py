@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from solstice_forge.statuses.call_endings import Again, Dead, Told
 from solstice_forge.statuses.changes import after
-from solstice_forge.statuses.ending import Again, Dead, Told
 from solstice_forge.statuses.protocol import Phase, Telling
-from solstice_forge.statuses.wanted import commit_status, place
+from solstice_forge.statuses.wanted_status import commit_status, place
 from tests.statuses import job_status, run_id
 
 NOW = 1_790_000_000.0

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from solstice_forge.remote.protocol import Done, Later, Never, Result
-from solstice_forge.statuses.ending import GIVE_UP_SECONDS, PATIENT, Again, Dead, Ending, Told, ending
+from solstice_forge.statuses.call_endings import GIVE_UP_SECONDS, PATIENT, Again, Dead, Ending, Told, ending
 
 NOW = 1_790_000_000.0
 

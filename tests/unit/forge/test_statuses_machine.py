@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from solstice_common.migrations import migrations_of, statements
-from solstice_forge.remote.limits import Limits
-from solstice_forge.statuses.ending import Again, Dead, Ending, Told
+from solstice_common.storage.migrations import migrations_of, statements
+from solstice_forge.remote.call_pacing import Limits
+from solstice_forge.statuses.call_endings import Again, Dead, Ending, Told
 from solstice_forge.statuses.protocol import Kept, Telling
 from solstice_forge.statuses.sqlite import _ended, _keep, _take, _take_over
 from tests.statuses import wanted_status

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from solstice_common.errors import StoreUnavailable
+from solstice_forge.inbox.retention import run_retention, sweep
 from solstice_forge.inbox.sweeping import DAY_SECONDS, Step, Swept, step
-from solstice_forge.retention import run_retention, sweep
 
 T = 1_790_000_000.0
 

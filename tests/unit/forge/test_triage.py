@@ -1,7 +1,7 @@
 import pytest
 
-from solstice_forge.plan import Wanted
-from solstice_forge.triage import Refused, Understood, triage
+from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.triage import Refused, Understood, triage
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["github/push-branch"]

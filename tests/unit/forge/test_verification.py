@@ -5,11 +5,11 @@ import base64
 import pytest
 
 from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.sources import FORGES
 from solstice_forge.forges import gitlab, standard_webhooks
 from solstice_forge.forges.protocol import Forged, Genuine, Unsupported
 from solstice_forge.forges.signatures import hex_digest
 from solstice_forge.forges.signing import sign
-from solstice_forge.sources import FORGES
 
 BODY = b'{"zen": "\xe2\x99\xa5"}'
 NOW = 1_790_000_000.0

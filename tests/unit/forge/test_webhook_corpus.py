@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.events import (
+from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.triage import Refused, Understood, triage
+from solstice_forge.forges import bodies, standard_webhooks
+from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
     Dispatch,
@@ -17,11 +21,7 @@ from solstice_forge.events import (
     Rerun,
     lacks,
 )
-from solstice_forge.forges import bodies, standard_webhooks
 from solstice_forge.forges.protocol import Forged, Genuine
-from solstice_forge.plan import Wanted
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.triage import Refused, Understood, triage
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, recorded, vectors
 
 UNIMPLEMENTED_SCHEMES = frozenset({"hub-sha1"})

@@ -17,16 +17,16 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.http.protocol import BoundedProtocol
 from solstice_common.messages import Source as Origin
-from solstice_forge import whole_requests
-from solstice_forge.answers import Answer, Field
-from solstice_forge.app import Parts, create_app
+from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.edge import fast_path
+from solstice_forge.edge.answers import Answer, Field
+from solstice_forge.edge.app import Parts, create_app
+from solstice_forge.edge.fast_path import WholeRequestProtocol
 from solstice_forge.forges.samples import push_body
 from solstice_forge.forges.signing import sign
-from solstice_forge.inbox.answers import new
+from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.protocol import Kept, NewDelivery
 from solstice_forge.metrics import Metrics
-from solstice_forge.sources import FORGES, Source
-from solstice_forge.whole_requests import WholeRequestProtocol
 from tests.patience import becomes
 from tests.unit.forge.transports import Socket, connected, feed, turns
 
@@ -190,7 +190,7 @@ async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does
 
 
 async def test_the_rest_of_a_body_is_waited_for_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_requests, "REST_SECONDS", 0.001)
+    monkeypatch.setattr(fast_path, "REST_SECONDS", 0.001)
     counted = Counted()
     protocol, socket = connected(WholeRequestProtocol, counted)
     protocol.data_received(PLAIN[:-1])

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.delivery import Refuse
+from solstice_common.broker.delivery import Refuse
 from solstice_common.messages import MAX_MESSAGE_BYTES, JobCancelV1, JobRequestV1
-from solstice_orchestrator.admission import examine, examine_cancel
+from solstice_orchestrator.domain.admission import examine, examine_cancel
 from tests.builders import job_cancel, job_request
 
 GOOD = orjson.loads(job_request().encode())

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.ancestry import Answers, History, Order, Push, Question, answer, compare
-from solstice_orchestrator.seniority import Seniority
+from solstice_orchestrator.domain.seniority import Seniority
+from solstice_orchestrator.superseding.ancestry import (
+    Answers,
+    History,
+    Order,
+    Push,
+    Question,
+    answer,
+    compare,
+)
 
 OLDER, NEWER = Order.OLDER, Order.NEWER
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solstice_orchestrator.web.ansi import MAX_LINE, Row, Terminal, nearest, palette_css, rgb
+from solstice_orchestrator.web.formats.ansi import MAX_LINE, Row, Terminal, nearest, palette_css, rgb
 
 RED = '<span class="f1">red</span>'
 

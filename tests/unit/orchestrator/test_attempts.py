@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.store.attempts import tells, untold
-from solstice_orchestrator.store.changes import Attempt, Changes, Job
+from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.store.records.attempts import tells, untold
+from solstice_orchestrator.store.records.changes import Attempt, Changes, Job
 from solstice_orchestrator.store.views import AttemptView
 
 ATTEMPT = Attempt(

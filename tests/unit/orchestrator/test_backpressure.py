@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.backpressure import holds
+from solstice_orchestrator.scheduling.backpressure import holds
 
 
 @pytest.mark.parametrize(

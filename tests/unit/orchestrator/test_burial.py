@@ -7,11 +7,11 @@ from solstice_common.broker.rabbitmq.frames import content_header
 from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import jobs_route
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Reason
-from solstice_orchestrator.outbox import message_of
-from solstice_orchestrator.store.burial import MAX_HISTORY, epitaph
-from solstice_orchestrator.store.changes import Attempt
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Reason
+from solstice_orchestrator.stages.outbox_relay import message_of
+from solstice_orchestrator.store.outbox.dead_letter import MAX_HISTORY, epitaph
 from solstice_orchestrator.store.protocol import OutboxKind, Tiding
+from solstice_orchestrator.store.records.changes import Attempt
 
 
 def attempt(number: int, reason: Reason, detail: str = "") -> Attempt:

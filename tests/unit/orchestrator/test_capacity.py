@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.capacity import capacity, free, parse_slots
+from solstice_orchestrator.scheduling.capacity import capacity, free, parse_slots
 
 LABELS = ("linux", "illumos")
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.caps import Caps, parse_caps, room
+from solstice_orchestrator.scheduling.caps import Caps, parse_caps, room
 
 
 @pytest.mark.parametrize(

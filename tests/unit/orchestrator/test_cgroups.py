@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_orchestrator.cgroups import ControlGroup, left_by, our_place
+from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, our_place
 
 V2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 HYBRID = [

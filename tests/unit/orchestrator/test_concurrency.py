@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.concurrency import (
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.scheduling.concurrency import (
     GROW_SECONDS,
     SETTLE_SECONDS,
     Window,
@@ -12,8 +13,7 @@ from solstice_orchestrator.concurrency import (
     is_trouble,
     slots,
 )
-from solstice_orchestrator.governor import Refusal, Resource
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.scheduling.governor import Refusal, Resource
 from tests.stores import FAILED, RELEASED, SUCCEEDED, WORLD_WRONG
 
 

@@ -13,7 +13,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.cron import MAX_LENGTH, NICKNAMES, InvalidCron, timing
+from solstice_orchestrator.schedules.cron import MAX_LENGTH, NICKNAMES, InvalidCron, timing
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 WHOLE_HOURS: Final = ["UTC", BERLIN, NEW_YORK, "America/Sao_Paulo", "Asia/Kolkata", "Pacific/Auckland"]
@@ -294,9 +294,7 @@ class TestReading:
 
 def test_zones_are_known_where_the_machine_knows_none() -> None:
     """As in slim images: Python's own copy of the database is used then."""
-    asked = (
-        "from solstice_orchestrator.cron import timing; print(timing('@daily', 'Europe/Berlin').after(0.0))"
-    )
+    asked = "from solstice_orchestrator.schedules.cron import timing; print(timing('@daily', 'Europe/Berlin').after(0.0))"
     done = subprocess.run(
         [sys.executable, "-c", asked],
         env={**os.environ, "PYTHONTZPATH": ""},

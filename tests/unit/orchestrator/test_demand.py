@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.demand import (
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.demand import (
     HELD_BACK,
     Demand,
     DemandFacts,
@@ -18,12 +18,12 @@ from solstice_orchestrator.demand import (
     demands,
     together,
 )
-from solstice_orchestrator.forecast import Sample
-from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.quotas import Quotas, Started
-from solstice_orchestrator.rates import Bucket, Key, Rate, Rates, Scope, StartRates
-from solstice_orchestrator.starts import Limits, Starts
-from solstice_orchestrator.workers import Presence, WorkerState, WorkerView
+from solstice_orchestrator.queue_times.forecast import Sample
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.quotas import Quotas, Started
+from solstice_orchestrator.scheduling.rates import Bucket, Key, Rate, Rates, Scope, StartRates
+from solstice_orchestrator.scheduling.starts import Limits, Starts
+from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 
 NOW = 1_800_000_000.0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.executors.disk import culprit
+from solstice_orchestrator.worker.executors.disk import culprit
 
 A, B, C = Path("/jobs/a"), Path("/jobs/b"), Path("/jobs/c")
 SIZES = st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 1000))

@@ -12,22 +12,29 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.capacity import capacity
-from solstice_orchestrator.concurrency import GROW_SECONDS
-from solstice_orchestrator.dispatch import Dispatch
-from solstice_orchestrator.governing import Governing, Starting
-from solstice_orchestrator.governor import Limits, Reading, Resource
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.starts import Limits as StartLimits
-from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.scheduling.capacity import capacity
+from solstice_orchestrator.scheduling.concurrency import GROW_SECONDS
+from solstice_orchestrator.scheduling.governor import Limits, Reading, Resource
+from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.scheduling.starts import Limits as StartLimits
+from solstice_orchestrator.scheduling.workers import (
+    FORGET_SECONDS,
+    Drain,
+    Pause,
+    Quarantine,
+    Resume,
+    WorkerState,
+)
+from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.workers import FORGET_SECONDS, Drain, Pause, Quarantine, Resume, WorkerState
+from solstice_orchestrator.worker.pressure import Governing, Starting
 from tests.builders import job
 from tests.patience import becomes
 from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORKER_WRONG, Clock, card, planned, state_of

@@ -6,11 +6,11 @@ from unittest.mock import AsyncMock
 import pytest
 from msgspec.structs import replace
 
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.postgresql.ending import REMEMBERED, Alone, InHand, end_at_once
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.postgresql.finish import REMEMBERED, Alone, InHand, end_at_once
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.records.moment import Rules
 from tests.builders import alone
 
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)

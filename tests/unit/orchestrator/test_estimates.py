@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth
-from solstice_orchestrator.estimates import Estimates
-from solstice_orchestrator.forecast import Forecast, Judgement, Met, judge
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.queue_times.forecast import Forecast, Judgement, Met, judge
+from solstice_orchestrator.stages.forecast_checks import Estimates
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job
 from tests.stores import SUCCEEDED, WORKER, Clock, card, claimed, planned

@@ -13,16 +13,16 @@ from structlog.testing import capture_logs
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.references import References
-from solstice_orchestrator import execution, log_buffer
-from solstice_orchestrator.execution import HANDED_BACK, execute
-from solstice_orchestrator.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.executors.scripted import ScriptedExecutor
-from solstice_orchestrator.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
-from solstice_orchestrator.log_buffer import PATIENT, Patience
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.secret_rules import SecretRule, SecretRules
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
+from solstice_orchestrator.worker import execution, log_buffer
+from solstice_orchestrator.worker.execution import HANDED_BACK, execute
+from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
+from solstice_orchestrator.worker.log_buffer import PATIENT, Patience
+from solstice_orchestrator.worker.secret_rules import SecretRule, SecretRules
 from tests.builders import job, job_request
 from tests.patience import becomes
 

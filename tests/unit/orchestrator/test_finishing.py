@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.store.finish import End
-from solstice_orchestrator.store.finishing import Finishing
+from solstice_orchestrator.store.decisions.finish import End
+from solstice_orchestrator.store.finish_batches import Finishing
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.stores import SUCCEEDED
 

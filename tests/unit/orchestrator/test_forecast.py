@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.forecast import Busy, Line, Met, Sample, durations, forecast, judge
+from solstice_orchestrator.queue_times.forecast import Busy, Line, Met, Sample, durations, forecast, judge
 
 NOW = 1000.0
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.failures import (
     MACHINE_ERRORS,
     is_machine,
@@ -13,7 +14,6 @@ from solstice_orchestrator.git.failures import (
     of_local_words,
     of_words,
 )
-from solstice_orchestrator.jobs import Reason
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
-from solstice_orchestrator import sensors
-from solstice_orchestrator.concurrency import GROW_SECONDS
-from solstice_orchestrator.governing import LOOK_SECONDS, Governing, Starting
-from solstice_orchestrator.governor import (
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.scheduling.concurrency import GROW_SECONDS
+from solstice_orchestrator.scheduling.governor import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     Limits,
     Reading,
     Resource,
 )
-from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.workers import Condition
+from solstice_orchestrator.scheduling.workers import Condition
+from solstice_orchestrator.worker import sensors
+from solstice_orchestrator.worker.pressure import LOOK_SECONDS, Governing, Starting
 from tests.lab import DISKS, mounted_disk
 from tests.stores import FAILED, WORKER_WRONG, Clock
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_orchestrator.governor import (
+from solstice_orchestrator.scheduling.governor import (
     Limits,
     Reading,
     Refusal,

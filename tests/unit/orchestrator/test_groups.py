@@ -7,9 +7,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from solstice_orchestrator.groups import Member, Scope, Settled, ahead_in_group, group_key, settle_group
-from solstice_orchestrator.jobs import GroupMode
-from solstice_orchestrator.seniority import Seniority, seniority
+from solstice_orchestrator.domain.jobs import GroupMode
+from solstice_orchestrator.domain.seniority import Seniority, seniority
+from solstice_orchestrator.superseding.groups import (
+    Member,
+    Scope,
+    Settled,
+    ahead_in_group,
+    group_key,
+    settle_group,
+)
 from tests.builders import job_request
 
 QUEUE, CANCEL = GroupMode.QUEUE, GroupMode.CANCEL

@@ -2,8 +2,8 @@
 
 import pytest
 
-from solstice_orchestrator.store.postgresql import clock as module
-from solstice_orchestrator.store.postgresql.clock import HEARD_SECONDS, HeardClock
+from solstice_orchestrator.store.postgresql.tables import clock as module
+from solstice_orchestrator.store.postgresql.tables.clock import HEARD_SECONDS, HeardClock
 
 DATABASE = 1_800_000_000.0
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1, Priority
-from solstice_orchestrator.job_plan import (
+from solstice_orchestrator.domain.jobs import JobSpec, Reason, RunSpec
+from solstice_orchestrator.domain.trust import awaits_approval, is_trusted, is_vouched_for, parse_sources
+from solstice_orchestrator.workflow.job_plan import (
     RUN_SCRIPT,
     Planned,
     PlanningRules,
@@ -14,8 +16,6 @@ from solstice_orchestrator.job_plan import (
     untrusted,
     wanted_paths,
 )
-from solstice_orchestrator.jobs import JobSpec, Reason, RunSpec
-from solstice_orchestrator.trust import awaits_approval, is_trusted, is_vouched_for, parse_sources
 from tests.builders import job_request
 
 RULES = PlanningRules(default_runs_on="linux")

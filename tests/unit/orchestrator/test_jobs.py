@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import (
+from solstice_orchestrator.domain.jobs import (
     FINAL,
     INFRASTRUCTURE,
     TRANSITIONS,

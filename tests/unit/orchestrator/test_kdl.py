@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.kdl import Node, Value, read, scan
+from solstice_orchestrator.workflow.kdl import Node, Value, read, scan
 
 VALID = {
     "empty": "",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from solstice_orchestrator.forecast import Forecast
-from solstice_orchestrator.jobs import JobState
-from solstice_orchestrator.line_words import line_words
-from solstice_orchestrator.waits import COUNTED, WaitFacts, WaitReason, Why
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.forecast import Forecast
+from solstice_orchestrator.queue_times.queue_words import line_words
+from solstice_orchestrator.queue_times.waits import COUNTED, WaitFacts, WaitReason, Why
 
 NOW = 1_790_000_000.0
 FACTS = WaitFacts(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from solstice_orchestrator.executors.limited_log import LimitedLog
-from solstice_orchestrator.marks import Mark
+from solstice_orchestrator.domain.marks import Mark
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
-from solstice_orchestrator.web.rows import LogRows
+from solstice_orchestrator.web.api.log_rows import LogRows
+from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 
 
 async def test_a_log_keeps_marks_between_its_head_and_its_tail() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.masking import LEAST_CHARACTERS, MASK, Masking
+from solstice_orchestrator.worker.masking import LEAST_CHARACTERS, MASK, Masking
 
 SECRET = "heron-otter-7731"
 LONG = "a-token-of-ninety-three-characters-" + "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV"

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
-from solstice_orchestrator.forecast import Judgement, Met
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.queue_times.forecast import Judgement, Met
 
 CONNECTED = BrokerHealth(connected=True)
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=1)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.store.ledger import IllegalMove
-from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.store.decisions.transitions import IllegalMove
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.stores import running, state_of, told
 

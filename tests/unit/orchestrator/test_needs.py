@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import FINAL, Condition, JobState, Reason
-from solstice_orchestrator.needs import Node, unblock
+from solstice_orchestrator.domain.jobs import FINAL, Condition, JobState, Reason
+from solstice_orchestrator.domain.needs import Node, unblock
 
 BLOCKED, RUNNING, WAITING = JobState.BLOCKED, JobState.RUNNING, JobState.WAITING
 SUCCEEDED, FAILED, SKIPPED = JobState.SUCCEEDED, JobState.FAILED, JobState.SKIPPED

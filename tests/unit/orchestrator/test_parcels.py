@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solstice_orchestrator.statuses import Status, encode_status, status_about
-from solstice_orchestrator.store.changes import Letter
-from solstice_orchestrator.store.parcels import IN_A_PARCEL, Parcel, by_row, pack, unpack, without
+from solstice_orchestrator.domain.statuses import Status, encode_status, status_about
+from solstice_orchestrator.store.outbox.batches import IN_A_PARCEL, Parcel, by_row, pack, unpack, without
 from solstice_orchestrator.store.protocol import OutboxKind, Tiding
+from solstice_orchestrator.store.records.changes import Letter
 from tests.builders import job_request
 
 LETTERS_HEADERS = '{"x-solstice-reason": "agent_lost"}'

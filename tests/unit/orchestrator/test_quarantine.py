@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import JobState, Outcome, Reason
-from solstice_orchestrator.quarantine import (
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.scheduling.order import PassedOver
+from solstice_orchestrator.scheduling.quarantine import (
     COUNTED,
     FAILURES_IN_A_ROW,
     FIRST_SECONDS,
@@ -20,7 +21,6 @@ from solstice_orchestrator.quarantine import (
     quarantine_seconds,
     quarantined,
 )
-from solstice_orchestrator.scheduling import PassedOver
 
 STATES = {
     Reason.COMPLETED: JobState.SUCCEEDED,

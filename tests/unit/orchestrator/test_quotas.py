@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.caps import Caps, parse_caps
-from solstice_orchestrator.quotas import (
+from solstice_orchestrator.scheduling.caps import Caps, parse_caps
+from solstice_orchestrator.scheduling.quotas import (
     HOUR,
     MINUTE,
     Quotas,

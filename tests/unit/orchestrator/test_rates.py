@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.rates import (
+from solstice_orchestrator.scheduling.rates import (
     Bucket,
     Rate,
     after_starts,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import FINAL, JobState
-from solstice_orchestrator.needs import Node
-from solstice_orchestrator.reruns import FIRST, Again, NotRerun, again_of, around, cut_down, failed_of
+from solstice_orchestrator.domain.jobs import FINAL, JobState
+from solstice_orchestrator.domain.needs import Node
+from solstice_orchestrator.domain.reruns import FIRST, Again, NotRerun, again_of, around, cut_down, failed_of
 from tests.builders import job
 
 GOOD, BAD = JobState.SUCCEEDED, JobState.FAILED

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.rescue import run_rescue
-from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.stores import WORKER, Clock, running, state_of
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.identifiers import id_source, lowest_id
-from solstice_orchestrator.retention import (
+from solstice_orchestrator.domain.identifiers import id_source, lowest_id
+from solstice_orchestrator.stages.retention import (
     DAY_SECONDS,
     LOOK_SECONDS,
     PAUSE_SECONDS,

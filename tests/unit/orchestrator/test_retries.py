@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Reason
-from solstice_orchestrator.retries import (
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Reason
+from solstice_orchestrator.domain.retries import (
     RETRY_CAP_SECONDS,
     UNCOUNTED_CAP_SECONDS,
     backoff_ceiling,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from solstice_orchestrator.store.changes import Kin
-from solstice_orchestrator.store.succession import rivals
-from solstice_orchestrator.supersede import Supersede
+from solstice_orchestrator.store.decisions.supersede import rivals
+from solstice_orchestrator.store.records.changes import Kin
+from solstice_orchestrator.superseding.policy import Supersede
 from tests.builders import job_request
 
 

@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.jobs import Concurrency, Condition, GroupMode, JobSpec, StepSpec
-from solstice_orchestrator.store.rows import decode_spec, encode_spec
+from solstice_orchestrator.domain.jobs import Concurrency, Condition, GroupMode, JobSpec, StepSpec
+from solstice_orchestrator.store.records.rows import decode_spec, encode_spec
 from tests.builders import job
 
 FULL = job(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1, Priority
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.store.moment import Moment, Rules
-from solstice_orchestrator.store.schedule_changes import (
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.schedules.ticks import Missed, TickReason, TickState
+from solstice_orchestrator.store.decisions.schedule import (
     UNREADABLE_SECONDS,
     Changed,
     added,
@@ -20,9 +20,9 @@ from solstice_orchestrator.store.schedule_changes import (
     progressed,
     resumed,
 )
-from solstice_orchestrator.store.schedule_rows import Schedule, full_ref
-from solstice_orchestrator.store.tick_changes import request_of
-from solstice_orchestrator.ticks import Missed, TickReason, TickState
+from solstice_orchestrator.store.decisions.tick import request_of
+from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.schedule_rows import Schedule, full_ref
 from tests.schedules import COMMIT, spec
 
 NOON = 1_800_000_000.0

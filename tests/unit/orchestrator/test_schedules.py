@@ -12,14 +12,14 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator import schedules
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed
 from solstice_orchestrator.git.heads import Branch
-from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.schedules import Schedules
-from solstice_orchestrator.store.timetable import ClaimedTicks, Settled, TickTask, Timetable
-from solstice_orchestrator.ticks import TickReason, TickState
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
+from solstice_orchestrator.stages import schedule_ticks
+from solstice_orchestrator.stages.schedule_ticks import Schedules
+from solstice_orchestrator.store.schedule_store import ClaimedTicks, Settled, TickTask, Timetable
 from tests.schedules import COMMIT
 
 WAIT_SECONDS = 60.0
@@ -38,7 +38,7 @@ TASK = TickTask(
 @pytest.fixture(autouse=True)
 def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that keeps no settings of a process that ran before: logs are captured by changing them."""
-    monkeypatch.setattr(schedules, "log", structlog.get_logger())
+    monkeypatch.setattr(schedule_ticks, "log", structlog.get_logger())
 
 
 class Told:
@@ -170,7 +170,7 @@ async def test_ticks_are_counted_with_how_late_they_were() -> None:
 async def test_it_looks_again_at_the_next_tick_and_when_the_bell_rings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(schedules, "LOOK_AGAIN_SECONDS", 1e6)
+    monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 1e6)
     told = Told(pause=1e6)
     async with running(told, COMMIT, Metrics()):
         await told.looked.wait()
@@ -188,8 +188,8 @@ async def test_it_looks_again_at_the_next_tick_and_when_the_bell_rings(
 async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(schedules, "HELD_SECONDS", 0.01)
-    monkeypatch.setattr(schedules, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(schedule_ticks, "HELD_SECONDS", 0.01)
+    monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 0.01)
     told = Told(StoreUnavailable("store", "away"), KeyError("ours"), ClaimedTicks(tasks=[TASK]))
     with capture_logs() as logs:
         async with running(told, COMMIT, Metrics()):

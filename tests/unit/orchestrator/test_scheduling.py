@@ -6,10 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling import (
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.order import (
     LONG_QUEUE,
     Candidate,
     Entry,
@@ -26,6 +24,8 @@ from solstice_orchestrator.scheduling import (
     room_after,
     turns,
 )
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
 from tests.waiting_room import WaitingRoom
 
 LABELS = ("linux", "illumos", "plan9")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.quotas import HOUR, Quotas
-from solstice_orchestrator.scheduling import Candidate, rank
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.order import Candidate, rank
+from solstice_orchestrator.scheduling.quotas import HOUR, Quotas
 from tests.waiting_room import WaitingRoom
 
 LABELS = ("linux", "illumos")

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from solstice_orchestrator.executors.scripted import ScriptedCrash, ScriptedExecutor
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Outcome, Reason
+from solstice_orchestrator.worker.executors.scripted import ScriptedCrash, ScriptedExecutor
 from tests.builders import execution, job
 
 

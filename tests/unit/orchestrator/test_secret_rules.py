@@ -7,7 +7,7 @@ import pytest
 from solstice_common.errors import ConfigurationError
 from solstice_common.references import References
 from solstice_common.repo_urls import name_of
-from solstice_orchestrator.secret_rules import (
+from solstice_orchestrator.worker.secret_rules import (
     Given,
     SecretRules,
     Withheld,

@@ -1,12 +1,12 @@
 import pytest
 
-from solstice_common.commandline import load_settings
+from solstice_common.cli.commandline import load_settings
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.dispatch import POLL_SECONDS
-from solstice_orchestrator.jobs import MAX_ATTEMPTS
-from solstice_orchestrator.rescue import JITTER
-from solstice_orchestrator.retries import backoff_ceiling
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
+from solstice_orchestrator.domain.retries import backoff_ceiling
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.stages.dispatch import POLL_SECONDS
+from solstice_orchestrator.stages.rescue_sweep import JITTER
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.capacity import capacity
-from solstice_orchestrator.caps import parse_caps
-from solstice_orchestrator.jobs import GroupMode
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.simulation.comparing import with_one_more
-from solstice_orchestrator.simulation.play import House, play
+from solstice_orchestrator.domain.jobs import GroupMode
+from solstice_orchestrator.scheduling.capacity import capacity
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.simulation.comparison import with_one_more
 from solstice_orchestrator.simulation.report import jain, percentile, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
-from solstice_orchestrator.starts import Limits
+from solstice_orchestrator.simulation.virtual_run import House, play
 from tests.traces import lively, one_by_one, played, trace_job
 
 QUEUE = TraceGroup(group="deploy")

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling import Candidate
-from solstice_orchestrator.simulation import lines
-from solstice_orchestrator.simulation.lines import Lines
-from solstice_orchestrator.starts import Limits
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.order import Candidate
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.simulation import virtual_queue
+from solstice_orchestrator.simulation.virtual_queue import Lines
 from tests.waiting_room import WaitingRoom
 
 SLOTS = {"linux": 3, "illumos": 1}
@@ -113,7 +113,7 @@ TestAsInTheWaitingRoom = AsInTheWaitingRoom.TestCase
 
 def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A low job that waits for ever keeps all that started before it in the heap of the longest waits."""
-    monkeypatch.setattr(lines, "TIDY", 8)
+    monkeypatch.setattr(virtual_queue, "TIDY", 8)
     waiting = Lines[int]({"linux": 1}, limit=1, max_wait_seconds=1e9)
     waiting.arrive("linux", Priority.LOW, "reef/tide", [(0, 0)], 0.0)
     for age in range(1, 500):

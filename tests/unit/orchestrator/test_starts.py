@@ -3,11 +3,11 @@
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.quotas import Quotas, Started
-from solstice_orchestrator.rates import Bucket, Key, Scope, StartRates, parse_rates
-from solstice_orchestrator.scheduling import Candidate
-from solstice_orchestrator.starts import Limits, Starts
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.order import Candidate
+from solstice_orchestrator.scheduling.quotas import Quotas, Started
+from solstice_orchestrator.scheduling.rates import Bucket, Key, Scope, StartRates, parse_rates
+from solstice_orchestrator.scheduling.starts import Limits, Starts
 
 NOW = 1_800_000_000.0
 BOTH = StartRates(labels=parse_rates("linux=10/s:5"), repositories=parse_rates("acme/app=1/s:4"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import Concurrency, JobState, RunState
-from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import Concurrency, JobState, RunState
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_cancel, job_request

@@ -5,14 +5,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from solstice_common.migrations import migrate
-from solstice_common.sqlite import migrations_of
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.jobs import JobState, Reason, RunState
-from solstice_orchestrator.quotas import Quotas
+from solstice_common.storage.migrations import migrate
+from solstice_common.storage.sqlite import migrations_of
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.rows import encode_spec, key
+from solstice_orchestrator.store.records.rows import encode_spec, key
 from tests.builders import job, job_request
 from tests.outbox_upgrade import PARCELS, WAITED, told_after_the_upgrade
 from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, claimed, told

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.jobs import RunState
-from solstice_orchestrator.seniority import Seniority
-from solstice_orchestrator.supersede import (
+from solstice_orchestrator.domain.jobs import RunState
+from solstice_orchestrator.domain.seniority import Seniority
+from solstice_orchestrator.superseding.policy import (
     Newest,
     Sibling,
     Supersede,

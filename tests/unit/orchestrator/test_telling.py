@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.messages import JobStatusV1
 from solstice_common.topology import STATUSES, Route
-from solstice_orchestrator.jobs import JobState, Outcome, Reason, RunState
-from solstice_orchestrator.outbox import message_of, told
-from solstice_orchestrator.statuses import (
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, RunState
+from solstice_orchestrator.domain.statuses import (
     Status,
     context_of,
     describe_job,
@@ -20,6 +19,7 @@ from solstice_orchestrator.statuses import (
     read_subject,
     status_about,
 )
+from solstice_orchestrator.stages.outbox_relay import message_of, told
 from solstice_orchestrator.store.protocol import OutboxKind, Tiding
 from tests.builders import job_request
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.cron import timing
-from solstice_orchestrator.ticks import (
+from solstice_orchestrator.schedules.cron import timing
+from solstice_orchestrator.schedules.ticks import (
     LATE_SECONDS,
     MAX_COUNTED,
     ON_TIME_SECONDS,

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.jobs import FINAL, JobState, Reason, RunState
-from solstice_orchestrator.statuses import RUN_CONTEXT, Status, context_of
-from solstice_orchestrator.store.moment import Moment, Rules
-from solstice_orchestrator.store.telling import Moved, RunMoved, statuses
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import FINAL, JobState, Reason, RunState
+from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of
+from solstice_orchestrator.store.outbox.announcements import Moved, RunMoved, statuses
+from solstice_orchestrator.store.records.moment import Moment, Rules
 from tests.builders import alone
 
 HELD = alone(1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.jobs import GroupMode
+from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.simulation.trace import (
     InvalidTrace,
     TraceGroup,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.executors.verdict import (
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.worker.executors.verdict import (
     CANCELLED,
     VANISHED,
     Verdict,
@@ -14,7 +15,6 @@ from solstice_orchestrator.executors.verdict import (
     silent,
     to_outcome,
 )
-from solstice_orchestrator.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
 from tests.builders import job
 
 SPEC = job("make", StepSpec(name="slow", run="sleep 9", timeout_seconds=2.5), timeout_seconds=60.0)

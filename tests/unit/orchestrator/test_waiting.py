@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from solstice_orchestrator.forecast import Forecast, Sample
-from solstice_orchestrator.jobs import JobState, Reason
-from solstice_orchestrator.quotas import Started
-from solstice_orchestrator.waiting import explain
-from solstice_orchestrator.waits import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why
-from solstice_orchestrator.workers import HeldJob, Presence, WorkerState, WorkerView
+from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.forecast import Forecast, Sample
+from solstice_orchestrator.queue_times.waits import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why
+from solstice_orchestrator.scheduling.quotas import Started
+from solstice_orchestrator.scheduling.workers import HeldJob, Presence, WorkerState, WorkerView
 
 NOW = 1000.0
 RECENT = tuple(Sample(repository="acme/app", seconds=60.0) for _ in range(5))

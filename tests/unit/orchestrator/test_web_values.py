@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.store.views import LogChunk
-from solstice_orchestrator.web.cursors import cursor_of, place_of
-from solstice_orchestrator.web.log_text import Gap, LogText, pieces
-from solstice_orchestrator.web.ranges import ByteRange, byte_range
+from solstice_orchestrator.web.formats.byte_ranges import ByteRange, byte_range
+from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
+from solstice_orchestrator.web.formats.log_text import Gap, LogText, pieces
 
 ID = "0190a5b2-0000-7000-8000-00000000002a"
 WANTED = {"repository": "lantern/harbour", "state": None}

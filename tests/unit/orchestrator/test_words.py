@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.forecast import Forecast
-from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.store.views import JobView, RunView
-from solstice_orchestrator.web import words
+from solstice_orchestrator.web.pages import wording
 
 RUN = RunView(
     run_id="r",
@@ -65,7 +65,7 @@ JOB = JobView(
     ],
 )
 def test_duration(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert wording.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_duration(seconds: float, said: str) -> None:
     ],
 )
 def test_ago(seconds: float, said: str) -> None:
-    assert words.ago(seconds) == said
+    assert wording.ago(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_ago(seconds: float, said: str) -> None:
     ],
 )
 def test_commit_is_linked_where_it_can_be_read(source: str, url: str, link: str | None) -> None:
-    assert words.commit_link(replace(RUN, source=source, repo_url=url)) == (link and link + "a" * 40)
+    assert wording.commit_link(replace(RUN, source=source, repo_url=url)) == (link and link + "a" * 40)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_commit_is_linked_where_it_can_be_read(source: str, url: str, link: str 
     ],
 )
 def test_change_request_is_linked_as_the_forge_does(source: str, link: str) -> None:
-    assert words.change_link(replace(RUN, source=source, change_number=7)) == link
-    assert words.change_link(replace(RUN, source=source)) is None
+    assert wording.change_link(replace(RUN, source=source, change_number=7)) == link
+    assert wording.change_link(replace(RUN, source=source)) is None
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,16 @@ def test_change_request_is_linked_as_the_forge_does(source: str, link: str) -> N
     ],
 )
 def test_ref(ref: str | None, number: int | None, said: str) -> None:
-    assert words.ref_words(replace(RUN, ref=ref, change_number=number)) == said
+    assert wording.ref_words(replace(RUN, ref=ref, change_number=number)) == said
 
 
 def test_repository_without_a_name_is_called_by_its_url() -> None:
-    assert words.repository(replace(RUN, repo_full_name=None)) == "lighthouse"
+    assert wording.repository(replace(RUN, repo_full_name=None)) == "lighthouse"
 
 
 @pytest.mark.parametrize("state", [*JobState, *RunState])
 def test_every_state_has_words(state: JobState | RunState) -> None:
-    assert words.state_words(state) in words.STATE_WORDS.values()
+    assert wording.state_words(state) in wording.STATE_WORDS.values()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_every_state_has_words(state: JobState | RunState) -> None:
     ],
 )
 def test_reason(changes: dict[str, object], said: str) -> None:
-    assert words.reason_words(replace(JOB, **changes)) == said  # type: ignore[arg-type]  # fields of the table
+    assert wording.reason_words(replace(JOB, **changes)) == said  # type: ignore[arg-type]  # fields of the table
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ def test_reason(changes: dict[str, object], said: str) -> None:
     ),
 )
 def test_every_end_has_a_sentence(reason: Reason) -> None:
-    assert words.reason_words(replace(JOB, state=JobState.ERRORED, reason=reason)).endswith(".")
+    assert wording.reason_words(replace(JOB, state=JobState.ERRORED, reason=reason)).endswith(".")
 
 
 def test_detail_that_repeats_the_reason_is_left_out() -> None:
     job = replace(JOB, state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=2, step="test")
-    assert not words.more(replace(job, detail="step 'test' ended with exit code 2"))
-    assert words.more(replace(job, detail="out of memory")) == "out of memory"
+    assert not wording.more(replace(job, detail="step 'test' ended with exit code 2"))
+    assert wording.more(replace(job, detail="out of memory")) == "out of memory"
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_detail_that_repeats_the_reason_is_left_out() -> None:
     [(90.0, 95.0, "any moment"), (160.0, 160.0, "in about 1 min 0 s"), (90.0, 220.0, "in 0 s to 2 min 0 s")],
 )
 def test_an_expected_start_is_told_as_from_now(earliest: float, latest: float, said: str) -> None:
-    assert words.expected(Forecast(earliest=earliest, latest=latest), now=100.0) == said
+    assert wording.expected(Forecast(earliest=earliest, latest=latest), now=100.0) == said

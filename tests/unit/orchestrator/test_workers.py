@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.quarantine import Record
-from solstice_orchestrator.workers import (
+from solstice_orchestrator.scheduling.quarantine import Record
+from solstice_orchestrator.scheduling.workers import (
     Drain,
     HeldJob,
     NotObeyed,

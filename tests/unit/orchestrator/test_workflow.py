@@ -5,8 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.jobs import Concurrency, Condition, GroupMode, JobSpec, RunSpec, named_secrets
-from solstice_orchestrator.workflow import MAX_FILE_BYTES, Workflow, parse_workflow
+from solstice_orchestrator.domain.jobs import (
+    Concurrency,
+    Condition,
+    GroupMode,
+    JobSpec,
+    RunSpec,
+    named_secrets,
+)
+from solstice_orchestrator.workflow.reader import MAX_FILE_BYTES, Workflow, parse_workflow
 
 EVERYTHING = """
 // A comment.

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.executors.surroundings import environment
-from solstice_orchestrator.jobs import JobSpec
-from solstice_orchestrator.workflow import parse_workflow
-from solstice_orchestrator.workspaces import Workspace
+from solstice_orchestrator.domain.jobs import JobSpec
+from solstice_orchestrator.worker.executors.surroundings import environment
+from solstice_orchestrator.worker.workspaces import Workspace
+from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.builders import execution, job, job_request
 
 ROOT = Path(__file__).parents[3]

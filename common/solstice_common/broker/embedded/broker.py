@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.embedded import rows
 from solstice_common.broker.embedded.lifelines import Lifelines
 from solstice_common.broker.headers import refusal_headers
@@ -27,13 +28,12 @@ from solstice_common.broker.protocol import (
     QueueDepth,
     new_message_id,
 )
-from solstice_common.delivery import Ack, Refuse, Retry, Verdict
-from solstice_common.doorbell import Doorbell
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
-from solstice_common.log_events import LogEvent
-from solstice_common.pausing import pause
+from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.runtime.pausing import pause
 from solstice_common.settings import sqlite_path
-from solstice_common.sqlite import Database, Work, migrations_of
+from solstice_common.storage.sqlite import Database, Work, migrations_of
+from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
 T = TypeVar("T")

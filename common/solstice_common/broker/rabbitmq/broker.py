@@ -23,7 +23,7 @@ from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
-from solstice_common.log_events import LogEvent
+from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
 DECLARE_WAIT_SECONDS = 10.0

@@ -11,7 +11,7 @@ import structlog
 from pamqp import commands as spec
 from pamqp.common import FieldTable
 
-from solstice_common.backoff import backoff_seconds
+from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import Delivery, Published, PublishStatus
 from solstice_common.broker.rabbitmq.acks import Settlement
@@ -21,9 +21,9 @@ from solstice_common.broker.rabbitmq.properties import of_properties
 from solstice_common.broker.rabbitmq.publisher import Envelope
 from solstice_common.broker.rabbitmq.subscription import Arrival, QueueMissing, Subscription
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
-from solstice_common.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.errors import TopologyMismatch
-from solstice_common.log_events import LogEvent
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.telemetry.log_events import LogEvent
 
 RESUBSCRIBE_BASE_SECONDS: Final = 0.2
 RESUBSCRIBE_CAP_SECONDS: Final = 5.0

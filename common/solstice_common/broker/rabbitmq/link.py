@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import structlog
 
-from solstice_common.backoff import backoff_seconds
 from solstice_common.broker.rabbitmq.wire import LEAST_FRAME_BYTES, LinkLost, Wire, dial
 from solstice_common.errors import BrokerUnavailable
-from solstice_common.log_events import LogEvent
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.telemetry.log_events import LogEvent
 
 CONNECT_SECONDS: Final = 10.0
 BACKOFF_BASE_SECONDS: Final = 0.2

@@ -17,7 +17,7 @@ from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, c
 from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.properties import Encode
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
-from solstice_common.log_events import LogEvent
+from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.values import Value
 
 WINDOW: Final = 500

@@ -1,0 +1,1 @@
+"""API v1 of forge-integration: ask for a job, read the decision log."""

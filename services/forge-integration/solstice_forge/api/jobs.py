@@ -11,17 +11,17 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from solstice_common.access import Caller
-from solstice_forge.answers import JSON
-from solstice_forge.api.documents import JobTaken
-from solstice_forge.api.entrance import json, refused
-from solstice_forge.api.limits import Bucket, Taken, headers_of, take
-from solstice_forge.api.wish import delivery_of, is_another, read_key, read_wish
+from solstice_common.http.access import Caller
+from solstice_forge.api.access import json, refused
+from solstice_forge.api.api_models import JobTaken
+from solstice_forge.api.request_delivery import delivery_of, is_another, read_key, read_wish
+from solstice_forge.api.token_rate import Bucket, Taken, headers_of, take
+from solstice_forge.decisions.triage import Refused
+from solstice_forge.edge.answers import JSON
+from solstice_forge.edge.webhooks import BODY_SECONDS, RETRY_AFTER_SECONDS
 from solstice_forge.inbox.protocol import Decision, Inbox, NewDelivery
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.triage import Refused
-from solstice_forge.webhooks import BODY_SECONDS, RETRY_AFTER_SECONDS
 
 log = structlog.get_logger("solstice_forge.api.jobs")
 

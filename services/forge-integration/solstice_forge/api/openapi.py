@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from solstice_common import openapi
-from solstice_common.openapi import RETRY_AFTER, Node, answer, content, query_of, refusals, security
-from solstice_common.tokens import Scope
-from solstice_forge.api.documents import (
+from solstice_common.http import openapi
+from solstice_common.http.openapi import RETRY_AFTER, Node, answer, content, query_of, refusals, security
+from solstice_common.http.tokens import Scope
+from solstice_forge.api.api_models import (
     Deliveries,
     DeliveriesQuery,
     JobTaken,
@@ -14,7 +14,7 @@ from solstice_forge.api.documents import (
     Problem,
     WholeDelivery,
 )
-from solstice_forge.api.wish import KEY_PATTERN, MAX_KEY
+from solstice_forge.api.request_delivery import KEY_PATTERN, MAX_KEY
 
 _HEADERS: Final[Mapping[str, Node]] = {
     **openapi.HEADERS,

@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from solstice_common.access import Access
-from solstice_common.tokens import Scope
-from solstice_forge.answers import JSON
-from solstice_forge.api.deliveries import DecisionLog
-from solstice_forge.api.entrance import guarded
+from solstice_common.http.access import Access
+from solstice_common.http.tokens import Scope
+from solstice_forge.api.access import guarded
+from solstice_forge.api.delivery_log import DecisionLog
 from solstice_forge.api.jobs import Jobs
 from solstice_forge.api.openapi import render
+from solstice_forge.edge.answers import JSON
 from solstice_forge.inbox.log import DeliveryLog
 from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.metrics import Metrics

@@ -1,0 +1,1 @@
+"""How webhooks of each forge are proven and read. Pure."""

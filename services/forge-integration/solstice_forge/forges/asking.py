@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from solstice_forge.events import Command, Event, Ignored, IgnoreReason, Malformed, Release, Word
+from solstice_forge.forges.events import Command, Event, Ignored, IgnoreReason, Malformed, Release, Word
 from solstice_forge.forges.payloads import (
     Envelope,
     Number,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import Source
-from solstice_forge.events import Event, Ignored, Malformed
 from solstice_forge.forges import gitea_family
+from solstice_forge.forges.events import Event, Ignored, Malformed
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
 from solstice_forge.forges.signatures import check_given
 

@@ -4,7 +4,7 @@ Source: docs.github.com/webhooks/webhook-events-and-payloads, `check_run`, `chec
 `repository_dispatch`. Check events with these actions reach only the App that made the check.
 """
 
-from solstice_forge.events import Dispatch, Event, Malformed, Rerun
+from solstice_forge.forges.events import Dispatch, Event, Malformed, Rerun
 from solstice_forge.forges.payloads import Number, Payload, Repository, Sha, Text, User, names_a_ref, read
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import Source
-from solstice_forge.events import ChangeRequest, Command, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges import standard_webhooks
 from solstice_forge.forges.asking import release_event, why_no_command, word_meant, words_in
 from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.events import ChangeRequest, Command, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges.payloads import (
     Number,
     Payload,

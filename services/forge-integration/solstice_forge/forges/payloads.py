@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeVar
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
-from solstice_forge.events import Ignored, IgnoreReason, Malformed, Push
+from solstice_forge.forges.events import Ignored, IgnoreReason, Malformed, Push
 
 Sha = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 Number = Annotated[int, Meta(ge=1, le=2**53)]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from solstice_common.messages import Source
 from solstice_common.values import Value
-from solstice_forge.events import Event, Ignored, Malformed
+from solstice_forge.forges.events import Event, Ignored, Malformed
 
 Headers = Mapping[str, str]
 """Lower-case names."""

@@ -6,7 +6,7 @@ Read only when a rule or a mark asks for it: the list of commits is most of a pa
 from typing import Final
 
 from solstice_common.messages import Source
-from solstice_forge.events import Malformed
+from solstice_forge.forges.events import Malformed
 from solstice_forge.forges.payloads import Payload, is_zero, read
 
 MOST_COMMITS: Final = 2048

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from solstice_forge.inbox.log import DeliveryLog
 from solstice_forge.inbox.protocol import Inbox, Lookups
-from solstice_forge.inbox.reconcile import Reconciling
+from solstice_forge.inbox.reconcile_state import Reconciling
 from solstice_forge.inbox.sweeping import Forgetting
 
 
@@ -30,7 +30,7 @@ async def open_inbox(url: str) -> AsyncIterator[KeptInbox]:
         async with PostgreSQLInbox.open(url) as shared:
             yield shared
     else:
-        from solstice_forge.inbox.sqlite import SqliteInbox  # noqa: PLC0415
+        from solstice_forge.inbox.sqlite.inbox import SqliteInbox  # noqa: PLC0415
 
         async with SqliteInbox.open(url) as inbox:
             yield inbox

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from solstice_common.sqlite import insert_many
+from solstice_common.storage.sqlite import insert_many
 from solstice_forge.inbox.protocol import Lookup, NewDelivery
 
 _INSERT: Final = "INSERT INTO lookups (row_id, content_key, request_id, due_at, event) VALUES"

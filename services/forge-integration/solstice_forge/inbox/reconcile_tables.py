@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 
 from solstice_common.values import Value
 from solstice_forge.inbox.frames import decompressed
-from solstice_forge.inbox.reconcile import ANYTHING, Asked, Head, Known, Reader, Round
+from solstice_forge.inbox.reconcile_state import ANYTHING, Asked, Head, Known, Reader, Round
 
 READ_AT_ONCE: Final = 500
 WRITTEN_AT_ONCE: Final = 100

@@ -6,9 +6,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from solstice_common.access import REALM, Access, Denied
-from solstice_common.tokens import Scope
-from solstice_forge.api.entrance import is_local
+from solstice_common.http.access import REALM, Access, Denied
+from solstice_common.http.tokens import Scope
+from solstice_forge.api.access import is_local
 
 SECURITY_HEADERS: Final = {
     "Cache-Control": "no-store",

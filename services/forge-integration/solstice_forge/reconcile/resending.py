@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from solstice_forge.inbox.reconcile import Asked
+from solstice_forge.inbox.reconcile_state import Asked
 from solstice_forge.remote.hooks import Attempt
 
 MOST_TIMES: Final = 3

@@ -10,16 +10,16 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import StoreUnavailable
+from solstice_forge.decisions.sources import Source
 from solstice_forge.inbox import KeptInbox
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.reconcile.asking import Asking, Sleep, Stopped
-from solstice_forge.reconcile.comparing import Comparison, learn
-from solstice_forge.reconcile.deliveries import HOOKS, Deliveries
-from solstice_forge.reconcile.heads import named_repositories
+from solstice_forge.reconcile.calls import Asking, Sleep, Stopped
+from solstice_forge.reconcile.compare_deliveries import HOOKS, Deliveries
+from solstice_forge.reconcile.compare_heads import Comparison, learn
+from solstice_forge.reconcile.missed_heads import named_repositories
 from solstice_forge.reconcile.report import Findings, Report, Trouble, sentence
 from solstice_forge.remote.http import Remote
-from solstice_forge.sources import Source
 
 log = structlog.get_logger("solstice_forge.reconcile.rounds")
 

@@ -20,7 +20,7 @@ from solstice_forge.remote.protocol import (
     name_in,
     nothing,
 )
-from solstice_forge.remote.words import link, shortened
+from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = Pace(interval_seconds=0.05, burst=20, at_once=4)
 """They have no limit that we know of; this is what a small server on one disk bears beside its users."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from solstice_common.message_fields import MAX_INTEGER
+from solstice_common.messages.fields import MAX_INTEGER
 from solstice_forge.remote.gitea_family import repository_path
 from solstice_forge.remote.protocol import (
     Call,

@@ -22,7 +22,7 @@ from solstice_forge.remote.protocol import (
     name_in,
     nothing,
 )
-from solstice_forge.remote.words import link, shortened
+from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = Pace(interval_seconds=0.8, burst=40, at_once=4)
 """900 points a minute at 5 for a write are 180 calls: this is 115 in the busiest minute, 75 in those after it."""

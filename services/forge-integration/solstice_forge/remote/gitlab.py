@@ -20,7 +20,7 @@ from solstice_forge.remote.protocol import (
     name_in,
     nothing,
 )
-from solstice_forge.remote.words import link, shortened
+from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = Pace(interval_seconds=0.05, burst=60, at_once=4)
 """GitLab.com allows 2,000 calls a minute to one user; this is 1,260."""

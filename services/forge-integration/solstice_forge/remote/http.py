@@ -13,12 +13,12 @@ import httpx2
 import orjson
 
 from solstice_common.messages import Source as Origin
-from solstice_common.pausing import Timer
+from solstice_common.runtime.pausing import Timer
 from solstice_forge.remote import gitea_family, github, gitlab
-from solstice_forge.remote.answers import judged, next_query, words_of
+from solstice_forge.remote.call_pacing import Answer, Limits, answered, called, next_call_at
 from solstice_forge.remote.github_app import AppTokens
-from solstice_forge.remote.limits import Answer, Limits, answered, called, next_call_at
 from solstice_forge.remote.protocol import Access, Call, Dialect, Done, Later, Linked, Never, Result
+from solstice_forge.remote.responses import judged, next_query, words_of
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 from solstice_common.broker.headers import DETAIL_CHARACTERS
 from solstice_common.times import format_timestamp
 from solstice_common.topology import STATUSES
-from solstice_forge.statuses.ending import Again, Dead, Ending, Told
+from solstice_forge.statuses.call_endings import Again, Dead, Ending, Told
 from solstice_forge.statuses.protocol import Phase, Telling
-from solstice_forge.statuses.wanted import place
+from solstice_forge.statuses.wanted_status import place
 
 REFUSED_BY: Final = "forge-integration"
 NOT_UNDER_WAY: Final[Mapping[str, Any]] = {"flying_since": None, "flying": ""}

@@ -9,15 +9,15 @@ from typing import Final
 
 import structlog
 
-from solstice_common.backoff import backoff_seconds
+from solstice_common.broker.delivery import Ack, Refuse, Verdict, unreadable
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
-from solstice_common.delivery import Ack, Refuse, Verdict, unreadable
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.topology import Topology
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.statuses.protocol import StatusStore
-from solstice_forge.statuses.wanted import Untold, Wanted, wanted
+from solstice_forge.statuses.wanted_status import Untold, Wanted, wanted
 
 log = structlog.get_logger("solstice_forge.statuses")
 

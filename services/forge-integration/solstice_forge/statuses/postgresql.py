@@ -7,18 +7,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.migrations import migrations_of
-from solstice_common.postgresql import Database
-from solstice_forge.inbox.postgresql.turn import Turn
-from solstice_forge.remote.limits import Limits
+from solstice_common.storage.migrations import migrations_of
+from solstice_common.storage.postgresql import Database
+from solstice_forge.inbox.postgresql.leader_lock import Turn
+from solstice_forge.remote.call_pacing import Limits
+from solstice_forge.statuses.call_endings import Dead, Ending
 from solstice_forge.statuses.changes import after, is_under_way, letter_headers, orphaned, place_of
-from solstice_forge.statuses.ending import Dead, Ending
 from solstice_forge.statuses.protocol import Kept, Letter, Phase, Shown, Telling
 from solstice_forge.statuses.rows import columns_of, letter_of, shown_of, telling_of
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.statuses.wanted_status import Wanted
 
 if TYPE_CHECKING:
-    from solstice_common.postgresql import Connection
+    from solstice_common.storage.postgresql import Connection
 
 CHANNEL: Final = "solstice_statuses"
 MIGRATIONS: Final = "statuses_migrations"

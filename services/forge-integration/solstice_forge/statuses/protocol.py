@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from solstice_common.values import Value
-from solstice_forge.remote.limits import Limits
-from solstice_forge.statuses.ending import Ending
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.remote.call_pacing import Limits
+from solstice_forge.statuses.call_endings import Ending
+from solstice_forge.statuses.wanted_status import Wanted
 
 SETTLED_DAYS: Final = 30.0
 """A row outlives its telling by this: an older status that comes late must find it."""

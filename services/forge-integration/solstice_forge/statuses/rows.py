@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from solstice_forge.statuses.protocol import Letter, Phase, Shown, Telling
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.statuses.wanted_status import Wanted
 
 
 def columns_of(status: Wanted, now: float) -> dict[str, Any]:

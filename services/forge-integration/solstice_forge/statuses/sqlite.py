@@ -8,15 +8,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.doorbell import Doorbell
-from solstice_common.sqlite import Database, migrations_of
-from solstice_forge.remote.limits import Limits
+from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.storage.sqlite import Database, migrations_of
+from solstice_forge.remote.call_pacing import Limits
+from solstice_forge.statuses.call_endings import Dead, Ending
 from solstice_forge.statuses.changes import after, is_under_way, letter_headers, orphaned, place_of
-from solstice_forge.statuses.ending import Dead, Ending
+from solstice_forge.statuses.leader_lock import turn
 from solstice_forge.statuses.protocol import Kept, Letter, Phase, Shown, Telling
 from solstice_forge.statuses.rows import columns_of, letter_of, shown_of, telling_of
-from solstice_forge.statuses.turn import turn
-from solstice_forge.statuses.wanted import Wanted
+from solstice_forge.statuses.wanted_status import Wanted
 
 BUSY_SECONDS: Final = 10.0
 _PLACE: Final = "run_id || '.' || sequence || '.' || revision"

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import LEAST_FILE_BYTES, CheckoutFailed, Git, GitPolicy, last_words
 from solstice_orchestrator.git.failures import of_local_words
 from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, temporary
 from solstice_orchestrator.git.tree_entries import has_more_paths
-from solstice_orchestrator.jobs import Reason
 
 
 async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy, scratch: Path) -> None:

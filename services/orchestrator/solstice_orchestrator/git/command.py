@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from solstice_common.errors import SolsticeError
-from solstice_orchestrator.children import Child, child
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import Pin
-from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.processes.children import Child, child
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from typing import Final
 import structlog
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import host_of
 from solstice_orchestrator.git.repository import object_format
-from solstice_orchestrator.jobs import Reason
 from solstice_orchestrator.log_events import LogEvent
 
 LOG = structlog.get_logger(__name__)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, directory_bytes
 from solstice_orchestrator.git.tree_entries import (
@@ -22,7 +23,6 @@ from solstice_orchestrator.git.tree_entries import (
     entries_of_roots,
     read_blobs,
 )
-from solstice_orchestrator.jobs import Reason
 
 MAX_ROUNDS: Final = 4
 """How often a group is tried without the commits that the server does not know: it names one at a time."""

@@ -4,7 +4,7 @@ import errno
 import re
 from typing import Final
 
-from solstice_orchestrator.jobs import Reason
+from solstice_orchestrator.domain.jobs import Reason
 
 MACHINE_ERRORS: Final = frozenset(
     {

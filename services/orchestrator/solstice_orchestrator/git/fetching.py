@@ -20,11 +20,11 @@ from typing import Final, Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.repo_urls import canonical
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressRefused, Pin, pinned
 from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, last_words
 from solstice_orchestrator.git.failures import is_past_memory, of_words
 from solstice_orchestrator.git.repository import object_format, write_repository
-from solstice_orchestrator.jobs import Reason
 
 REF_DEPTH: Final = 100
 

@@ -6,11 +6,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from solstice_orchestrator.groups import Member, Scope, settle_group
-from solstice_orchestrator.jobs import GroupMode, JobState
-from solstice_orchestrator.needs import Node, unblock
-from solstice_orchestrator.seniority import Seniority
+from solstice_orchestrator.domain.jobs import GroupMode, JobState
+from solstice_orchestrator.domain.needs import Node, unblock
+from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
+from solstice_orchestrator.superseding.groups import Member, Scope, settle_group
 
 
 @dataclass(slots=True, eq=False)

@@ -9,11 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
-from solstice_orchestrator import quotas, rates
-from solstice_orchestrator.quotas import Started, counts_until, owner_of
-from solstice_orchestrator.rates import Bucket, Key, Scope, after_starts, tokens
-from solstice_orchestrator.scheduling import Candidate
-from solstice_orchestrator.starts import Limits
+from solstice_orchestrator.scheduling import quotas, rates
+from solstice_orchestrator.scheduling.order import Candidate
+from solstice_orchestrator.scheduling.quotas import Started, counts_until, owner_of
+from solstice_orchestrator.scheduling.rates import Bucket, Key, Scope, after_starts, tokens
+from solstice_orchestrator.scheduling.starts import Limits
 
 
 class Of(IntEnum):

@@ -6,8 +6,8 @@ from math import ceil
 from statistics import fmean
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.capacity import Capacity
-from solstice_orchestrator.scheduling import rank
+from solstice_orchestrator.scheduling.capacity import Capacity
+from solstice_orchestrator.scheduling.order import rank
 from solstice_orchestrator.simulation.tally import Speed, Tally
 
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.values import Value
-from solstice_orchestrator.jobs import GroupMode
+from solstice_orchestrator.domain.jobs import GroupMode
 
 Name = Annotated[str, Meta(min_length=1)]
 

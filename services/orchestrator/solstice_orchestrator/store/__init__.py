@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 
 from solstice_common.messages import Source
 from solstice_common.settings import sqlite_path
-from solstice_orchestrator.caps import Caps
-from solstice_orchestrator.identifiers import id_source
-from solstice_orchestrator.quotas import Quotas
-from solstice_orchestrator.rates import StartRates
-from solstice_orchestrator.retries import RETRY_BASE_SECONDS
-from solstice_orchestrator.scheduling import MAX_WAIT_SECONDS
-from solstice_orchestrator.starts import Limits
-from solstice_orchestrator.store.moment import Rules
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.retries import RETRY_BASE_SECONDS
+from solstice_orchestrator.domain.trust import V1_TRUST
+from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
+from solstice_orchestrator.scheduling.quotas import Quotas
+from solstice_orchestrator.scheduling.rates import StartRates
+from solstice_orchestrator.scheduling.starts import Limits
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.supersede import Supersede
-from solstice_orchestrator.trust import V1_TRUST
+from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.superseding.policy import Supersede
 
 __all__ = ["JobStore", "open_store"]
 

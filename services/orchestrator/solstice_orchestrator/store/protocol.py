@@ -10,18 +10,18 @@ from typing import Final, Protocol
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, stored_request
 from solstice_common.values import Value
-from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
-from solstice_orchestrator.reruns import NotRerun
+from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
+from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store.queries import JobQueries
-from solstice_orchestrator.store.roster import WorkerRoster
-from solstice_orchestrator.store.timetable import Timetable
+from solstice_orchestrator.store.schedule_store import Timetable
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.workers import WorkerState
+from solstice_orchestrator.store.worker_registry import WorkerRoster
+from solstice_orchestrator.superseding.ancestry import Answers, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Unpack
 
-from solstice_orchestrator.demand import DemandFacts
-from solstice_orchestrator.jobs import JobState
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.demand import DemandFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -15,7 +16,6 @@ from solstice_orchestrator.store.views import (
     RunFilters,
     RunView,
 )
-from solstice_orchestrator.waits import WaitFacts
 
 
 class JobQueries(Protocol):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TypedDict
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

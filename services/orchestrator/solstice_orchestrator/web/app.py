@@ -12,26 +12,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
 
-from solstice_common.access import Access
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
-from solstice_common.pages import static_files
+from solstice_common.http.access import Access
+from solstice_common.http.pages import static_files
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.web import openapi
-from solstice_orchestrator.web.api import Api, answer
+from solstice_orchestrator.web.api import openapi
+from solstice_orchestrator.web.api.logs import LogApi
+from solstice_orchestrator.web.api.runs import Api, answer
+from solstice_orchestrator.web.api.scale import ScaleApi
+from solstice_orchestrator.web.api.schedules import SchedulesApi
+from solstice_orchestrator.web.api.why import WhyApi
+from solstice_orchestrator.web.api.workers_routes import WorkersApi
 from solstice_orchestrator.web.entrance import Entrance
+from solstice_orchestrator.web.formats.refusals import Refusal
+from solstice_orchestrator.web.formats.sse import Streams
 from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard
 from solstice_orchestrator.web.health import Health
-from solstice_orchestrator.web.log_api import LogApi
-from solstice_orchestrator.web.pages import Pages
-from solstice_orchestrator.web.refusals import Refusal
-from solstice_orchestrator.web.scale_api import ScaleApi
-from solstice_orchestrator.web.schedules_api import SchedulesApi
-from solstice_orchestrator.web.sse import Streams
-from solstice_orchestrator.web.why_api import WhyApi
-from solstice_orchestrator.web.workers_api import WorkersApi
+from solstice_orchestrator.web.pages.routes import Pages
 from solstice_orchestrator.web.zero_bytes import NoZeroBytes
 
 log = structlog.get_logger(__name__)

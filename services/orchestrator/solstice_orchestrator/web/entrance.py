@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from solstice_common import tokens
-from solstice_common.access import REALM, Access, Caller
-from solstice_common.local_callers import is_local
+from solstice_common.http import tokens
+from solstice_common.http.access import REALM, Access, Caller
+from solstice_common.http.local_callers import is_local
 
 READING: Final = frozenset({"GET", "HEAD"})
 _FOR_EVERYBODY: Final = ("/healthz", "/readyz", "/metrics", "/openapi.json")

@@ -8,10 +8,10 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
-from solstice_common.metrics import CONTENT_TYPE
+from solstice_common.telemetry.metrics import CONTENT_TYPE
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.web.api import answer
+from solstice_orchestrator.web.api.runs import answer
 
 
 class Health:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from solstice_common.http.bounds import Bounds
 from solstice_common.http.serving import http_server, listen
-from solstice_orchestrator.web.sse import Streams
+from solstice_orchestrator.web.formats.sse import Streams
 
 GRACE_SECONDS: Final = 3
 _DEFAULT: Final = Bounds()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from solstice_forge.inbox.sweeping import Swept, step
 
 if TYPE_CHECKING:
-    from solstice_common.postgresql import Connection
+    from solstice_common.storage.postgresql import Connection
 
 _TO_STRIP: Final = (
     "SELECT row_id, received_at FROM inbox_deliveries WHERE row_id > $1 ORDER BY row_id LIMIT $2"

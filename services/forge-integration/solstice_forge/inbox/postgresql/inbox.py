@@ -5,22 +5,22 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from solstice_common.migrations import migrations_of
-from solstice_common.postgresql import Database
+from solstice_common.storage.migrations import migrations_of
+from solstice_common.storage.postgresql import Database
 from solstice_forge.inbox import paging
 from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
 from solstice_forge.inbox.postgresql import forget, lookups
 from solstice_forge.inbox.postgresql.groups import Groups
 from solstice_forge.inbox.postgresql.keep import keep_all
-from solstice_forge.inbox.postgresql.turn import Turn
+from solstice_forge.inbox.postgresql.leader_lock import Turn
 from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
 from solstice_forge.inbox.reading import Questions
-from solstice_forge.inbox.reconcile import Reconciling
+from solstice_forge.inbox.reconcile_state import Reconciling
 from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sweeping import Swept
 
 if TYPE_CHECKING:
-    from solstice_common.postgresql import Connection
+    from solstice_common.storage.postgresql import Connection
 
 CHANNEL: Final = "solstice_inbox"
 MIGRATIONS: Final = "inbox_migrations"

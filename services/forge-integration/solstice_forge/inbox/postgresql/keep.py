@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from solstice_forge.inbox.answers import (
+from solstice_forge.inbox.frames import compressed
+from solstice_forge.inbox.keep_results import (
     DUPLICATE_CONTENT,
     DUPLICATE_DELIVERY,
     contents_of,
@@ -13,11 +14,10 @@ from solstice_forge.inbox.answers import (
     new,
     repeated_by,
 )
-from solstice_forge.inbox.frames import compressed
 from solstice_forge.inbox.protocol import Kept, NewDelivery
 
 if TYPE_CHECKING:
-    from solstice_common.postgresql import Connection
+    from solstice_common.storage.postgresql import Connection
 
 _NUMBERS: Final = "SELECT nextval('inbox_row_ids') AS row_id FROM generate_series(1, $1)"
 _INSERT_DELIVERIES: Final = (

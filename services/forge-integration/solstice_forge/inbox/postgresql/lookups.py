@@ -7,7 +7,7 @@ from solstice_forge.inbox.lookups import lookup_of
 from solstice_forge.inbox.protocol import Lookup
 
 if TYPE_CHECKING:
-    from solstice_common.postgresql import Connection
+    from solstice_common.storage.postgresql import Connection
 
 _TAKE: Final = (
     "UPDATE inbox_lookups SET due_at = $1, attempts = attempts + 1 WHERE row_id = ANY(ARRAY("

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from solstice_orchestrator.store.parcels import Parcel, by_row, unpack, without
-from solstice_orchestrator.store.postgresql.transaction import Transaction
+from solstice_orchestrator.store.outbox.batches import Parcel, by_row, unpack, without
+from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
 from solstice_orchestrator.store.protocol import Tiding
 
 ANYTHING: Final = "SELECT 1 FROM outbox LIMIT 1"

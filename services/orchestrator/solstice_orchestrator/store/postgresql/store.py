@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
-from solstice_common.migrations import migrations_of
-from solstice_common.postgresql import Database
-from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
-from solstice_orchestrator.reruns import NotRerun
-from solstice_orchestrator.store import plans, steer
-from solstice_orchestrator.store.approval import approve_run
-from solstice_orchestrator.store.finish import End
-from solstice_orchestrator.store.finishing import Finishing
-from solstice_orchestrator.store.ledger import Ledger
-from solstice_orchestrator.store.moment import Rules
-from solstice_orchestrator.store.postgresql import (
-    cancelling,
-    claiming,
-    holding,
-    intake,
-    outbox,
-    purging,
-    reading,
-    roster,
+from solstice_common.storage.migrations import migrations_of
+from solstice_common.storage.postgresql import Database
+from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
+from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.scheduling.workers import (
+    Condition,
+    NotObeyed,
+    Order,
+    WorkerCard,
+    WorkerState,
+    WorkerView,
 )
-from solstice_orchestrator.store.postgresql.ending import Alone, InHand, end_at_once
-from solstice_orchestrator.store.postgresql.queries import Clock, PostgreSQLQueries
-from solstice_orchestrator.store.postgresql.succession import again, kin_of, settle_group
-from solstice_orchestrator.store.postgresql.timetable import PostgreSQLTimetable
-from solstice_orchestrator.store.postgresql.transaction import (
+from solstice_orchestrator.store.decisions import plan, steer
+from solstice_orchestrator.store.decisions.approve import approve_run
+from solstice_orchestrator.store.decisions.finish import End
+from solstice_orchestrator.store.decisions.supersede import rivals
+from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.finish_batches import Finishing
+from solstice_orchestrator.store.postgresql import admit as intake
+from solstice_orchestrator.store.postgresql import cancel, lease, outbox
+from solstice_orchestrator.store.postgresql import claim as claiming
+from solstice_orchestrator.store.postgresql import purge as purging
+from solstice_orchestrator.store.postgresql.finish import Alone, InHand, end_at_once
+from solstice_orchestrator.store.postgresql.reading import views_of_runs
+from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
+from solstice_orchestrator.store.postgresql.schedule import PostgreSQLTimetable
+from solstice_orchestrator.store.postgresql.supersede import again, kin_of, settle_group
+from solstice_orchestrator.store.postgresql.tables import workers as roster
+from solstice_orchestrator.store.postgresql.tables.transaction import (
     Transaction,
     ledger_of_jobs,
     ledger_of_runs,
@@ -50,16 +53,16 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
     Tiding,
 )
-from solstice_orchestrator.store.succession import rivals
+from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+from solstice_orchestrator.superseding.ancestry import Answers, Question
 
 if TYPE_CHECKING:
-    from solstice_common.postgresql import Connection
+    from solstice_common.storage.postgresql import Connection
 
 T = TypeVar("T")
 
@@ -109,14 +112,14 @@ class PostgreSQLStore(PostgreSQLQueries):
         run: RunSpec = NOTHING_SAID,
         answers: Answers | None = None,
     ) -> bool | Question:
-        plans.check(task, jobs)
+        plan.check(task, jobs)
 
         async def work(transaction: Transaction) -> bool | Question:
             known = await kin_of(transaction, task.request)
             kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
             asked = await again(transaction, task.run_id)
             ledger = await ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
-            kept = plans.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
+            kept = plan.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
             await write(transaction, ledger.changes())
             return kept
 
@@ -124,7 +127,7 @@ class PostgreSQLStore(PostgreSQLQueries):
 
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
         return await self._decide_on_run(
-            task.run_id, lambda ledger: plans.not_planned(ledger, task, reason, detail)
+            task.run_id, lambda ledger: plan.not_planned(ledger, task, reason, detail)
         )
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
@@ -134,7 +137,7 @@ class PostgreSQLStore(PostgreSQLQueries):
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
         async def at_once(connection: "Connection") -> Renewal:
-            return await holding.renew(self._transaction(connection), worker_id, held)
+            return await lease.renew(self._transaction(connection), worker_id, held)
 
         # A lease must not run out while its renewal stands in line.
         renewal = await self._database.transaction(at_once, urgent=True)
@@ -142,7 +145,7 @@ class PostgreSQLStore(PostgreSQLQueries):
         return renewal
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-        return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
+        return await self._write(lambda transaction: lease.append_log(transaction, key, chunks))
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
@@ -151,7 +154,7 @@ class PostgreSQLStore(PostgreSQLQueries):
         rescued: list[AttemptKey] = []
         more = True
         while more:
-            some, more = await self._write(holding.rescue)
+            some, more = await self._write(lease.rescue)
             rescued += some
         return rescued
 
@@ -160,7 +163,7 @@ class PostgreSQLStore(PostgreSQLQueries):
             ledger = await ledger_of_jobs(transaction, [job_id])
             steer.cancel_job(ledger, job_id, detail)
             await write(transaction, ledger.changes())
-            return await reading.job(transaction.connection, job_id)
+            return await views_of_runs.job(transaction.connection, job_id)
 
         return await self._write(work)
 
@@ -169,22 +172,20 @@ class PostgreSQLStore(PostgreSQLQueries):
             ledger = await ledger_of_runs(transaction, [run_id])
             steer.cancel_run(ledger, run_id, detail)
             await write(transaction, ledger.changes())
-            return await reading.run(transaction.connection, run_id)
+            return await views_of_runs.run(transaction.connection, run_id)
 
         return await self._write(work)
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
         # One by one: each takes the lock of its change request first, and then those of runs.
-        return [
-            await self._write(functools.partial(cancelling.cancel, message=message)) for message in cancels
-        ]
+        return [await self._write(functools.partial(cancel.cancel, message=message)) for message in cancels]
 
     async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
         async def work(transaction: Transaction) -> JobView | None:
             ledger = await ledger_of_jobs(transaction, [job_id])
             steer.prioritise(ledger, job_id, priority)
             await write(transaction, ledger.changes())
-            return await reading.job(transaction.connection, job_id)
+            return await views_of_runs.job(transaction.connection, job_id)
 
         return await self._write(work)
 
@@ -193,14 +194,14 @@ class PostgreSQLStore(PostgreSQLQueries):
             ledger = await ledger_of_runs(transaction, [run_id])
             approve_run(ledger, run_id)
             await write(transaction, ledger.changes())
-            return await reading.run(transaction.connection, run_id)
+            return await views_of_runs.run(transaction.connection, run_id)
 
         return await self._write(work)
 
     async def rerun(self, run_id: str) -> RunView | None:
         async def work(transaction: Transaction) -> RunView | None:
             new = await intake.rerun(transaction, run_id, None)
-            return None if new is None else await reading.run(transaction.connection, new)
+            return None if new is None else await views_of_runs.run(transaction.connection, new)
 
         return await self._write(work)
 
@@ -209,7 +210,7 @@ class PostgreSQLStore(PostgreSQLQueries):
 
     async def rerun_job(self, job_id: str) -> RunView | NotRerun | None:
         async def work(transaction: Transaction) -> RunView | NotRerun | None:
-            job = await reading.job(transaction.connection, job_id)
+            job = await views_of_runs.job(transaction.connection, job_id)
             return None if job is None else await self._rerun_chosen(transaction, job.run_id, job_id)
 
         return await self._write(work)
@@ -225,7 +226,7 @@ class PostgreSQLStore(PostgreSQLQueries):
         if isinstance(only, NotRerun):
             return only
         new = await intake.rerun(transaction, run_id, only)
-        return None if new is None else await reading.run(transaction.connection, new)
+        return None if new is None else await views_of_runs.run(transaction.connection, new)
 
     async def register(self, card: WorkerCard) -> WorkerState:
         return await self._on_roster(
@@ -328,10 +329,10 @@ class PostgreSQLStore(PostgreSQLQueries):
         found = [(end, self._in_hand.take(*end)) for end in group]
         known = [(end, alone) for end, alone in found if alone is not None]
         if not known or not await self._end_at_once(known):
-            return await self._write(lambda transaction: holding.finish(transaction, group))
+            return await self._write(lambda transaction: lease.finish(transaction, group))
         others = [end for end, alone in found if alone is None]
         answers = iter(
-            await self._write(lambda transaction: holding.finish(transaction, others)) if others else ()
+            await self._write(lambda transaction: lease.finish(transaction, others)) if others else ()
         )
         return [True if alone is not None else next(answers) for _, alone in found]
 

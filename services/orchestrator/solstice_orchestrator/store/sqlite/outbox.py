@@ -5,9 +5,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from solstice_orchestrator.store.parcels import Parcel, by_row, unpack, without
+from solstice_orchestrator.store.outbox.batches import Parcel, by_row, unpack, without
 from solstice_orchestrator.store.protocol import Tiding
-from solstice_orchestrator.store.sqlite.transaction import Transaction
+from solstice_orchestrator.store.sqlite.tables.transaction import Transaction
 
 _COLUMNS: Final = f"row_id, {', '.join(Parcel._fields)}"
 _OLDEST: Final = f"""

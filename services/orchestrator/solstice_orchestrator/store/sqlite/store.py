@@ -8,17 +8,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from solstice_common.doorbell import Doorbell
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
-from solstice_common.sqlite import Database, migrations_of
-from solstice_orchestrator.ancestry import Answers, Question
-from solstice_orchestrator.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
-from solstice_orchestrator.reruns import NotRerun
-from solstice_orchestrator.store import plans, steer
-from solstice_orchestrator.store.approval import approve_run
-from solstice_orchestrator.store.finish import End
-from solstice_orchestrator.store.finishing import Finishing
-from solstice_orchestrator.store.moment import Moment, Rules
+from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.storage.sqlite import Database, migrations_of
+from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
+from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.scheduling.workers import (
+    Condition,
+    NotObeyed,
+    Order,
+    WorkerCard,
+    WorkerState,
+    WorkerView,
+)
+from solstice_orchestrator.store.decisions import plan, steer
+from solstice_orchestrator.store.decisions.approve import approve_run
+from solstice_orchestrator.store.decisions.finish import End
+from solstice_orchestrator.store.decisions.supersede import rivals
+from solstice_orchestrator.store.finish_batches import Finishing
 from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
@@ -29,33 +36,29 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
     Tiding,
 )
-from solstice_orchestrator.store.sqlite import (
-    cancelling,
-    claiming,
-    holding,
-    intake,
-    outbox,
-    purging,
-    reading,
-    roster,
-)
-from solstice_orchestrator.store.sqlite.bell import Bell
-from solstice_orchestrator.store.sqlite.queries import Clock, SqliteQueries
-from solstice_orchestrator.store.sqlite.succession import again, kin_of, settle_groups
-from solstice_orchestrator.store.sqlite.timetable import SqliteTimetable
-from solstice_orchestrator.store.sqlite.transaction import (
+from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.sqlite import admit as intake
+from solstice_orchestrator.store.sqlite import cancel, lease, outbox
+from solstice_orchestrator.store.sqlite import claim as claiming
+from solstice_orchestrator.store.sqlite import purge as purging
+from solstice_orchestrator.store.sqlite.notifier import Bell
+from solstice_orchestrator.store.sqlite.reading import views_of_runs
+from solstice_orchestrator.store.sqlite.reading.queries import Clock, SqliteQueries
+from solstice_orchestrator.store.sqlite.schedule import SqliteTimetable
+from solstice_orchestrator.store.sqlite.supersede import again, kin_of, settle_groups
+from solstice_orchestrator.store.sqlite.tables import workers as roster
+from solstice_orchestrator.store.sqlite.tables.transaction import (
     Transaction,
     ledger_of_jobs,
     ledger_of_runs,
     write,
 )
-from solstice_orchestrator.store.succession import rivals
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.workers import Condition, NotObeyed, Order, WorkerCard, WorkerState, WorkerView
+from solstice_orchestrator.superseding.ancestry import Answers, Question
 
 T = TypeVar("T")
 
@@ -111,14 +114,14 @@ class SqliteStore(SqliteQueries):
         run: RunSpec = NOTHING_SAID,
         answers: Answers | None = None,
     ) -> bool | Question:
-        plans.check(task, jobs)
+        plan.check(task, jobs)
 
         def work(transaction: Transaction) -> bool | Question:
             known = kin_of(transaction, task.request)
             kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
             ledger = ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
             asked = again(transaction, task.run_id)
-            kept = plans.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
+            kept = plan.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
             write(transaction, ledger.changes())
             return kept
 
@@ -127,7 +130,7 @@ class SqliteStore(SqliteQueries):
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
         def work(transaction: Transaction) -> bool:
             ledger = ledger_of_runs(transaction, [task.run_id])
-            kept = plans.not_planned(ledger, task, reason, detail)
+            kept = plan.not_planned(ledger, task, reason, detail)
             write(transaction, ledger.changes())
             return kept
 
@@ -137,23 +140,23 @@ class SqliteStore(SqliteQueries):
         return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
 
     async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
-        return await self._write(lambda transaction: holding.renew(transaction, worker_id, held), quiet=True)
+        return await self._write(lambda transaction: lease.renew(transaction, worker_id, held), quiet=True)
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-        return await self._write(lambda transaction: holding.append_log(transaction, key, chunks))
+        return await self._write(lambda transaction: lease.append_log(transaction, key, chunks))
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
 
     async def rescue(self) -> Sequence[AttemptKey]:
-        return await self._write(holding.rescue)
+        return await self._write(lease.rescue)
 
     async def cancel_job(self, job_id: str, detail: str = "") -> JobView | None:
         def work(transaction: Transaction) -> JobView | None:
             ledger = ledger_of_jobs(transaction, [job_id])
             steer.cancel_job(ledger, job_id, detail)
             write(transaction, ledger.changes())
-            return reading.job(transaction.connection, job_id)
+            return views_of_runs.job(transaction.connection, job_id)
 
         return await self._write(work)
 
@@ -162,19 +165,19 @@ class SqliteStore(SqliteQueries):
             ledger = ledger_of_runs(transaction, [run_id])
             steer.cancel_run(ledger, run_id, detail)
             write(transaction, ledger.changes())
-            return reading.run(transaction.connection, run_id)
+            return views_of_runs.run(transaction.connection, run_id)
 
         return await self._write(work)
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
-        return await self._write(lambda transaction: cancelling.cancel(transaction, cancels))
+        return await self._write(lambda transaction: cancel.cancel(transaction, cancels))
 
     async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
         def work(transaction: Transaction) -> JobView | None:
             ledger = ledger_of_jobs(transaction, [job_id])
             steer.prioritise(ledger, job_id, priority)
             write(transaction, ledger.changes())
-            return reading.job(transaction.connection, job_id)
+            return views_of_runs.job(transaction.connection, job_id)
 
         return await self._write(work)
 
@@ -183,14 +186,14 @@ class SqliteStore(SqliteQueries):
             ledger = ledger_of_runs(transaction, [run_id])
             approve_run(ledger, run_id)
             write(transaction, ledger.changes())
-            return reading.run(transaction.connection, run_id)
+            return views_of_runs.run(transaction.connection, run_id)
 
         return await self._write(work)
 
     async def rerun(self, run_id: str) -> RunView | None:
         def work(transaction: Transaction) -> RunView | None:
             new = intake.rerun(transaction, run_id, None)
-            return None if new is None else reading.run(transaction.connection, new)
+            return None if new is None else views_of_runs.run(transaction.connection, new)
 
         return await self._write(work)
 
@@ -199,7 +202,7 @@ class SqliteStore(SqliteQueries):
 
     async def rerun_job(self, job_id: str) -> RunView | NotRerun | None:
         def work(transaction: Transaction) -> RunView | NotRerun | None:
-            job = reading.job(transaction.connection, job_id)
+            job = views_of_runs.job(transaction.connection, job_id)
             return None if job is None else self._rerun_chosen(transaction, job.run_id, job_id)
 
         return await self._write(work)
@@ -213,7 +216,7 @@ class SqliteStore(SqliteQueries):
         if isinstance(only, NotRerun):
             return only
         new = intake.rerun(transaction, run_id, only)
-        return None if new is None else reading.run(transaction.connection, new)
+        return None if new is None else views_of_runs.run(transaction.connection, new)
 
     async def register(self, card: WorkerCard) -> WorkerState:
         return await self._write(
@@ -276,7 +279,7 @@ class SqliteStore(SqliteQueries):
             yield event
 
     async def _finish(self, group: Sequence[End]) -> Sequence[bool]:
-        return await self._write(lambda transaction: holding.finish(transaction, group))
+        return await self._write(lambda transaction: lease.finish(transaction, group))
 
     async def _write(self, work: Callable[[Transaction], T], *, quiet: bool = False) -> T:
         """Carry out `work`, and wake whoever waits for changes if it made any; `quiet` ones interest nobody."""

@@ -1,0 +1,210 @@
+"""From durable rows to the broker: in order, in groups, with confirms; nothing is forgotten, nothing hurried."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from typing import Final, Generic, Protocol, TypeVar
+
+from solstice_common.broker.protocol import Broker, Message, Published
+from solstice_common.errors import BrokerError, BrokerUnavailable, StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.topology import Topology
+
+Row = TypeVar("Row")
+
+GROUP: Final = 256
+"""More in flight gains nothing (two hundred are enough to keep a broker busy) and would repeat more after a crash."""
+CONNECT_SECONDS: Final = 1.0
+"""How long one wait for the connection lasts, and so how soon `finish` is noticed while the broker is down."""
+LEAST_RETRY_SECONDS: Final = 0.01
+"""Jitter may draw nothing at all; a broker that refuses at once is not to be asked in a tight loop."""
+FIRST_RETRY_SECONDS: Final = 0.5
+LAST_RETRY_SECONDS: Final = 15.0
+STORE_FAILURES: Final = 3
+"""So many in a row count at most while the rows cannot be read: the store is ours, and may be asked every other second."""
+
+
+class Backlog(Protocol[Row]):
+    """The rows that wait to be forwarded, and who is told what became of them. Raises only StoreUnavailable."""
+
+    def turn(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Entered once, for as long as rows are forwarded; gives an event set whenever there may be new ones.
+
+        Entering may wait until nobody else forwards them.
+        """
+        ...
+
+    async def next_group(self, limit: int) -> Sequence[Row]:
+        """The rows to publish next, in order; those that are not marked yet come again."""
+        ...
+
+    def message_of(self, row: Row) -> Message: ...
+
+    def answered(self, group: Sequence[Row], outcomes: Sequence[Published]) -> Sequence[int]:
+        """The broker said this of the group, one outcome per row; gives the ids of the rows that are done with."""
+        ...
+
+    async def mark(self, row_ids: Sequence[int]) -> None:
+        """These are done with. Asked again until it succeeds, before anything else is published."""
+        ...
+
+    async def ended(self, group: Sequence[Row], failed: Sequence[tuple[Row, Published]]) -> None:
+        """What is done with is marked; `failed` are those of the group that were not confirmed, often none."""
+        ...
+
+    def held(self, detail: str) -> None:
+        """Nothing goes out from now on; said once, until `resumed`."""
+        ...
+
+    def resumed(self, held_seconds: float) -> None: ...
+
+
+def reason_of(outcome: Published) -> str:
+    """In words, why a message is not with the broker."""
+    return f"{outcome.status.value}: {outcome.detail}" if outcome.detail else outcome.status.value
+
+
+class _Step(Enum):
+    """What one look at the backlog came to."""
+
+    IDLE = "nothing waits"
+    FORWARDED = "a group is with the broker"
+    FAILED = "some of a group are not"
+
+
+class Forwarder(Generic[Row]):
+    """One publisher. `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
+
+    `noun` says what a row is, for `problem`. The backlog is looked at again after `look_again_seconds`, in case a wake-up
+    went astray. With `declare_early`, the topology is made also while nothing waits.
+    """
+
+    def __init__(
+        self,
+        backlog: Backlog[Row],
+        *,
+        noun: str,
+        broker: Broker,
+        topology: Topology,
+        rng: random.Random,
+        look_again_seconds: float,
+        declare_early: bool = False,
+    ) -> None:
+        self._backlog = backlog
+        self._noun = noun
+        self._broker = broker
+        self._topology = topology
+        self._rng = rng
+        self._look_again_seconds = look_again_seconds
+        self._declare_early = declare_early
+        self._wake = asyncio.Event()
+        self._finishing = False
+        self._declared = False
+        self._failures = 0
+        self._held_since: float | None = None
+        self._unmarked: Sequence[int] = ()
+        self.problem: str | None = None
+        """Why nothing can be published now; None while all is well."""
+        self.has_turn = False
+        """Whether it is us who forward; until then there is nothing to finish."""
+
+    def finish(self) -> None:
+        """Publish what waits and can be published, then let `run` return."""
+        self._finishing = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        async with self._backlog.turn() as self._wake:
+            self.has_turn = True
+            while True:
+                self._wake.clear()
+                try:
+                    step = await self._step()
+                except (BrokerError, StoreUnavailable) as error:
+                    self._hold(error)
+                    step = _Step.FAILED
+                if self._finishing and step is not _Step.FORWARDED:
+                    return
+                if step is _Step.IDLE:
+                    await self._woken(self._look_again_seconds)
+                elif step is _Step.FAILED:
+                    await self._pause(self._retry_seconds())
+
+    async def _step(self) -> _Step:
+        # Confirmed, but the store could not be told so: first of all, or they would be published again.
+        await self._mark()
+        group = await self._backlog.next_group(GROUP)
+        if group or (self._declare_early and not self._declared):
+            await self._prepare_broker()
+        return await self._publish(group) if group else _Step.IDLE
+
+    async def _mark(self) -> None:
+        if self._unmarked:
+            await self._backlog.mark(self._unmarked)
+            self._unmarked = ()
+
+    async def _prepare_broker(self) -> None:
+        """A connection that takes publishes, and the topology on the broker; BrokerError when not."""
+        await self._broker.ready(CONNECT_SECONDS)
+        if blocked := self._broker.health.blocked:
+            raise BrokerUnavailable(self._broker.url, f"it takes no publishes at the moment: {blocked}")
+        if not self._declared:
+            await self._broker.declare(self._topology)
+            self._declared = True
+        if self._held_since is not None:
+            self._backlog.resumed(round(time.monotonic() - self._held_since, 3))
+            # The world is well again: the next failure starts from a short wait.
+            self._failures = 0
+        self._held_since = self.problem = None
+
+    async def _publish(self, group: Sequence[Row]) -> _Step:
+        outcomes = await self._broker.publish([self._backlog.message_of(row) for row in group])
+        self._unmarked = self._backlog.answered(group, outcomes)
+        await self._mark()
+        failed = [
+            (row, outcome) for row, outcome in zip(group, outcomes, strict=True) if not outcome.confirmed
+        ]
+        if failed:
+            # Whatever was missing may have to be made anew: a broker that lost its queues, say.
+            self._declared = False
+            self._failures += 1
+            self.problem = f"the broker did not take a {self._noun} ({reason_of(failed[0][1])})"
+        else:
+            self._failures = 0
+        await self._backlog.ended(group, failed)
+        return _Step.FAILED if failed else _Step.FORWARDED
+
+    def _hold(self, error: BrokerError | StoreUnavailable) -> None:
+        """Say once that nothing goes out."""
+        self.problem = str(error)
+        self._declared = False
+        # Waiting for a connection took its time already: look for it often, so that its return is soon noticed.
+        self._failures = 1 if isinstance(error, BrokerUnavailable) else self._failures + 1
+        if isinstance(error, StoreUnavailable):
+            self._failures = min(self._failures, STORE_FAILURES)
+        if self._held_since is None:
+            self._held_since = time.monotonic()
+            self._backlog.held(str(error))
+
+    def _retry_seconds(self) -> float:
+        before = max(self._failures - 1, 0)
+        drawn = backoff_seconds(
+            before, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=LAST_RETRY_SECONDS
+        )
+        return max(LEAST_RETRY_SECONDS, drawn)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait; new rows do not cut it short, `finish` does."""
+        deadline = time.monotonic() + seconds
+        while not self._finishing and (left := deadline - time.monotonic()) > 0:
+            self._wake.clear()
+            await self._woken(left)
+
+    async def _woken(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()

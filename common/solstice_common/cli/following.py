@@ -1,0 +1,167 @@
+"""Watch a run or a job from a terminal: its logs as they are written, until it has ended."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+from solstice_common.cli.api_client import Document, OrchestratorClient
+from solstice_common.cli.terminal import HarmlessText
+from solstice_common.errors import first_of
+
+Write = Callable[[str], None]
+
+FROM_THE_FIRST: Final = "1.0"
+"""The place in a job's logs before everything: attempt 1, nothing of it."""
+
+INDENT: Final = "  "
+"""Before what a job prints; a line of ours begins where this stands."""
+ESCAPE: Final = "\x1b"
+RESET: Final = "\x1b[0m"
+_EDGE: Final = re.compile(r"(?<![^\r\n])(?=[^\r\n])")
+"""Where something is written at the edge: after a line feed, and after a carriage return that goes back to it."""
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+NEVER_RAN: Final = frozenset({"blocked", "waiting", "backoff", "approval", "skipped"})
+
+
+async def follow_job(
+    api: OrchestratorClient,
+    job_id: str,
+    write: Write,
+    *,
+    attempt: int | None = None,
+    terminal: bool = False,
+) -> Document:
+    """Write a job's log as it comes; return the data of its `end` (`state`, `reason`, `exit_code`).
+
+    Without `attempt` that is the log of every attempt, each but the first behind a line `attempt 2`.
+
+    With `terminal`, only what may be shown on one: colours, and no other command to it.
+    """
+    return await _follow(api, job_id, LogWriter(write, terminal=terminal), attempt)
+
+
+async def _follow(
+    api: OrchestratorClient, job_id: str, log: "LogWriter", attempt: int | None = None
+) -> Document:
+    async with aclosing(
+        api.log_events(job_id, attempt=attempt, after=FROM_THE_FIRST if attempt is None else None)
+    ) as events:
+        async for event in events:
+            if event.name == "chunk":
+                log.chunk(event.data)
+            elif event.name == "attempt" and event.data["attempt"] > 1 and attempt is None:
+                log.mark(f"attempt {event.data['attempt']}")
+            elif event.name == "gap":
+                log.gap(event.data)
+            elif event.name == "end":
+                log.finish()
+                return event.data
+    return {}
+
+
+async def follow_run(
+    api: OrchestratorClient,
+    run_id: str,
+    write: Write | None,
+    *,
+    changed: Callable[[Document], None] | None = None,
+    label: Callable[[str], str] = "{} | ".format,
+    terminal: bool = False,
+) -> Document:
+    """Wait for the end of a run; return it with its jobs.
+
+    `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs.
+    With `terminal`, only what may be shown on one. `changed` hears of the run with its jobs whenever something changed.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
+            following: set[str] = set()
+            async for event in events:
+                run = event.data
+                if changed:
+                    changed(run)
+                jobs = run["jobs"]
+                for job in jobs:
+                    if write and job["job_id"] not in following and job["state"] not in NEVER_RAN:
+                        following.add(job["job_id"])
+                        log = LogWriter(
+                            write,
+                            label(job["name"]) if len(jobs) > 1 else "",
+                            terminal=terminal,
+                            whole_lines=True,
+                        )
+                        tasks.create_task(_follow(api, job["job_id"], log), name=f"follow:{job['name']}")
+    except BaseExceptionGroup as group:
+        raise first_of(group) from None
+    return await api.run(run_id)
+
+
+class LogWriter:
+    """Writes a log so that our marks cannot be mistaken: they begin at the edge, what a job prints is indented.
+
+    Each line stands behind `label`. With `whole_lines`, so that several logs can share one output, a line is written
+    once it has ended. With `terminal`, only what colours a terminal and does not command it.
+    """
+
+    def __init__(
+        self, write: Write, label: str = "", *, terminal: bool = False, whole_lines: bool = False
+    ) -> None:
+        self._write, self._label, self._whole_lines = write, label, whole_lines
+        self._harmless = HarmlessText() if terminal else None
+        self._rest = ""
+        """Of a line that has not ended; only with `whole_lines`."""
+        self._line_open = self._at_edge = self._coloured = False
+
+    def chunk(self, chunk: Document) -> None:
+        """A piece of a log as the API tells it; orchestrators before 1.0 told no kinds."""
+        if chunk.get("kind") == "mark":
+            self.mark(chunk["text"])
+        else:
+            self.output(chunk["text"])
+
+    def output(self, text: str) -> None:
+        """A piece of what the job printed, however cut."""
+        if self._harmless:
+            text = self._harmless.feed(text)
+            self._coloured = self._coloured or ESCAPE in text
+        if not text:
+            return
+        margin = self._label + INDENT
+        shown = _EDGE.sub(margin, text)
+        if self._line_open and not self._at_edge:
+            shown = shown.removeprefix(margin)
+        self._line_open, self._at_edge = not text.endswith("\n"), text.endswith("\r")
+        self._pass_on(shown)
+
+    def mark(self, text: str) -> None:
+        """A line of ours."""
+        if self._harmless:
+            self._harmless = HarmlessText()
+        self._end_line()
+        self._pass_on(f"{self._label}{_CONTROLS.sub(' ', text).rstrip()}\n")
+
+    def gap(self, gap: Document) -> None:
+        """Chunks that are not there."""
+        self.mark(f"! Output is missing here: pieces {gap['first']} to {gap['last']} were never stored.")
+
+    def finish(self) -> None:
+        """There is no more of it."""
+        self._end_line()
+
+    def _end_line(self) -> None:
+        # The job's colours end as well: they could hide what follows.
+        ending = RESET * self._coloured + "\n" * self._line_open
+        self._line_open = self._at_edge = self._coloured = False
+        if ending:
+            self._pass_on(ending)
+
+    def _pass_on(self, text: str) -> None:
+        if not self._whole_lines:
+            self._write(text)
+            return
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._write(f"{line}{RESET * (self._harmless is not None and ESCAPE in line)}\n")

@@ -1,0 +1,218 @@
+"""Who may use a service's API and pages: whoever has a token; without any token, this machine alone."""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.http.local_callers import is_loopback
+from solstice_common.http.token_file import TokenFile
+from solstice_common.http.tokens import Scope, Token, find
+from solstice_common.settings import AccessSettings
+from solstice_common.telemetry.log_events import LogEvent
+
+log = structlog.get_logger("solstice_common.http.access")
+
+LOCAL: Final = "@local"
+"""The name of a caller without a token; no token can have it."""
+REALM: Final = 'realm="solstice"'
+NONE_LEFT: Final = "there were tokens here and none is left, so nobody is answered, not this machine either"
+_MAKE_ONE: Final = "'solstice token create NAME --scope {}' makes one"
+WATCH_SECONDS: Final = 1.0
+"""How often a service looks whether its last token is gone; that costs one `stat`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Somebody who may do what was asked; `name` is the token's."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """Not this time: `status` is 401 or 403, `reason` one word of a closed list, `detail` says what to do.
+
+    `challenge` is the value of `WWW-Authenticate` (RFC 9110, section 11.6.1; RFC 6750, section 3).
+    """
+
+    status: int
+    reason: str
+    detail: str
+    challenge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The rule of one service, with the tokens as they are at the moment."""
+
+    file: TokenFile
+    is_open: bool = False
+    """Nobody is asked who they are: somebody in front of us does that."""
+    clock: Callable[[], float] = field(default=time.time)
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether there is no token, so that nobody but this machine is answered."""
+        return not self.is_open and not self.file.current() and not self.file.held_tokens
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether there were tokens and none is left, so that nobody is answered."""
+        return not self.is_open and not self.file.current() and self.file.held_tokens
+
+    def notices(self) -> Mapping[str, str]:
+        """What `/readyz` says about access that is no lack of readiness: webhooks and jobs need no token."""
+        if not self.is_shut:
+            return {}
+        return {"access": f"{NONE_LEFT} ({self.file.path}): {_MAKE_ONE.format(Scope.READ)}"}
+
+    def admit(self, needed: Scope, *, authorization: str | None, is_local: bool) -> Caller | Denied:
+        """Whether a request with this `Authorization` may do what needs that scope."""
+        if self.is_open:
+            return Caller(name=LOCAL)
+        verdict = admit(
+            self.file.current(),
+            needed,
+            authorization=authorization,
+            is_local=is_local and not self.file.held_tokens,
+            now=self.clock(),
+        )
+        if isinstance(verdict, Denied) and verdict.reason == "no_tokens_yet" and self.file.held_tokens:
+            verdict = Denied(
+                status=401,
+                reason="no_tokens_left",
+                detail=f"{NONE_LEFT}: {_MAKE_ONE.format(needed)}",
+                challenge=f"Bearer {REALM}",
+            )
+        # Who sends nothing is a stranger, and there are many; who sends a wrong token wants to be helped or watched.
+        if isinstance(verdict, Denied) and authorization is not None:
+            log.warning(
+                LogEvent.ACCESS_DENIED, needed=needed.value, reason=verdict.reason, detail=verdict.detail
+            )
+        return verdict
+
+
+def access_rules(settings: AccessSettings) -> Access:
+    """The rule that the settings ask for; ConfigurationError for a token file that cannot be read."""
+    return Access(file=TokenFile(settings.solstice_tokens), is_open=settings.solstice_access == "open")
+
+
+def admit(
+    tokens: Sequence[Token], needed: Scope, *, authorization: str | None, is_local: bool, now: float
+) -> Caller | Denied:
+    """The decision. Without any token whoever is on this machine may do everything, and nobody else anything.
+
+    A bearer token that is sent has to be right in any case. A login is not looked at as long as there are no tokens:
+    it may be one for a proxy in front of us.
+    """
+    scheme, presented = _credentials(authorization)
+    if presented is None or (not tokens and scheme != "bearer"):
+        return _anonymous(tokens, needed, is_local=is_local)
+    token = find(tokens, presented)
+    if token is None:
+        detail = "this token is not known here: was it revoked, or is it of another service?"
+        return _wrong("unknown_token", detail)
+    if token.has_expired(now):
+        return _wrong("expired_token", f"the token {token.name!r} has expired: {_MAKE_ONE.format(needed)}")
+    if needed not in token.scopes:
+        return Denied(
+            status=403,
+            reason="missing_scope",
+            detail=f"the token {token.name!r} lacks the scope {needed.value!r}: {_MAKE_ONE.format(needed)}",
+            challenge=f'Bearer {REALM}, error="insufficient_scope", scope="{needed.value}"',
+        )
+    return Caller(name=token.name)
+
+
+def check_listening(access: Access, *, host: str, setting: str) -> None:
+    """ConfigurationError when we would listen where strangers are, without a token to know anybody by."""
+    if access.is_local_only and not is_loopback(host):
+        raise ConfigurationError(
+            f"{setting} is {host!r}, but there is no token in {access.file.path}, so nobody there could be told from a "
+            f"stranger. Make one ('solstice token create NAME --scope read'), or listen on 127.0.0.1; behind a proxy that "
+            "asks who people are, SOLSTICE_ACCESS=open lets in whoever reaches us"
+        )
+
+
+def tell_access(access: Access, *, service: str) -> bool:
+    """Say who is answered, unless tokens decide; whether nobody is."""
+    if access.is_open:
+        log.warning(LogEvent.ACCESS_OPEN, service=service)
+    elif access.is_shut:
+        log.warning(LogEvent.ACCESS_SHUT, service=service, tokens=str(access.file.path), detail=NONE_LEFT)
+        return True
+    elif access.is_local_only:
+        log.info(LogEvent.ACCESS_LOCAL, service=service, tokens=str(access.file.path))
+    return False
+
+
+@contextlib.asynccontextmanager
+async def told_access(access: Access, *, service: str) -> AsyncIterator[None]:
+    """Say in the log when it is not tokens that decide: at the start, and when the last token goes."""
+    was_shut = tell_access(access, service=service)
+    watching = asyncio.create_task(_watch(access, service, was_shut=was_shut), name=f"{service}-access")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+async def _watch(access: Access, service: str, *, was_shut: bool) -> None:
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if access.is_shut and not was_shut:
+            tell_access(access, service=service)
+        was_shut = access.is_shut
+
+
+def _anonymous(tokens: Sequence[Token], needed: Scope, *, is_local: bool) -> Caller | Denied:
+    if tokens:
+        return Denied(
+            status=401,
+            reason="token_needed",
+            detail=f"send a token with the scope {needed.value!r}, as 'Authorization: Bearer TOKEN' (solstice: set "
+            f"SOLSTICE_TOKEN): {_MAKE_ONE.format(needed)}",
+            challenge=f"Bearer {REALM}",
+        )
+    if is_local:
+        return Caller(name=LOCAL)
+    return Denied(
+        status=401,
+        reason="no_tokens_yet",
+        detail=f"there are no tokens here yet, so only this machine itself is answered: {_MAKE_ONE.format(needed)}",
+        challenge=f"Bearer {REALM}",
+    )
+
+
+def _wrong(reason: str, detail: str) -> Denied:
+    return Denied(
+        status=401, reason=reason, detail=detail, challenge=f'Bearer {REALM}, error="invalid_token"'
+    )
+
+
+def _credentials(authorization: str | None) -> tuple[str, str | None]:
+    """The scheme in lower case, and the token that was sent: by itself (RFC 6750), or as the password of a login.
+
+    A browser can be asked for a login (RFC 7617) but for no bearer token; the name beside the password says nothing.
+    """
+    scheme, _, rest = (authorization or "").strip().partition(" ")
+    scheme, rest = scheme.lower(), rest.strip()
+    match scheme:
+        case "bearer":
+            return scheme, rest
+        case "basic":
+            try:
+                login = base64.b64decode(rest, validate=True).decode("utf-8", "surrogateescape")
+            except (binascii.Error, ValueError):
+                return scheme, ""
+            return scheme, login.partition(":")[2]
+    return scheme, None

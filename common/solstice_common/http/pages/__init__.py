@@ -1,0 +1,41 @@
+"""The frame of every page: what the pages of all services look like, and what they are made with."""
+
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+FRAME = "solstice_common.http.pages"
+
+
+def page_environment(package: str, **names: object) -> Environment:
+    """The templates of `package` over those of the frame; every page sees `names`.
+
+    A service's `page.html` extends `frame.html`; the frame's `error.html` extends the service's `page.html`.
+    """
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(FRAME)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= names
+    return environment
+
+
+def static_files(package: str) -> Mount:
+    """`/static`: the files in `static` of the frame and of `package`."""
+    return Mount("/static", _Static(packages=[(FRAME, "static"), (package, "static")]))
+
+
+class _Static(StaticFiles):
+    """Files a browser keeps but asks about each time, so that script and page are always of one version."""
+
+    def file_response(self, *args: Any, **named: Any) -> Response:
+        response = super().file_response(*args, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response

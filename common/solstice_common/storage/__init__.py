@@ -1,0 +1,1 @@
+"""Databases under both services: SQLite and PostgreSQL, written in batches, and their migrations."""

@@ -1,0 +1,209 @@
+"""One PostgreSQL database: a pool of connections that comes back by itself, and transactions that are tried again.
+
+A write is durable when its call returns, unless the server says otherwise (`synchronous_commit`). Every connection is
+told to give up early on what would hold others back: a process that was frozen in the middle of a transaction loses
+it after `IDLE_SECONDS`, a machine that vanished is noticed after a minute.
+
+Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appendix.html, .../runtime-config-client.html.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
+
+import asyncpg
+
+from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.settings import without_password
+from solstice_common.storage import postgresql_schema
+from solstice_common.storage.migrations import Migration
+from solstice_common.storage.postgresql_connections import (
+    CONNECT_SECONDS,
+    OF_ASYNCPG,
+    SESSION,
+    TROUBLE,
+    Beginning,
+    Connection,
+    Connections,
+    transaction,
+)
+from solstice_common.storage.postgresql_notifier import Bell
+
+__all__ = ["TROUBLE", "Connection", "Database", "connected", "named"]
+
+T = TypeVar("T")
+Work = Callable[[Connection], Awaitable[T]]
+"""Runs inside a transaction that it neither begins nor ends.
+
+It may run again from the start when PostgreSQL undid it for the sake of another, so it touches nothing but the
+connection.
+"""
+
+CONNECTIONS: Final = 8
+ATTEMPTS: Final = 20
+RETRY_BASE_SECONDS: Final = 0.005
+RETRY_CAP_SECONDS: Final = 0.5
+
+_AGAIN: Final = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InvalidCachedStatementError,  # another process has just migrated
+    asyncpg.OutdatedSchemaCacheError,
+)
+_UNAVAILABLE: Final = (
+    OSError,
+    asyncpg.PostgresConnectionError,  # 08
+    asyncpg.InsufficientResourcesError,  # 53: disk full, out of memory, too many connections
+    asyncpg.OperatorInterventionError,  # 57: shut down, crashed, starting up, cancelled
+    asyncpg.PostgresSystemError,  # 58: the server's own input and output
+    asyncpg.InternalServerError,  # XX: damaged data
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby
+    *_AGAIN,
+)
+_WRONG_SETTING: Final = (
+    asyncpg.InvalidAuthorizationSpecificationError,  # 28: user or password
+    asyncpg.InvalidCatalogNameError,
+    ValueError,  # the URL cannot be read
+)
+
+
+class Database:
+    """Open with `Database.open`; every call may be made from any task of the loop that opened it."""
+
+    def __init__(self, where: str, usual: Connections, urgent: Connections, bell: Bell) -> None:
+        self.where = where
+        """The URL without its password."""
+        self._usual = usual
+        self._urgent = urgent
+        self._bell = bell
+        self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        url: str,
+        migrations: Sequence[Migration] = (),
+        *,
+        connections: int = CONNECTIONS,
+        applied: str = postgresql_schema.APPLIED,
+    ) -> AsyncIterator["Database"]:
+        """Connect, bring the schema up to date, and serve calls until left; `applied` is as in `postgresql_schema`.
+
+        Raises StoreUnavailable, SchemaTooNew, ConfigurationError (also for a user, password or database that the
+        server does not know). Once open, a database that goes away is StoreUnavailable for each call until it is back.
+        """
+        where = without_password(url)
+        async with connected(url) as connection:
+            await postgresql_schema.migrate(connection, where, migrations, applied=applied)
+        async with (
+            Bell.open(lambda: connected(url), CONNECT_SECONDS) as bell,
+            Connections.open(url, connections) as usual,
+            Connections.open(url, 1) as urgent,
+        ):
+            yield cls(where, usual, urgent, bell)
+
+    async def transaction(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Run `work` in a transaction (read committed); return what it returned, once that is durable.
+
+        `urgent` has a connection of its own: it does not stand in line behind others that wait for a lock, perhaps one
+        that a process holds which was frozen.
+        An exception of `work` undoes it and is raised here. After a deadlock or a serialization failure it runs again.
+        StoreUnavailable: nothing was changed, except that a connection lost during the very commit leaves it
+        unknown whether it was, as does the caller's own cancellation; so repeat only what is safe to repeat.
+        """
+        return await self._carry_out(work, Beginning.WRITING, self._urgent if urgent else self._usual)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on one snapshot, without writing; it waits for no lock."""
+        return await self._carry_out(work, Beginning.READING, self._usual)
+
+    async def fetch(self, statement: str, *arguments: object) -> Sequence["asyncpg.Record"]:
+        """The rows of a single statement, which is its own transaction: one round trip.
+
+        Not tried again after a deadlock; StoreUnavailable as with `transaction`.
+        """
+        try:
+            async with self._usual.borrowed() as connection:
+                return await connection.fetch(statement, *arguments)
+        except TROUBLE as error:
+            raise named(self.where, error) from error
+
+    async def at_once(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record] | None":
+        """The rows of a single statement that changes something; None when PostgreSQL undid it for the sake of another.
+
+        Not tried again; StoreUnavailable as with `transaction`.
+        """
+        try:
+            async with self._usual.borrowed() as connection:
+                return await connection.fetch(statement, *arguments)
+        except _AGAIN:
+            return None
+        except TROUBLE as error:
+            raise named(self.where, error) from error
+
+    def listen(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event that is set whenever somebody rings `channel`, in whatever process; see `Bell.listen`."""
+        return self._bell.listen(channel)
+
+    def ring(self, channel: str) -> None:
+        """Wake all who listen to `channel`, everywhere; see `Bell.ring`."""
+        self._bell.ring(channel)
+
+    async def _carry_out(self, work: Work[T], beginning: Beginning, connections: Connections) -> T:
+        failures = 0
+        while True:
+            try:
+                async with connections.borrowed() as connection, transaction(connection, beginning):
+                    return await work(connection)
+            except TROUBLE as error:
+                failures += 1
+                if not isinstance(error, _AGAIN) or failures == ATTEMPTS:
+                    raise named(self.where, error) from error
+            await asyncio.sleep(
+                backoff_seconds(
+                    failures, rng=self._rng, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
+                )
+            )
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """One connection outside of any pool, whose statements may take as long as they need.
+
+    Raises StoreUnavailable, and ConfigurationError for a URL, user, password or database that is wrong.
+    """
+    where = without_password(url)
+    if where.endswith("://..."):
+        # What asyncpg and urllib say of it holds parts of the password.
+        raise ConfigurationError(
+            f"the URL of the database, {where}, cannot be taken apart: in user and password write # [ ] @ / ? and % as "
+            "%23 %5B %5D %40 %2F %3F and %25"
+        )
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, server_settings=SESSION)
+    except _WRONG_SETTING as error:
+        raise ConfigurationError(f"the database {where}: {error}") from error
+    except TROUBLE as error:
+        raise named(where, error) from error
+    try:
+        yield connection
+    except OF_ASYNCPG as error:
+        raise named(where, error) from error
+    finally:
+        connection.terminate()
+
+
+def named(where: str, error: Exception) -> Exception:
+    """The error as callers know it: StoreUnavailable, or itself where it is a mistake in our own SQL."""
+    closed = type(error) is asyncpg.InterfaceError and "clos" in str(error)
+    if isinstance(error, asyncpg.InternalClientError):
+        return StoreUnavailable(where, f"the connection broke off ({error})")
+    if closed or isinstance(error, _UNAVAILABLE):
+        return StoreUnavailable(where, str(error) or type(error).__name__)
+    return error

@@ -1,0 +1,162 @@
+"""Wake whoever waits for a change, in every process on a PostgreSQL database: LISTEN and NOTIFY on one connection.
+
+Rings are sent after the change was committed, not in its transaction: a transaction with a NOTIFY in it holds a lock
+of the whole server until its commit is on the disk, and so makes all commits wait for each other. A ring may
+therefore be lost with the process that owed it; as with `doorbell`, a listener looks again at a slow interval.
+
+Source: postgresql.org/docs/current/sql-notify.html; PostgreSQL's src/backend/commands/async.c on the lock.
+"""
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import asyncpg
+
+from solstice_common.errors import ConfigurationError, StoreError
+from solstice_common.runtime.backoff import backoff_seconds
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    AnyConnection: TypeAlias = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+
+Connect = Callable[[], AbstractAsyncContextManager["asyncpg.Connection[asyncpg.Record]"]]
+
+RING_PAUSE_SECONDS: Final = 0.02
+"""Other processes are woken at most this often; what happens in between rings once, afterwards."""
+LONGEST_PAUSE_SECONDS: Final = 0.1
+"""While it rings on and on: a ring costs everybody who hears it a look, and each look finds all that has changed."""
+CHECK_SECONDS: Final = 20.0
+"""A connection that has been silent for so long is asked whether it is still one."""
+RETRY_BASE_SECONDS: Final = 0.1
+RETRY_CAP_SECONDS: Final = 2.0
+FLUSH_SECONDS: Final = 1.0
+
+
+class Bell:
+    """The bells of one database, one for each channel; opened with `Bell.open`."""
+
+    def __init__(self, connect: Connect, answer_seconds: float) -> None:
+        self._connect = connect
+        self._answer_seconds = answer_seconds
+        self._name = uuid.uuid4().hex
+        self._listeners: dict[str, set[asyncio.Event]] = {}
+        self._owed: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, connect: Connect, answer_seconds: float) -> AsyncIterator["Bell"]:
+        """Ready to listen and ring; nothing is connected before somebody does. Leaving sends the rings still owed.
+
+        `answer_seconds` is how long the database may take to answer before the connection counts as lost.
+        """
+        bell = cls(connect, answer_seconds)
+        try:
+            yield bell
+        finally:
+            await bell._close()
+
+    def ring(self, channel: str) -> None:
+        """Wake every listener: those of this process at once, the others shortly. Never blocks, never raises."""
+        self._wake_here(channel)
+        self._owed.add(channel)
+        self._begin()
+
+    @asynccontextmanager
+    async def listen(self, channel: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set at every ring; the listener clears it before it looks.
+
+        It is also set when listening has begun, after each reconnect, and again and again while there is no
+        connection: so nothing that was rung meanwhile is missed.
+        """
+        rung = asyncio.Event()
+        self._listeners.setdefault(channel, set()).add(rung)
+        self._begin()
+        try:
+            yield rung
+        finally:
+            self._listeners[channel].remove(rung)
+
+    def _begin(self) -> None:
+        self._wake.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._serve(), name="postgresql-bell")
+
+    async def _close(self) -> None:
+        if self._task is None:
+            return
+        self._closing = True
+        self._wake.set()
+        # A ring that cannot be sent now is one of those that the slow look makes up for.
+        await asyncio.wait([self._task], timeout=FLUSH_SECONDS if self._owed else 0)
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _serve(self) -> None:
+        failures = 0
+        while not self._closing:
+            try:
+                async with self._connect() as connection:
+                    failures = 0
+                    await self._serve_on(connection)
+            except (StoreError, ConfigurationError, OSError, asyncpg.InterfaceError):
+                failures += 1
+            for channel in self._listeners:
+                self._wake_here(channel)
+            await asyncio.sleep(
+                backoff_seconds(
+                    failures, rng=self._rng, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
+                )
+            )
+
+    async def _serve_on(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """Listen and ring until the connection is lost or we are closed."""
+        connection.add_termination_listener(lambda _: self._wake.set())
+        heard: set[str] = set()
+        pause = RING_PAUSE_SECONDS
+        while not connection.is_closed():
+            self._wake.clear()
+            for channel in self._listeners.keys() - heard:
+                await connection.add_listener(channel, self._hear)
+                heard.add(channel)
+                self._wake_here(channel)
+            if owed := set(self._owed):
+                self._owed.clear()
+                try:
+                    await connection.execute(
+                        "SELECT pg_notify(channel, $2) FROM unnest($1::text[]) AS channel",
+                        list(owed),
+                        self._name,
+                        timeout=self._answer_seconds,
+                    )
+                except BaseException:
+                    self._owed |= owed
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if self._owed else RING_PAUSE_SECONDS
+            if self._closing and not self._owed:
+                return
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                await connection.execute("SELECT 1", timeout=self._answer_seconds)
+
+    def _hear(self, _connection: "AnyConnection", _pid: int, channel: str, payload: object) -> None:
+        # Our own rings woke our own listeners when they were rung.
+        if payload != self._name:
+            self._wake_here(channel)
+
+    def _wake_here(self, channel: str) -> None:
+        for rung in self._listeners.get(channel, ()):
+            rung.set()

@@ -1,0 +1,88 @@
+"""Files and directories for their owner alone: made so, and narrowed when an older version made them wider."""
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_common.settings import state_directory
+from solstice_common.telemetry.log_events import LogEvent
+
+OWNER_ONLY: Final = 0o600
+OWNERS_DIRECTORY: Final = 0o700
+_OTHERS: Final = 0o077
+
+log = structlog.get_logger("solstice_common.storage.private_files")
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of our own file, which only we may use from now on.
+
+    OSError ELOOP for a symbolic link and EPERM for a file of another user: whoever made those would choose what we read,
+    or which file we write to.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "it is a symbolic link, and is not followed", str(path)) from None
+    try:
+        found = os.fstat(descriptor)
+        is_ours = found.st_uid == os.geteuid()
+        if is_ours and found.st_mode & _OTHERS:
+            os.fchmod(descriptor, OWNER_ONLY)
+            _narrowed(path, found.st_mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not is_ours:
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, f"it belongs to the user {found.st_uid}", str(path))
+    return descriptor
+
+
+def narrow(path: Path) -> None:
+    """Take a file from everybody but its owner, if it is there; one of another user is left as that user has it."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        mode = path.stat().st_mode
+        if mode & _OTHERS:
+            path.chmod(OWNER_ONLY)
+            _narrowed(path, mode)
+
+
+def make_state_directory() -> Path:
+    """Make the state directory, 0700, or look at the one that is there; OSError when there can be none."""
+    path = state_directory()
+    path.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
+    check_state_directory()
+    return path
+
+
+def check_state_directory() -> None:
+    """Narrow the default one, which only we make; of one that the operator named (it may be `/srv`) only say it."""
+    path = state_directory()
+    try:
+        found = path.stat()
+    except OSError:
+        return  # who needs it says what is wrong
+    if not stat.S_ISDIR(found.st_mode) or not found.st_mode & _OTHERS:
+        return
+    if "SOLSTICE_HOME" not in os.environ and found.st_uid == os.geteuid():
+        path.chmod(OWNERS_DIRECTORY)
+        _narrowed(path, found.st_mode)
+    else:
+        log.info(
+            LogEvent.FILES_WIDE,
+            path=str(path),
+            mode=f"{stat.S_IMODE(found.st_mode):04o}",
+            detail=f"others see the names of its files; if it is for Solstice alone: chmod 700 {path}",
+        )
+
+
+def _narrowed(path: Path, mode: int) -> None:
+    log.info(LogEvent.FILES_NARROWED, path=str(path), before=f"{stat.S_IMODE(mode):04o}")

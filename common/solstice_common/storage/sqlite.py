@@ -1,0 +1,364 @@
+"""One SQLite file, written in groups: whatever was asked for while the last commit was under way is the next commit.
+
+The embedded broker, the inbox and the job store all stand on this. A write is durable when its call returns
+(WAL, `synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file:
+SQLite's own lock puts their groups one after the other.
+
+Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction), sqlite.org/rescode.html.
+"""
+
+import asyncio
+import contextlib
+import os
+import queue
+import sqlite3
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.storage.migrations import Migration, migrate, migrations_of
+from solstice_common.storage.private_files import OWNER_ONLY, narrow
+
+__all__ = ["Database", "Migration", "Work", "insert_many", "migrations_of"]
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+"""Runs in the database's own thread, inside a transaction that it neither begins nor ends; returns plain values.
+
+It may run once more when another call of its group failed, so it touches nothing but the connection.
+"""
+
+BUSY_TIMEOUT_SECONDS: Final = 10.0
+ROWS_PER_STATEMENT: Final = 64
+"""Far below SQLite's limit on variables."""
+CACHED_STATEMENTS: Final = 512
+"""Enough for every number of rows of a few kinds of insert."""
+MAX_GROUP: Final = 1024
+SWITCH_SECONDS: Final = 0.0001
+"""How long one thread may keep the interpreter when another wants it (Python's own default is 5 ms).
+
+SQLite's module gives it up at every statement. Against a busy event loop the writing thread would wait 5 ms to get
+it back each time, and a group of 64 rows would take a second instead of some milliseconds.
+"""
+WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
+"""A write-ahead log that grew beyond this (a reader held it back) is cut back once it has been copied."""
+
+_CREATING: Final = threading.Lock()
+_UNAVAILABLE: Final = frozenset({
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOTADB,
+})  # fmt: skip
+"""The file's or the machine's fault. Any other code is a mistake in our SQL and stays what it is."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    work: Work[Any]
+    future: "asyncio.Future[Any]"
+
+
+_WAKE: Final = _Call(lambda _: None, cast("asyncio.Future[Any]", None))
+"""Asks for nothing but that those who go along with others wait no longer."""
+_Settled = tuple[_Call, Any, BaseException | None]
+_Calls = queue.SimpleQueue[_Call | None]
+
+
+class Database:
+    """Open with `Database.open`. `write`, `submit` and `read` are called from any task of the loop that opened it."""
+
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.path = path
+        self._loop = loop
+        self._writes: _Calls = queue.SimpleQueue()
+        self._reads: _Calls = queue.SimpleQueue()
+        self._patient: deque[_Call] = deque()
+        self._closed = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        path: Path,
+        migrations: Sequence[Migration] = (),
+        *,
+        busy_seconds: float = BUSY_TIMEOUT_SECONDS,
+    ) -> AsyncIterator["Database"]:
+        """Open (and create) the file, bring its schema up to date, and serve calls until left.
+
+        `busy_seconds` bounds the wait for another process's write. Leaving carries out what was already asked for;
+        what is asked for later is StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
+        """
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        database = cls(path, asyncio.get_running_loop())
+        writer, reader = await asyncio.to_thread(_prepare, path, migrations, busy_seconds)
+        threads = [
+            threading.Thread(
+                target=database._serve_writes, args=(writer,), name=f"sqlite-write:{path.name}", daemon=True
+            ),
+            threading.Thread(
+                target=database._serve_reads, args=(reader,), name=f"sqlite-read:{path.name}", daemon=True
+            ),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield database
+        finally:
+            database._closed = True
+            database._writes.put(None)
+            database._reads.put(None)
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` inside the next group's transaction; return what it returned once that is durable.
+
+        An exception of `work` undoes only `work` and is raised here. StoreUnavailable: nothing was changed.
+        A caller that is cancelled cannot know whether its work was done.
+        """
+        return await self.submit(work)
+
+    def submit(self, work: Work[T]) -> "asyncio.Future[T]":
+        """`write`, begun now and awaited later, or by somebody else; calls take effect in the order submitted."""
+        return self._ask(self._writes, work)
+
+    async def write_along(self, work: Work[T], *, within_seconds: float) -> T:
+        """`write`, but with the next group that somebody else begins; alone only after `within_seconds`.
+
+        For what nobody waits for: on a busy database it costs no commit of its own. It may take effect after what was
+        submitted later.
+        """
+        self._refuse_when_closed()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._patient.append(_Call(work, future))
+        timer = self._loop.call_later(within_seconds, self._writes.put, _WAKE)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a read-only connection, beside the writes; it sees whole groups only."""
+        return await self._ask(self._reads, work)
+
+    def _ask(self, calls: _Calls, work: Work[T]) -> "asyncio.Future[T]":
+        self._refuse_when_closed()
+        future: asyncio.Future[T] = self._loop.create_future()
+        calls.put(_Call(work, future))
+        return future
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(str(self.path), "it was closed")
+
+    def _serve_writes(self, connection: sqlite3.Connection) -> None:
+        with contextlib.closing(connection):
+            while (group := _next_group(self._writes, self._patient)) is not None:
+                self._answer(_commit_group(connection, self.path, group))
+
+    def _serve_reads(self, connection: sqlite3.Connection) -> None:
+        with contextlib.closing(connection):
+            while (group := _next_group(self._reads, deque())) is not None:
+                for call in group:
+                    if not call.future.cancelled():
+                        self._answer([_read(connection, self.path, call)])
+
+    def _answer(self, settled: Sequence[_Settled]) -> None:
+        # One wake-up of the loop for the whole group. A loop that is closed has nobody left to answer.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_settle, settled)
+
+
+def insert_many(
+    connection: sqlite3.Connection, head: str, rows: Sequence[tuple[Any, ...]], tail: str = ""
+) -> int:
+    """Insert rows in as few statements as possible; return how many were inserted.
+
+    Python's SQLite module gives up the interpreter once per row of `executemany`, and takes it back from a busy
+    event loop each time; of a statement with many rows it does so once.
+    """
+    inserted = 0
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        group = rows[start : start + ROWS_PER_STATEMENT]
+        marks = ",".join(["(" + ",".join("?" * len(group[0])) + ")"] * len(group))
+        values = [value for row in group for value in row]
+        inserted += connection.execute(f"{head} {marks} {tail}", values).rowcount
+    return inserted
+
+
+def _next_group(calls: _Calls, patient: deque[_Call]) -> list[_Call] | None:
+    """Wait for a call and take whatever else is there, and those who go along; None means: no more will come."""
+    group: list[_Call] = []
+    call = calls.get()
+    while call is not None:
+        if call is not _WAKE:
+            group.append(call)
+        if len(group) == MAX_GROUP:
+            break
+        try:
+            call = calls.get_nowait()
+        except queue.Empty:
+            break
+    while patient:
+        group.append(patient.popleft())
+    if call is None:
+        if not group:
+            return None
+        calls.put(None)
+    return group
+
+
+def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> Sequence[_Settled]:
+    """One transaction for the group; when one of its calls fails, one for each call, so that it fails alone."""
+    calls = [call for call in group if not call.future.cancelled()]
+    if len(calls) > 1 and (settled := _commit(connection, path, calls)) is not None:
+        return settled
+    return [each for call in calls for each in _commit(connection, path, [call]) or ()]
+
+
+def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) -> Sequence[_Settled] | None:
+    """The outcomes of the calls, in one transaction; None, and nothing was done, when one of several failed.
+
+    Without savepoints: nearly always nothing fails, and each would be two statements more for every call.
+    """
+    settled: list[_Settled] = []
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for call in calls:
+            try:
+                settled.append((call, call.work(connection), None))
+            except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                return [(call, None, _named(path, error))] if len(calls) == 1 else None
+        connection.execute("COMMIT")
+    except BaseException as error:  # noqa: BLE001  every caller gets it; the thread must live
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        return [(call, None, StoreUnavailable(str(path), str(error))) for call in calls]
+    return settled
+
+
+def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
+    try:
+        connection.execute("BEGIN")
+        try:
+            return call, call.work(connection), None
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+        return call, None, _named(path, error)
+
+
+def _settle(settled: Iterable[_Settled]) -> None:
+    for call, result, failure in settled:
+        if call.future.done():
+            continue  # its caller was cancelled
+        if failure is None:
+            call.future.set_result(result)
+        else:
+            call.future.set_exception(failure)
+
+
+def _named(path: Path, error: BaseException) -> BaseException:
+    """The error as callers know it."""
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
+        unavailable = StoreUnavailable(str(path), str(error))
+        unavailable.__cause__ = error
+        return unavailable
+    if isinstance(error, StopIteration):
+        return RuntimeError("the work raised StopIteration")  # a future cannot carry that
+    return error
+
+
+def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # What a large insert would need to undo itself is kept in memory: SQLite writes it to a file in /tmp otherwise.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(
+    path: Path, migrations: Sequence[Migration], busy_seconds: float
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """Create the file, apply what is missing in one transaction, and connect: a writer and a reader."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _for_its_owner(path)
+        with contextlib.ExitStack() as opened:
+            writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
+            _use_wal(writer, busy_seconds)
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                migrate(writer, path, migrations)
+            except BaseException:
+                writer.execute("ROLLBACK")
+                raise
+            writer.execute("COMMIT")
+            reader = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
+            reader.execute("PRAGMA query_only = ON")
+            opened.pop_all()
+            return writer, reader
+    except (sqlite3.Error, OSError) as error:
+        named = StoreUnavailable(str(path), str(error)) if isinstance(error, OSError) else _named(path, error)
+        raise named from error
+
+
+def _for_its_owner(path: Path) -> None:
+    """Make the file, and what is beside it, 0600 whatever the umask; SQLite gives a WAL the mode of its file.
+
+    A file of another user is left as that user has it.
+    """
+    # Only a new file is opened here, and nobody in this process passes before it is closed: closing any descriptor of a
+    # file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
+    with _CREATING, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        narrow(each)
+
+
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch the file to a write-ahead log; SQLite does not wait for the lock here by itself."""
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""Logs, log events and metrics that both services share."""

@@ -1,0 +1,129 @@
+"""`solstice logs`: what a job printed, or every job of a run; with -f as it is printed."""
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import orjson
+import typer
+from rich.console import Console
+
+from solstice_cli.asking import answered_at_length
+from solstice_cli.output.identifiers import find
+from solstice_common.cli.api_client import Document, OrchestratorClient
+from solstice_common.cli.commandline import Exit, said_when_slow, with_settings
+from solstice_common.cli.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import ClientSettings
+
+PAGE: Final = 1000
+LABEL_COLOURS: Final = (36, 35, 33, 34, 32, 31)
+INTERRUPTED: Final = 130
+
+
+@with_settings(ClientSettings)
+def logs(
+    settings: ClientSettings,
+    *,
+    which: Annotated[str, typer.Argument(metavar="JOB|RUN", help="An id, or its beginning or end.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until it has ended; exit 1 if it did not succeed.")
+    ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="This attempt of the job.", show_default="the newest")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per chunk.")] = False,
+) -> None:
+    """Print logs. A run's logs carry the job's name before each line.
+
+    What a job printed is indented by two spaces; lines that begin with $ or ! are Solstice CI's own.
+    """
+
+    async def work(api: OrchestratorClient, answers: Callable[[], None]) -> Exit:
+        kind, document = await find(api, which)
+        answers()
+        if kind == "run" and attempt is not None:
+            raise ConfigurationError("--attempt is for a job; a run's logs are those of its newest attempts")
+        if follow and not as_json:
+            return await _follow(api, kind, document, attempt)
+        for job in [document] if kind == "job" else document["jobs"]:
+            several = kind == "run" and len(document["jobs"]) > 1
+            await _print_log(
+                api,
+                job,
+                attempt,
+                label=_label(job["name"]) if several else "",
+                as_json=as_json,
+                follow=follow,
+            )
+        return Exit.OK
+
+    try:
+        code = answered_at_length(settings, work)
+    except KeyboardInterrupt:
+        code = None
+    if code is not Exit.OK:
+        raise typer.Exit(INTERRUPTED if code is None else code)
+
+
+async def _follow(api: OrchestratorClient, kind: str, document: Document, attempt: int | None) -> Exit:
+    terminal = sys.stdout.isatty()
+    name = f"run {document['run_id']}" if kind == "run" else str(document["name"])
+    with said_when_slow(f"output of {name}, which is {document['state']}") as prints:
+
+        def write(text: str) -> None:
+            prints()
+            _write(text)
+
+        if kind == "run":
+            end = await follow_run(api, document["run_id"], write, label=_label, terminal=terminal)
+        else:
+            end = await follow_job(api, document["job_id"], write, attempt=attempt, terminal=terminal)
+    typer.echo(f"{name} {end['state']}", err=True)
+    return Exit.OK if end["state"] == "succeeded" else Exit.FAILED
+
+
+async def _print_log(
+    api: OrchestratorClient, job: Document, attempt: int | None, *, label: str, as_json: bool, follow: bool
+) -> None:
+    """Everything there is now, page by page; as JSON and with `follow`, event by event to the end."""
+    if follow:
+        async for event in api.log_events(
+            job["job_id"], attempt=attempt, after=FROM_THE_FIRST if attempt is None else None
+        ):
+            _write_json({"event": event.name, "job_id": job["job_id"], **event.data})
+        return
+    log, after = LogWriter(_write, label, terminal=sys.stdout.isatty(), whole_lines=True), 0
+    while True:
+        page = await api.log(job["job_id"], attempt=attempt, after=after, limit=PAGE)
+        gaps = {gap["last"] + 1: gap for gap in page["missing"]}
+        for chunk in page["chunks"]:
+            gap = gaps.get(chunk["sequence"])
+            if gap and as_json:
+                _write_json({"event": "gap", "job_id": job["job_id"], "attempt": page["attempt"], **gap})
+            elif gap:
+                log.gap(gap)
+            if as_json:
+                _write_json({"event": "chunk", "job_id": job["job_id"], "attempt": page["attempt"], **chunk})
+            else:
+                log.chunk(chunk)
+        if not page["chunks"]:
+            break
+        after = page["chunks"][-1]["sequence"]
+    log.finish()
+
+
+def _label(name: str) -> str:
+    """The job's name before a line, in a colour of its own on a terminal."""
+    if not Console().is_terminal or Console().no_color:
+        return f"{name} | "
+    return f"\x1b[{LABEL_COLOURS[sum(name.encode()) % len(LABEL_COLOURS)]}m{name} |\x1b[0m "
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _write_json(document: Document) -> None:
+    _write(orjson.dumps(document).decode() + "\n")

@@ -1,0 +1,206 @@
+"""`solstice runs`, `jobs`, `show`, `attempts`: what there is, and how it stands."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from solstice_cli.asking import answered
+from solstice_cli.output import display
+from solstice_cli.output.identifiers import find
+from solstice_common.cli.api_client import Document, Filters, OrchestratorClient
+from solstice_common.cli.commandline import with_settings
+from solstice_common.messages import Priority
+from solstice_common.settings import ClientSettings
+from solstice_orchestrator.domain.jobs import JobState, RunState
+
+PAGE: Final = 100
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API gave it.")]
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
+Everything = Annotated[bool, typer.Option("--all", "-a", help="All there are.")]
+OfRepository = Annotated[
+    str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME or its URL.")
+]
+OfBranch = Annotated[
+    str | None,
+    typer.Option("--branch", "-b", help="Only of this branch; of a tag: refs/tags/NAME."),
+]
+RunInState = Annotated[RunState | None, typer.Option("--state", "-s", help="Only in this state.")]
+JobInState = Annotated[JobState | None, typer.Option("--state", "-s", help="Only in this state.")]
+OnLabel = Annotated[str | None, typer.Option("--label", "-l", help="Only what runs on this label.")]
+OfPriority = Annotated[Priority | None, typer.Option("--priority", "-p", help="Only what is of this class.")]
+
+
+@with_settings(ClientSettings)
+def runs(
+    settings: ClientSettings,
+    *,
+    limit: Limit = 20,
+    everything: Everything = False,
+    repository: OfRepository = None,
+    branch: OfBranch = None,
+    state: RunInState = None,
+    label: OnLabel = None,
+    priority: OfPriority = None,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first. In a pipe: tab-separated, whole values, no heading."""
+    wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
+
+    async def ask(api: OrchestratorClient) -> tuple[list[Document], bool]:
+        return await _pages(
+            lambda limit, after: api.runs(limit=limit, after=after, **wanted),
+            "runs",
+            None if everything else limit,
+        )
+
+    found, more = answered(settings, ask)
+    if as_json:
+        display.print_json({"runs": found})
+    else:
+        display.print_runs(found, now=display.now_utc(), more=more)
+
+
+@with_settings(ClientSettings)
+def jobs(
+    settings: ClientSettings,
+    *,
+    run: Annotated[str | None, typer.Argument(help="Only of this run (id, or its beginning or end).")] = None,
+    limit: Limit = 50,
+    everything: Everything = False,
+    repository: OfRepository = None,
+    branch: OfBranch = None,
+    state: JobInState = None,
+    label: OnLabel = None,
+    priority: OfPriority = None,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs: of one run in workflow order, else newest first."""
+    wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
+
+    async def ask(api: OrchestratorClient) -> tuple[list[Document], bool]:
+        run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
+        return await _pages(
+            lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **wanted),
+            "jobs",
+            None if everything else limit,
+        )
+
+    found, more = answered(settings, ask)
+    if as_json:
+        display.print_json({"jobs": found})
+    else:
+        display.print_jobs(found, now=display.now_utc(), more=more)
+
+
+async def _pages(
+    ask: Callable[[int, str | None], Awaitable[Document]], what: str, limit: int | None
+) -> tuple[list[Document], bool]:
+    """The first `limit` (None: all) of a list, and whether there are more."""
+    found: list[Document] = []
+    after: str | None = None
+    while limit is None or len(found) < limit:
+        page = await ask(PAGE if limit is None else min(PAGE, limit - len(found)), after)
+        found += page[what]
+        after = page.get("next")
+        if after is None:
+            break
+    return found, after is not None
+
+
+@with_settings(ClientSettings)
+def attempts(
+    settings: ClientSettings,
+    *,
+    job: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    as_json: AsJson = False,
+) -> None:
+    """List every try at a job, oldest first."""
+
+    async def ask(api: OrchestratorClient) -> list[Document]:
+        return await api.attempts((await find(api, job, ("job",)))[1]["job_id"])
+
+    found = answered(settings, ask)
+    if as_json:
+        display.print_json({"attempts": found})
+    else:
+        display.print_attempts(found, now=display.now_utc())
+
+
+@with_settings(ClientSettings)
+def show(
+    settings: ClientSettings,
+    *,
+    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one run with its jobs, or one job with its attempts."""
+    kind, document = answered(settings, lambda api: find(api, which))
+    if as_json:
+        display.print_json(document)
+    elif kind == "run":
+        _show_run(document, settings.solstice_url, display.now_utc())
+    else:
+        _show_job(document, settings.solstice_url)
+
+
+def _show_run(run: Document, url: str, now: datetime) -> None:
+    display.print_facts(
+        [
+            ("run", run["run_id"]),
+            ("state", run["state"]),
+            ("detail", run.get("detail")),
+            ("repository", run.get("repo_full_name") or run["repo_url"]),
+            ("commit", run["commit_sha"]),
+            ("ref", run.get("ref")),
+            ("change", f"#{run['change_number']}" if run.get("change_number") else None),
+            ("asked by", _asked_by(run)),
+            ("request", run["request_id"]),
+            ("re-run of", run.get("rerun_of")),
+            ("not before", run.get("not_before")),
+            *_times(run),
+            ("page", f"{url}/runs/{run['run_id']}"),
+        ]
+    )
+    typer.echo()
+    later = run["state"] == "delayed"
+    nothing = "No jobs yet: it starts later." if later else "No jobs yet: the workflow is being read."
+    display.print_jobs(run.get("jobs", []), now=now, nothing=nothing)
+
+
+def _show_job(job: Document, url: str) -> None:
+    display.print_facts(
+        [
+            ("job", job["job_id"]),
+            ("name", job["name"]),
+            ("state", job["state"]),
+            ("reason", job["reason"]),
+            ("detail", job.get("detail")),
+            ("exit code", job.get("exit_code")),
+            ("step", job.get("step")),
+            ("run", job["run_id"]),
+            ("runs on", job["runs_on"]),
+            ("needs", ", ".join(job.get("needs", []))),
+            ("priority", job["priority"]),
+            *_times(job),
+            ("retry at", job.get("retry_at")),
+            ("page", f"{url}/jobs/{job['job_id']}"),
+        ]
+    )
+    for attempt in job.get("attempts", []):
+        detail = f": {attempt['detail']}" if attempt.get("detail") else ""
+        typer.echo(
+            f"attempt {attempt['number']}  {attempt['state']} ({attempt['reason']}) on {attempt['worker_id']}{detail}"
+        )
+
+
+def _asked_by(run: Document) -> str:
+    who = f" by {run['sender']}" if run.get("sender") else ""
+    return f"{run['source']} {run.get('event') or ''}".rstrip() + who
+
+
+def _times(document: Document) -> list[tuple[str, Any]]:
+    return [(name, document.get(f"{name}_at")) for name in ("created", "started", "finished")]

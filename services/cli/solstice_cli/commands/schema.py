@@ -1,0 +1,63 @@
+"""`solstice schema`: the JSON schemas of the messages, for those who write services in other languages."""
+
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from solstice_cli.output import display
+from solstice_common.cli.commandline import CONTEXT_SETTINGS
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages.schemas import render_schemas
+
+app = typer.Typer(
+    help="The JSON schemas of the messages.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def show(
+    message: Annotated[
+        str | None, typer.Argument(help="jobrequest.v1 or jobstatus.v1; without it, their names are listed.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print the JSON schema of a message, or the names of all messages."""
+    schemas = {name.removesuffix(".json"): content for name, content in render_schemas().items()}
+    if message is None:
+        if as_json:
+            display.print_json({name: orjson.loads(content) for name, content in schemas.items()})
+        else:
+            typer.echo("\n".join(sorted(schemas)))
+    elif message in schemas:
+        typer.echo(schemas[message].decode(), nl=False)
+    else:
+        raise ConfigurationError(f"there is no message {message!r}: known are {', '.join(sorted(schemas))}")
+
+
+@app.command()
+def write(
+    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")] = Path("schemas"),
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Write the schema of every message to a folder, one file each."""
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in render_schemas().items():
+            (folder / name).write_bytes(content)
+            written.append(str(folder / name))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write to {folder}: {error.strerror}; name another folder"
+        ) from error
+    if as_json:
+        display.print_json({"written": written})
+    else:
+        for path in written:
+            typer.echo(f"wrote {path}")

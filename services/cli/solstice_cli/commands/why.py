@@ -1,0 +1,110 @@
+"""`solstice why`: the reason, the position, the expected start."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from solstice_cli.asking import answered
+from solstice_cli.commands.reading import AsJson
+from solstice_cli.output import display
+from solstice_cli.output.identifiers import find
+from solstice_common.cli.api_client import Document, OrchestratorClient
+from solstice_common.cli.commandline import with_settings
+from solstice_common.settings import ClientSettings
+from solstice_common.times import parse_timestamp
+
+MAX_JOBS: Final = 20
+"""Of a run: so many of its jobs that wait are asked about."""
+LOOK_SECONDS: Final = 2.0
+_NOT_WAITING: Final = frozenset(
+    {"running", "succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"}
+)
+
+
+@with_settings(ClientSettings)
+def why(
+    settings: ClientSettings,
+    *,
+    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Tell again whenever it changes, until nothing waits.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a job waits, how many go before it, and when it may start; of a run for each job that waits."""
+    told: object = None
+    while True:
+        answers = answered(settings, lambda api: _answers(api, which))
+        if answers != told:
+            if as_json:
+                display.print_json(answers[0] if len(answers) == 1 else {"jobs": answers})
+            else:
+                _print(answers, display.now_utc())
+        told = answers
+        if not watch or all(answer["why"] is None for answer in answers):
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+async def _answers(api: OrchestratorClient, which: str) -> Sequence[Document]:
+    """Of a job its own; of a run that is not planned the run's; else those of its jobs that wait."""
+    kind, found = await find(api, which)
+    if kind == "job":
+        return [await api.why_job(found["job_id"])]
+    waiting = [job["job_id"] for job in found.get("jobs", []) if job["state"] not in _NOT_WAITING]
+    if not waiting:
+        return [await api.why_run(found["run_id"])]
+    return [await api.why_job(job_id) for job_id in waiting[:MAX_JOBS]]
+
+
+def _print(answers: Sequence[Document], now: datetime) -> None:
+    for number, answer in enumerate(answers):
+        if number:
+            typer.echo()
+        display.print_facts(_facts(answer, now))
+        for holder in (answer["why"] or {}).get("holders", []):
+            typer.echo(f"  {_holder(holder, now)}")
+
+
+def _facts(answer: Document, now: datetime) -> list[tuple[str, Any]]:
+    kind = "job" if "job_id" in answer else "run"
+    head = [(kind, answer[f"{kind}_id"]), ("name", answer.get("name")), ("state", answer["state"])]
+    found = answer["why"]
+    if found is None:
+        return [*head, ("why", "it does not wait")]
+    return [
+        *head,
+        ("reason", f"{found['reason']}({found['resource']})" if found.get("resource") else found["reason"]),
+        ("why", found["detail"]),
+        ("waits", _since(found["since"], now)),
+        ("ahead", found["ahead"]),
+        ("until", found["until"]),
+        ("starts", _expected(found["expected_start"], now)),
+    ]
+
+
+def _expected(expected: Document | None, now: datetime) -> str | None:
+    if expected is None:
+        return None
+    earliest, latest = (
+        display.duration(max(0.0, (parse_timestamp(expected[end]) - now).total_seconds()))
+        for end in ("earliest", "latest")
+    )
+    return (
+        f"in about {earliest}" if earliest == latest else f"in {earliest} to {latest}, as far as one can tell"
+    )
+
+
+def _since(moment: str, now: datetime) -> str:
+    return display.duration(max(0.0, (now - parse_timestamp(moment)).total_seconds()))
+
+
+def _holder(holder: Document, now: datetime) -> str:
+    """`job ID test of acme/app, on WORKER for 3 min`."""
+    what = f"job {holder['job_id']} {holder['name']}" if holder["job_id"] else f"run {holder['run_id']}"
+    where = f", on {holder['worker_id']}" if holder["worker_id"] else ""
+    since = f" for {_since(holder['started_at'], now)}" if holder["started_at"] else ""
+    return f"{what} of {holder['repository']}{where}{since}"

@@ -1,0 +1,153 @@
+"""`solstice workers`: who runs jobs, how each stands, and a person's word about one."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from solstice_cli.asking import answered
+from solstice_cli.commands.reading import AsJson
+from solstice_cli.output import display
+from solstice_cli.output.words import stands_alone
+from solstice_common.cli.api_client import Document, OrchestratorClient
+from solstice_common.cli.commandline import CONTEXT_SETTINGS, with_settings
+from solstice_common.errors import ConfigurationError, ServiceRefused
+from solstice_common.settings import ClientSettings
+
+app: Final = typer.Typer(
+    help="Who runs jobs: list, show, pause, resume, drain, quarantine.", context_settings=CONTEXT_SETTINGS
+)
+
+Which = Annotated[str, typer.Argument(metavar="WORKER", help="Its name, or its id or the beginning of it.")]
+NOT_FOUND: Final = 404
+
+
+@app.callback(invoke_without_command=True)
+@with_settings(ClientSettings)
+def workers(settings: ClientSettings, *, context: typer.Context, as_json: AsJson = False) -> None:
+    """Who runs jobs: list (also without a word), show, pause, resume, drain, quarantine."""
+    if stands_alone(context):
+        _list(settings, as_json=as_json)
+
+
+@app.command("list")
+@with_settings(ClientSettings)
+def list_(settings: ClientSettings, *, as_json: AsJson = False) -> None:
+    """List workers by name. In a pipe: tab-separated, whole values, no heading."""
+    _list(settings, as_json=as_json)
+
+
+@app.command()
+@with_settings(ClientSettings)
+def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
+    """Show one worker and the jobs that it runs."""
+
+    async def ask(api: OrchestratorClient) -> Document:
+        return pick(await api.workers(), worker, api.url)
+
+    found = answered(settings, ask)
+    if as_json:
+        display.print_json(found)
+        return
+    display.print_facts(
+        [
+            ("worker", found["worker_id"]),
+            ("name", found["name"]),
+            ("host", found["host"]),
+            ("state", display.standing(found)),
+            ("until", found["quarantined_until"]),
+            ("failures", found["failures_in_a_row"] or None),
+            ("slots", display.slots(found)),
+            ("at once", found["limit"]),
+            ("pressure", display.pressure(found) or None),
+            ("why", found.get("refusal") or None),
+            ("measured", found.get("condition_at") if found.get("refusal") else None),
+            ("version", found["version"]),
+            ("started", found["started_at"]),
+            ("seen", found["seen_at"]),
+        ]
+    )
+    for job in found["jobs"]:
+        typer.echo(f"runs {job['job_id']}  {job['name']} #{job['attempt']} on {job['runs_on']}")
+
+
+@app.command()
+@with_settings(ClientSettings)
+def pause(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
+    """Give it no new jobs until it is resumed; what it runs goes on."""
+    _steer(settings, worker, "pause", as_json=as_json)
+
+
+@app.command()
+@with_settings(ClientSettings)
+def resume(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
+    """Give it jobs again: ends a pause and a quarantine."""
+    _steer(settings, worker, "resume", as_json=as_json)
+
+
+@app.command()
+@with_settings(ClientSettings)
+def drain(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
+    """Give it no new jobs, and let it end itself when those it runs have ended."""
+    _steer(settings, worker, "drain", as_json=as_json)
+
+
+@app.command()
+@with_settings(ClientSettings)
+def quarantine(
+    settings: ClientSettings,
+    *,
+    worker: Which,
+    seconds: Annotated[int, typer.Option("--seconds", "-s", min=1, help="For so long.")] = 3600,
+    as_json: AsJson = False,
+) -> None:
+    """Give it no new jobs for a while; then it takes them again by itself."""
+    _steer(settings, worker, "quarantine", seconds=seconds, as_json=as_json)
+
+
+def pick(found: Sequence[Document], typed: str, url: str) -> Document:
+    """The worker that `typed` names: by its id, its name, or the beginning of its id.
+
+    Of several with one name those that are there count, if any is. Raises ConfigurationError when it fits several,
+    ServiceRefused when it fits none.
+    """
+    for fits in (
+        [worker for worker in found if worker["worker_id"] == typed],
+        [worker for worker in found if worker["name"] == typed],
+        [worker for worker in found if typed and worker["worker_id"].startswith(typed)],
+    ):
+        alive = [worker for worker in fits if worker["presence"] == "alive"]
+        chosen = alive or fits
+        if len(chosen) == 1:
+            return chosen[0]
+        if chosen:
+            several = ", ".join(worker["worker_id"] for worker in chosen[:5])
+            raise ConfigurationError(
+                f"{typed!r} fits {len(chosen)} workers: {several}. Give one of these ids."
+            )
+    raise ServiceRefused(
+        NOT_FOUND, "not_found", f"no worker {typed!r} at {url}: 'solstice workers' lists those there are"
+    )
+
+
+def _list(settings: ClientSettings, *, as_json: bool) -> None:
+    found = answered(settings, lambda api: api.workers())
+    if as_json:
+        display.print_json({"workers": found})
+    else:
+        display.print_workers(found, now=display.now_utc())
+
+
+def _steer(
+    settings: ClientSettings, typed: str, order: str, *, seconds: int | None = None, as_json: bool
+) -> None:
+    async def ask(api: OrchestratorClient) -> Document:
+        worker = pick(await api.workers(), typed, api.url)
+        return await api.steer_worker(worker["worker_id"], order, seconds=seconds)
+
+    now = answered(settings, ask)
+    if as_json:
+        display.print_json(now)
+        return
+    until = f" until {now['quarantined_until']}" if now["state"] == "quarantined" else ""
+    typer.echo(f"worker {now['worker_id']} {display.standing(now)}{until}")

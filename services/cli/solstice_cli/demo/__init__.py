@@ -1,0 +1,1 @@
+"""One real commit through the whole line, each stop checked."""

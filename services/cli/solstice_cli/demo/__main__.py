@@ -1,0 +1,120 @@
+"""`./just demo`: one real commit through the whole line, each stop checked.
+
+Everything happens on this machine, in a temporary folder: `solstice up` as a process of its own, a repository made from
+this checkout, a signed Forgejo webhook, the job's log, the status message, the page.
+"""
+
+import asyncio
+import contextlib
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from solstice_cli.demo.steps import (
+    GRACE_SECONDS,
+    final_status,
+    make_repository,
+    push,
+    see_page,
+    solstice_up,
+    unfinished,
+)
+from solstice_cli.demo.stops import StopFailed, Stops, Unexpected
+from solstice_common.cli import commandline
+from solstice_common.cli.api_client import Document, OrchestratorClient
+from solstice_common.cli.following import follow_run
+
+CHECKOUT: Final = Path(__file__).resolve().parents[3]
+LOG_TAIL_LINES: Final = 15
+LOG_LINE_CHARACTERS: Final = 500
+
+
+def demo(
+    checkout: Annotated[Path, typer.Option(help="The repository whose newest commit is built.")] = CHECKOUT,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds that its jobs may take.")] = 60.0,
+) -> None:
+    """Build a real commit through the whole line; exits 1 and names the stop when one failed."""
+    console = Console(highlight=False)
+    folder = Path(tempfile.mkdtemp(prefix="solstice-demo-"))
+    began = time.monotonic()
+    console.print("[bold]Solstice CI[/bold]: one commit through the whole line\n")
+    try:
+        run = asyncio.run(_line(Stops(console), folder, checkout, patience))
+    except StopFailed as failed:
+        console.print(f"\n[bold red]{escape(str(failed))}[/bold red]", soft_wrap=True)
+        _print_tail(console, folder / "up.log")
+        raise typer.Exit(commandline.Exit.FAILED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    console.print(
+        f"\n[bold green]The commit {run['commit_sha'][:10]} was built[/bold green], {len(run['jobs'])} jobs, "
+        f"in {time.monotonic() - began:.1f} s.\n\n"
+        f"Look at it:    SOLSTICE_HOME={shlex.quote(str(folder / 'state'))} ./just up\n"
+        f"               http://127.0.0.1:8081/runs/{run['run_id']}\n"
+        f"Do it by hand: ./just up, and what it says\n",
+        soft_wrap=True,
+    )
+
+
+async def _line(stops: Stops, folder: Path, checkout: Path, patience_seconds: float) -> Document:
+    async with contextlib.AsyncExitStack() as opened:
+        async with stops.stop("solstice up answers", limit_seconds=30):
+            up = await opened.enter_async_context(solstice_up(folder))
+        async with stops.stop("a repository was made from this checkout", limit_seconds=60):
+            change = await make_repository(checkout, folder / "repositories" / "solstice-ci.git")
+        async with stops.stop("the signed webhook of a push was kept: 202", limit_seconds=10):
+            request_id = await push(up, change)
+        api = await opened.enter_async_context(OrchestratorClient.open(up.page))
+        async with stops.stop("the request became a run", limit_seconds=20):
+            while (run := await api.run_of_request(request_id)) is None:  # noqa: ASYNC110  it is another process
+                await asyncio.sleep(0.05)
+        stops.console.print()
+        run_id = run["run_id"]
+        async with stops.stop(
+            "its jobs succeeded", limit_seconds=patience_seconds, why_late=lambda: unfinished(api, run_id)
+        ):
+            run = await follow_run(
+                api, run_id, _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()
+            )
+            stops.console.print()
+            if run["state"] != "succeeded":
+                ends = ", ".join(f"{job['name']} {job['state']}" for job in run["jobs"])
+                raise Unexpected(f"the run ended as {run['state']} {run['detail']} ({ends})")
+        async with stops.stop("jobstatus.v1 tells it on the statuses queue", limit_seconds=20):
+            await final_status(up.broker, run)
+        async with stops.stop("the page shows it", limit_seconds=10):
+            await see_page(f"{up.page}/runs/{run['run_id']}", run)
+        async with stops.stop("solstice up ended when it was asked to", limit_seconds=GRACE_SECONDS + 5):
+            await opened.aclose()
+        return run
+
+
+def _write_log(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+def _print_tail(console: Console, log: Path) -> None:
+    if log.exists():
+        tail = log.read_text("utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        console.print(f"\nThe end of {log}:", style="dim")
+        for line in tail:
+            console.print(line[:LOG_LINE_CHARACTERS], markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """`python -m solstice_cli.demo.__main__`."""
+    app = typer.Typer(context_settings=commandline.CONTEXT_SETTINGS, add_completion=False)
+    app.command()(demo)
+    commandline.run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,378 @@
+"""How answers look: tables and colours for a terminal, tab-separated whole values for a pipe, JSON when asked."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from solstice_common.cli.api_client import Document
+from solstice_common.cli.tables import Layout, print_table
+from solstice_common.times import parse_timestamp
+
+SHORT_SHA: Final = 10
+SHORT_ID: Final = 8
+"""Of the end: ids begin with the time, so those of one run all begin alike."""
+
+STATE_STYLE: Final[Mapping[str, str]] = {
+    "succeeded": "green",
+    "failed": "bold red",
+    "errored": "bold magenta",
+    "timed_out": "red",
+    "cancelled": "yellow",
+    "skipped": "dim",
+    "running": "bold cyan",
+    "active": "green",
+    "paused": "yellow",
+    "draining": "yellow",
+    "quarantined": "red",
+    "lost": "bold red",
+    "ended": "dim",
+}
+
+LAYOUT: Final = Layout(
+    folded=frozenset({"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "REASON", "SCOPES", "HELD BACK"}),
+    least_telling_first=(
+        *(
+            "PRESSURE",
+            "VERSION",
+            "EVENT",
+            "RUNS ON",
+            "ZONE",
+            "STEP",
+            "TICKS",
+            "DELAYED",
+            "HELD BACK",
+            "LAST",
+            "AGE",
+        ),
+        *(
+            "REF",
+            "ATTEMPT",
+            "HOST",
+            "SEEN",
+            "OLDEST",
+            "WORK",
+            "TOOK",
+            "REASON",
+            "COMMIT",
+            "BRANCH",
+            "EXIT",
+            "WORKER",
+        ),
+        *("DETAIL", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
+    ),
+)
+
+MORE: Final = "There are more: --all, or --limit N"
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def print_json(document: object) -> None:
+    """One JSON document on standard output."""
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -> None:
+    """One line per run, newest first."""
+    _print_rows(
+        ("RUN", "STATE", "REPOSITORY", "COMMIT", "REF", "EVENT", "AGE", "TOOK"),
+        [
+            (
+                run["run_id"],
+                run["state"],
+                run.get("repo_full_name") or run["repo_url"],
+                run["commit_sha"],
+                run.get("ref") or "",
+                run.get("event") or run["source"],
+                run["created_at"],
+                _seconds(run, now),
+            )
+            for run in runs
+        ],
+        now=now,
+        nothing="No runs yet. Push to a repository whose webhook comes here, or try 'solstice enqueue'.",
+        more=MORE if more else "",
+    )
+
+
+def print_jobs(
+    jobs: Sequence[Document], *, now: datetime, nothing: str = "No jobs.", more: bool = False
+) -> None:
+    """One line per job, in the order given."""
+    _print_rows(
+        ("JOB", "STATE", "NAME", "RUN", "RUNS ON", "ATTEMPT", "REASON", "AGE", "TOOK"),
+        [
+            (
+                job["job_id"],
+                job["state"],
+                job["name"],
+                job["run_id"],
+                job["runs_on"],
+                str(job["attempt"]),
+                job["reason"],
+                job["created_at"],
+                _seconds(job, now),
+            )
+            for job in jobs
+        ],
+        now=now,
+        nothing=nothing,
+        more=MORE if more else "",
+    )
+
+
+def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
+    """One line per attempt, in the order given."""
+    _print_rows(
+        ("ATTEMPT", "STATE", "REASON", "WORKER", "EXIT", "STEP", "AGE", "TOOK", "DETAIL"),
+        [
+            (
+                str(attempt["number"]),
+                attempt["state"],
+                attempt["reason"],
+                attempt["worker_id"],
+                "" if attempt["exit_code"] is None else str(attempt["exit_code"]),
+                attempt["step"] or "",
+                attempt["started_at"],
+                _seconds(attempt, now),
+                attempt["detail"],
+            )
+            for attempt in attempts
+        ],
+        now=now,
+        nothing="No attempts yet: the job waits ('solstice why').",
+    )
+
+
+def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
+    """One line per worker, in the order given."""
+    _print_rows(
+        ("WORKER", "STATE", "RUNS", "SLOTS", "HOST", "VERSION", "SEEN", "PRESSURE"),
+        [
+            (
+                worker["worker_id"],
+                standing(worker),
+                str(len(worker["jobs"])),
+                slots(worker),
+                worker["host"],
+                worker["version"],
+                worker["seen_at"],
+                pressure(worker),
+            )
+            for worker in workers
+        ],
+        now=now,
+        nothing="No workers. Start one with 'solstice up' or 'orchestrator run'.",
+    )
+
+
+def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
+    """One line per label."""
+    _print_rows(
+        ("LABEL", "WAITING", "RUNNING", "SLOTS", "WANTED", "WORK", "OLDEST", "HELD BACK", "DELAYED"),
+        [
+            (
+                label,
+                str(demand["waiting"]),
+                str(demand["running"]),
+                str(demand["slots"]),
+                str(demand["wanted_slots"]),
+                str(demand["expected_work_seconds"]),
+                str(demand["oldest_wait_seconds"]),
+                held_back(demand),
+                str(demand["delayed"]),
+            )
+            for label, demand in labels.items()
+        ],
+        now=now,
+        nothing="Nothing to do, and nobody to do it: no label waits, runs or has slots.",
+    )
+
+
+def held_back(demand: Document) -> str:
+    """What a slot would not help: `blocked=3,approval=1`; empty for nothing."""
+    return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
+
+
+def print_schedules(schedules: Sequence[Document], *, now: datetime) -> None:
+    """One line per schedule, in the order given."""
+    _print_rows(
+        ("SCHEDULE", "STATE", "CRON", "ZONE", "REPOSITORY", "BRANCH", "NEXT", "LAST", "RUN"),
+        [
+            (
+                schedule["name"],
+                "paused" if schedule["paused"] else _of_tick(schedule["last"]) or "new",
+                schedule["cron"],
+                schedule["timezone"],
+                schedule.get("repo_full_name") or schedule["repo_url"],
+                schedule["branch"],
+                schedule["next_at"] or "",
+                (schedule["last"] or {}).get("tick_at") or "",
+                (schedule["last"] or {}).get("run_id") or "",
+            )
+            for schedule in schedules
+        ],
+        now=now,
+        nothing="No schedules. Add one with 'solstice schedules add'.",
+    )
+
+
+def print_ticks(ticks: Sequence[Document], *, now: datetime) -> None:
+    """One line per tick, in the order given."""
+    _print_rows(
+        ("TICK", "STATE", "REASON", "TICKS", "RUN", "COMMIT", "DETAIL"),
+        [
+            (
+                tick["tick_at"],
+                _of_tick(tick),
+                tick["reason"],
+                str(tick["count"]),
+                tick["run_id"] or "",
+                tick["commit_sha"] or "",
+                tick["detail"],
+            )
+            for tick in ticks
+        ],
+        now=now,
+        nothing="No ticks yet.",
+    )
+
+
+def _of_tick(tick: Document | None) -> str:
+    """The state of its run, once it has one."""
+    return "" if tick is None else str(tick["run_state"] or tick["state"])
+
+
+def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
+    """One line per token, in the order given."""
+    _print_rows(
+        ("TOKEN", "SCOPES", "AGE", "EXPIRES"),
+        [
+            (token["name"], ",".join(token["scopes"]), token["created_at"], token["expires_at"] or "never")
+            for token in tokens
+        ],
+        now=now,
+        nothing="No tokens: the API and pages answer this machine alone. 'solstice token create' makes one.",
+    )
+
+
+def standing(worker: Document) -> str:
+    """What a worker does, or that it is not there: `active`, `quarantined`, `lost`."""
+    return str(worker["state"] if worker["presence"] == "alive" else worker["presence"])
+
+
+def slots(worker: Document) -> str:
+    """As `CAPACITY_MAP` writes them: `linux=4,illumos=1`."""
+    return ",".join(f"{label}={count}" for label, count in sorted(worker["slots"].items()))
+
+
+def pressure(worker: Document) -> str:
+    """Why it takes less than its slots: `disk` (of which it is short), `2 at once`, or both; empty when nothing presses."""
+    shrunk = worker.get("shrunk_to")
+    return ", ".join(filter(None, [worker.get("refuses"), None if shrunk is None else f"{shrunk} at once"]))
+
+
+def print_facts(facts: Sequence[tuple[str, object]]) -> None:
+    """Names and values, one pair per line; what has no value is left out."""
+    console = Console(soft_wrap=True, highlight=False)
+    width = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        if value not in {None, ""}:
+            text = styled_state(str(value)) if name == "state" else escape(str(value))
+            console.print(f"[bold]{name.ljust(width)}[/bold]{text}")
+
+
+def styled_state(state: str) -> str:
+    """The state in its colour, as rich's markup."""
+    style = STATE_STYLE.get(state)
+    return f"[{style}]{state}[/{style}]" if style else escape(state)
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
+    seconds = max(0, int((now - moment).total_seconds()))
+    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def duration(seconds: float) -> str:
+    """A span for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 05 min`."""
+    if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
+
+
+def now_utc() -> datetime:
+    """The clock of these commands."""
+    return datetime.now(UTC)
+
+
+def _seconds(document: Document, now: datetime) -> str:
+    """How long it ran, or has been running, in seconds; empty when it never started."""
+    if not document.get("started_at"):
+        return ""
+    end = parse_timestamp(document["finished_at"]) if document.get("finished_at") else now
+    return f"{max(0.0, (end - parse_timestamp(document['started_at'])).total_seconds()):.1f}"
+
+
+def _print_rows(
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    now: datetime,
+    nothing: str,
+    more: str = "",
+) -> None:
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            typer.echo("\t".join(row))
+        return
+    if not rows:
+        console.print(nothing, markup=False)
+        return
+    cells = [[_cell(column, value, now) for column, value in zip(columns, row, strict=True)] for row in rows]
+    print_table(console, columns, cells, LAYOUT)
+    if more:
+        console.print(more, style="dim", markup=False)
+
+
+def _cell(column: str, value: str, now: datetime) -> str:
+    """A value as a person wants to read it, as rich's markup."""
+    match column:
+        case "RUN" | "JOB":
+            return escape(value[-SHORT_ID:])
+        case "COMMIT":
+            return escape(value[:SHORT_SHA])
+        case "STATE":
+            return styled_state(value)
+        case "AGE" | "SEEN" | "LAST" | "TICK":
+            return age(parse_timestamp(value), now) if value else ""
+        case "NEXT":
+            value = _ahead(value, now).replace("expired", "now")
+        case "EXPIRES":
+            value = _ahead(value, now)
+        case "TOOK" | "WORK" | "OLDEST":
+            return duration(float(value)) if value else ""
+    return escape(value.removeprefix("refs/heads/").removeprefix("refs/") if column == "REF" else value)
+
+
+def _ahead(moment: str, now: datetime) -> str:
+    """How far off: `in 5d`, `expired`; anything else as it is."""
+    try:
+        left = parse_timestamp(moment) - now
+    except ValueError:
+        return moment
+    return f"in {age(now, now + left)}" if left.total_seconds() > 0 else "expired"

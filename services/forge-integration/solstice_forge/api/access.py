@@ -1,0 +1,66 @@
+"""Who may use the API: the token decides, and where there is none, whether it is a program on this machine that asks."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.http import local_callers
+from solstice_common.http.access import Access, Caller, Denied
+from solstice_common.http.tokens import Scope
+from solstice_forge.decisions.triage import Refused
+from solstice_forge.edge.answers import response
+from solstice_forge.edge.webhooks import RETRY_AFTER_SECONDS
+
+Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+
+
+def guarded(access: Access, needed: Scope, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint, for those who may; the rest gets 401 or 403, and 503 while the inbox cannot be used."""
+
+    async def answered(request: Request) -> Response:
+        verdict = access.admit(
+            needed, authorization=request.headers.get("authorization"), is_local=is_local(request)
+        )
+        if isinstance(verdict, Denied):
+            refusal = Refused(status=verdict.status, reason=verdict.reason, detail=verdict.detail)
+            return refused(refusal, {"WWW-Authenticate": verdict.challenge})
+        try:
+            return await endpoint(request, verdict)
+        except StoreUnavailable:
+            return refused(
+                Refused(
+                    status=503,
+                    reason="inbox_unavailable",
+                    detail="the inbox cannot be used at the moment: nothing was kept, try again later",
+                ),
+                {"Retry-After": str(RETRY_AFTER_SECONDS)},
+            )
+
+    return answered
+
+
+def is_local(request: Request) -> bool:
+    """Whether a program on this machine asks by itself.
+
+    A proxy on this machine, which lets the world speak to us, gives itself away by what it adds, by the name that it
+    passes on, or by HTTP/1.0 (nginx, unless told otherwise); a page in a browser by `Origin`, or, when its name was
+    bound to 127.0.0.1, by `Host`.
+    """
+    peer = request.client
+    return "origin" not in request.headers and local_callers.is_local(
+        peer=peer.host if peer else None,
+        headers=request.scope["headers"],
+        http_version=request.scope.get("http_version", ""),
+    )
+
+
+def refused(refusal: Refused, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer, as everywhere here: `{"error": SENTENCE, "reason": WORD}`."""
+    return json({"error": refusal.detail, "reason": refusal.reason}, refusal.status, headers)
+
+
+def json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON that no cache keeps: it is about now, and for one caller."""
+    return response(status, content, {"Cache-Control": "no-store", **(headers or {})})

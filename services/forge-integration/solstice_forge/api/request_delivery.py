@@ -1,0 +1,128 @@
+"""A wish from the API as a delivery: told apart from other wishes by its key, and kept like a webhook. Pure.
+
+The `Idempotency-Key` obeys the IETF draft of that name (datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header):
+a string of RFC 8941, section 3.3.3. It is also taken without the quotes, as many clients send it.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from solstice_common.delays import MAX_DELAY, too_far
+from solstice_common.http.access import LOCAL
+from solstice_common.messages import JobRequestV1, derive_request_id
+from solstice_common.repo_urls import full_name_of
+from solstice_common.times import format_seconds, parse_timestamp
+from solstice_common.validation import in_words
+from solstice_forge.api.api_models import JobWish
+from solstice_forge.decisions.triage import Refused
+from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+
+SOURCE: Final = "api"
+"""The name of the source that wishes come by; no other source may have it."""
+EVENT: Final = "job"
+MANUAL: Final = "manual"
+MAX_KEY: Final = 255
+KEY_PATTERN: Final = r'^(?:"(?:[ !#-\[\]-~]|\\["\\])+"|[!#-~][!-~]*)$'
+_KEY: Final = re.compile(KEY_PATTERN[1:-1])
+_KEPT_HEADERS: Final = ("content-type", "idempotency-key", "traceparent", "user-agent")
+
+
+def read_wish(body: bytes, now: float) -> JobWish | Refused:
+    """The wish in a body of JSON; `now` in seconds since the epoch."""
+    try:
+        wish = JobWish.model_validate_json(body)
+    except ValidationError as error:
+        return Refused(status=400, reason="malformed", detail=f"this is no job: {problems_of(error)}")
+    if wish.not_before and too_far(parse_timestamp(wish.not_before), datetime.fromtimestamp(now, UTC)):
+        return Refused(
+            status=400,
+            reason="malformed",
+            detail=f"this is no job: not_before: {wish.not_before} is more than {MAX_DELAY.days} days ahead",
+        )
+    return wish
+
+
+def problems_of(error: ValidationError) -> str:
+    """What is wrong, in one line."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {in_words(problem)}"
+        for problem in error.errors(include_url=False, include_input=False)
+    )
+
+
+def read_key(sent: Sequence[str]) -> str | Refused | None:
+    """The key in the values of the header, None when there is none."""
+    if not sent:
+        return None
+    (text, *more) = sent
+    if more or len(text) > MAX_KEY or not _KEY.fullmatch(text):
+        return Refused(
+            status=400,
+            reason="bad_idempotency_key",
+            detail=f"Idempotency-Key must be one string of printable ASCII, at most {MAX_KEY} characters, best a UUID",
+        )
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
+
+
+def delivery_of(
+    wish: JobWish, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
+) -> NewDelivery:
+    """The delivery for a wish of `caller`.
+
+    With a key it has the same id as every other wish of that caller under that key, and the request's id tells whether
+    the bodies are the same too: so the inbox, which keeps one delivery per id, decides who was first.
+    """
+    delivery_id = new_id if key is None else derive_request_id(SOURCE, caller, key)
+    body = _canonical(wish)
+    request_id = derive_request_id(SOURCE, delivery_id, hashlib.sha256(body).hexdigest())
+    # One repository has one name, whether it came by hand, over the API or by a webhook.
+    name = wish.repo_full_name or full_name_of(wish.repo_url)
+    fields: dict[str, object] = {
+        **wish.model_dump(mode="json", exclude_none=True, exclude={"delay_seconds"}),
+        # The delay counts from when the wish was first kept: its body says the same however often it is sent.
+        **({"not_before": format_seconds(now + wish.delay_seconds)} if wish.delay_seconds else {}),
+        "schema_version": JobRequestV1.VERSION,
+        "request_id": request_id,
+        "source": MANUAL,
+        "source_name": SOURCE,
+        "delivery_id": delivery_id,
+        "idempotency_key": f"{MANUAL}:{request_id}",
+        "event": MANUAL,
+        "submitted_at": format_seconds(now),
+        # Whoever may enqueue may run code here: that is what the scope says.
+        "trusted": True,
+        **({} if name is None else {"repo_full_name": name}),
+        **({} if caller == LOCAL else {"sender": caller}),
+    }
+    _, request = JobRequestV1.compose(fields)
+    return NewDelivery(
+        source_name=SOURCE,
+        delivery_id=delivery_id,
+        event_name=EVENT,
+        repo_full_name=name,
+        received_at=now,
+        headers={name: headers[name] for name in _KEPT_HEADERS if name in headers},
+        body=body,
+        reason=MANUAL,
+        detail="asked for on this machine" if caller == LOCAL else f"asked for with the token {caller!r}",
+        content_key=f"{MANUAL}:{request_id}",
+        request_id=request_id,
+        request=request,
+    )
+
+
+def is_another(delivery: NewDelivery, kept: Kept) -> bool:
+    """Whether what was kept first under this delivery's id asks for something else."""
+    return kept.decision is Decision.DUPLICATE and kept.request_ids != (delivery.request_id,)
+
+
+def _canonical(wish: BaseModel) -> bytes:
+    """The same for two bodies that say the same; what is null is not said."""
+    said: dict[str, Any] = wish.model_dump(mode="json", exclude_none=True)
+    return orjson.dumps(said, option=orjson.OPT_SORT_KEYS)

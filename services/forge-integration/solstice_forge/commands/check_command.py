@@ -1,0 +1,114 @@
+"""The command line of `check`."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from solstice_common.cli.commandline import Exit, read_text
+from solstice_common.errors import ConfigurationError
+from solstice_common.times import parse_timestamp
+from solstice_forge.config import configured_sources
+from solstice_forge.decisions.dry_run import check, described, read_headers, source_named
+from solstice_forge.decisions.sources import Source
+from solstice_forge.settings import SecretSettings
+
+
+def check_command(
+    settings: SecretSettings,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The body, byte for byte as it was sent. Without it, the sources are shown.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    *,
+    source: Annotated[
+        str | None, typer.Option(help="Name of the source: what follows /webhooks/ in the URL.")
+    ] = None,
+    headers: Annotated[
+        Path | None,
+        typer.Option(help="The headers: a JSON object, or lines 'Name: value'.", exists=True, dir_okay=False),
+    ] = None,
+    verify: Annotated[bool, typer.Option(help="Check the signature.")] = True,
+    at: Annotated[
+        str | None,
+        typer.Option(help="When it arrived (RFC 3339, UTC): signatures with a time are checked against it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Say what a recorded webhook would do, without publishing or storing anything; without one, show the sources.
+
+    Exits 0 when it would be taken (also when it asks for nothing), 1 when it would be refused, 2 when the sources are
+    not configured as they must be.
+    """
+    sources = configured_sources(settings, os.environ)
+    if file is None:
+        _show_sources(sources, as_json=as_json)
+        return
+    if source is None or headers is None:
+        raise ConfigurationError("a recorded webhook is checked with --source and --headers beside its body")
+    result = check(
+        source_named(source, sources, verify=verify),
+        read_headers(read_text("--headers", headers)),
+        file.read_bytes(),
+        now=_moment(at),
+        verify=verify,
+    )
+    if as_json:
+        sys.stdout.buffer.write(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
+        sys.stdout.flush()
+    else:
+        Console().print(_table(result))
+    if result["decision"] == "refused":
+        raise typer.Exit(Exit.FAILED)
+
+
+def _show_sources(sources: Mapping[str, Source], *, as_json: bool) -> None:
+    shown = [described(source) for source in sources.values()]
+    if as_json:
+        sys.stdout.buffer.write(orjson.dumps(shown, option=orjson.OPT_INDENT_2) + b"\n")
+        sys.stdout.flush()
+    elif shown:
+        table = Table(*shown[0], box=None)
+        for one in shown:
+            table.add_row(*(escape("-" if value is None else str(value)) for value in one.values()))
+        Console().print(table)
+    else:
+        Console().print("No source has a secret, so every webhook is answered with 404.")
+
+
+def _moment(at: str | None) -> float:
+    if at is None:
+        return time.time()
+    try:
+        return parse_timestamp(at).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        example = datetime(2026, 1, 31, 12, tzinfo=UTC).isoformat().replace("+00:00", "Z")
+        raise ConfigurationError(f"--at {at!r}: must be a time in UTC, like {example}") from None
+
+
+def _table(result: dict[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    for name, value in result.items():
+        if name != "request":
+            table.add_row(name, escape(_word(value)))
+    for name, value in (result["request"] or {}).items():
+        table.add_row(f"request.{name}", escape(_word(value)))
+    return table
+
+
+def _word(value: Any) -> str:
+    words = {None: "not checked", True: "yes", False: "no"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)

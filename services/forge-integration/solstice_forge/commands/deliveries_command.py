@@ -1,0 +1,330 @@
+"""`deliveries list | show | replay`: why a push was built or not, on a terminal, also while the service runs."""
+
+import asyncio
+import getpass
+import os
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from solstice_common.cli.commandline import CONTEXT_SETTINGS, Exit, said_when_slow, with_settings
+from solstice_common.cli.tables import Layout, print_table
+from solstice_common.cli.terminal import HarmlessText
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import without_password
+from solstice_common.times import age_seconds, format_seconds, parse_timestamp
+from solstice_forge.api.api_models import fields_of
+from solstice_forge.config import configured_sources
+from solstice_forge.decisions.replay import NotReplayable, replay
+from solstice_forge.decisions.verdict_words import age, decision_style, fate, run_address
+from solstice_forge.inbox import KeptInbox, open_inbox
+from solstice_forge.inbox.log import Entry, Recorded, Sought
+from solstice_forge.inbox.protocol import Decision, Kept
+from solstice_forge.inbox.reconcile_state import Asked
+from solstice_forge.settings import DeliveriesSettings
+
+T = TypeVar("T")
+
+RELATED: Final = 20
+PAGE: Final = 200
+LONGEST_NUMBER: Final = 16
+COLUMNS: Final = ("NUMBER", "AGE", "SOURCE", "EVENT", "REPOSITORY", "DECISION", "REASON", "NOW")
+LAYOUT: Final = Layout(
+    folded=frozenset({"SOURCE", "EVENT", "REPOSITORY", "REASON", "NOW"}),
+    least_telling_first=("EVENT", "SOURCE", "AGE", "REASON", "NOW", "REPOSITORY"),
+)
+
+app: Final = typer.Typer(
+    name="deliveries",
+    help="What arrived, what was decided about it and why: list, show, replay.",
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
+Which = Annotated[
+    str, typer.Argument(metavar="ID", help="Its number in the list, or the id that the forge gave it.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A delivery and what belongs to it."""
+
+    recorded: Recorded
+    copies: Sequence[Entry]
+    replays: Sequence[Entry]
+    asked: Asked | None
+    """How often the forge was asked to send it again, if it was."""
+
+
+@app.command("list")
+@with_settings(DeliveriesSettings)
+def list_(
+    settings: DeliveriesSettings,
+    *,
+    source: Annotated[str | None, typer.Option("--source", "-s", help="Only of this source.")] = None,
+    repository: Annotated[
+        str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME.")
+    ] = None,
+    decision: Annotated[
+        Decision | None, typer.Option("--decision", "-d", help="Only those decided so.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Only those decided for this reason.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only those received since: 30m, 12h, 3d, or a time (RFC 3339, UTC)."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
+    before: Annotated[
+        int | None, typer.Option("--before", min=1, help="Only those with a lower number: the next page.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List deliveries, newest first. In a pipe: tab-separated, whole values, no heading."""
+    now = time.time()
+    sought = Sought(
+        source=source,
+        repository=repository,
+        decision=decision,
+        reason=reason,
+        since=None if since is None else moment(since, now),
+    )
+    found, following = _with_inbox(settings, lambda inbox: _list(inbox, sought, limit, before))
+    if as_json:
+        _print_json({"deliveries": [fields_of(entry) for entry in found], "next": following})
+    else:
+        _print_list(found, following, now)
+
+
+@app.command()
+@with_settings(DeliveriesSettings)
+def show(
+    settings: DeliveriesSettings,
+    *,
+    which: Which,
+    body: Annotated[bool, typer.Option("--body", help="Print its body, and nothing else.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one delivery: what came, the verdict, the request, and what became of it."""
+    shown = _with_inbox(settings, lambda inbox: _show(inbox, which))
+    if body:
+        typer.echo(shown.recorded.body, nl=False)
+    elif as_json:
+        _print_json(_whole(shown))
+    else:
+        _print_shown(shown, settings)
+
+
+@app.command("replay")
+@with_settings(DeliveriesSettings)
+def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = False) -> None:
+    """Build what a delivery asks for once more, by the rules of now: a new run, which is recorded as yours.
+
+    Exits 0 when it asks for a run, 1 when by the rules it asks for nothing, or when it cannot be replayed.
+    """
+    kept = _with_inbox(settings, lambda inbox: _replay(inbox, which, settings))
+    if isinstance(kept, NotReplayable):
+        typer.secho(f"not replayed: {kept.detail}", err=True, fg=typer.colors.RED)
+        raise typer.Exit(Exit.FAILED)
+    if as_json:
+        _print_json(
+            {
+                "delivery_id": kept.delivery_id,
+                "decision": kept.decision.value,
+                "reason": kept.reason,
+                "request_ids": list(kept.request_ids),
+            }
+        )
+    elif kept.decision is Decision.ACCEPTED:
+        typer.echo(f"replayed as {kept.delivery_id}: request {', '.join(kept.request_ids)}")
+    else:
+        typer.echo(f"replayed as {kept.delivery_id}: {kept.decision.value} ({kept.reason})")
+    if kept.decision is not Decision.ACCEPTED:
+        raise typer.Exit(Exit.FAILED)
+
+
+def moment(text: str, now: float) -> float:
+    """`30m`, `12h`, `3d` ago, or a time, in seconds since the epoch; ConfigurationError for anything else."""
+    with suppress(ValueError):
+        return now - age_seconds(text)
+    with suppress(ValueError):
+        return parse_timestamp(text).timestamp()
+    raise ConfigurationError(
+        f"--since: {text!r} is neither an age (30m, 12h, 3d) nor a time like 2026-01-31T12:00:00Z"
+    )
+
+
+def _with_inbox(settings: DeliveriesSettings, work: Callable[[KeptInbox], Coroutine[Any, Any, T]]) -> T:
+    async def opened() -> T:
+        async with open_inbox(settings.forge_inbox_url) as inbox:
+            return await work(inbox)
+
+    with said_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
+        return asyncio.run(opened())
+
+
+async def _list(
+    inbox: KeptInbox, sought: Sought, limit: int, before: int | None
+) -> tuple[list[Entry], int | None]:
+    found: list[Entry] = []
+    while True:
+        page = await inbox.entries(sought, limit=min(PAGE, limit - len(found)), before=before)
+        found += page.entries
+        before = page.next
+        if before is None or len(found) >= limit:
+            return found, before
+
+
+async def _find(inbox: KeptInbox, which: str) -> Recorded:
+    """By number, or by the forge's id: of several with one id the first, which the others repeat."""
+    numbers = [int(which)] if which.isdecimal() and len(which) <= LONGEST_NUMBER else []
+    for number in (*numbers, *await inbox.numbers_of(which)):
+        if found := await inbox.recorded(number):
+            return found
+    raise ConfigurationError(
+        f"there is no delivery {which!r}: it never came, was refused (the service's log says so), or is no longer kept; "
+        "'forge-integration deliveries list' shows those there are"
+    )
+
+
+async def _show(inbox: KeptInbox, which: str) -> Shown:
+    recorded = await _find(inbox, which)
+    number, name, delivery_id = (
+        recorded.entry.row_id,
+        recorded.entry.source_name,
+        recorded.entry.delivery_id,
+    )
+    return Shown(
+        recorded=recorded,
+        copies=await inbox.copies_of(number, limit=RELATED),
+        replays=await inbox.replays_of(number, limit=RELATED),
+        asked=(await inbox.reconciling.asked(name, [delivery_id])).get(delivery_id),
+    )
+
+
+async def _replay(inbox: KeptInbox, which: str, settings: DeliveriesSettings) -> Kept | NotReplayable:
+    recorded = await _find(inbox, which)
+    if recorded.entry.repeats is not None:
+        # A copy has no body: what is meant is what it is a copy of.
+        recorded = await inbox.recorded(recorded.entry.repeats) or recorded
+    name = recorded.entry.source_name
+    source = configured_sources(settings, os.environ).get(name)
+    if source is None:
+        return NotReplayable(
+            detail=f"its source {name!r} is not configured here: set FORGE_CONFIG, or its secret, as for the service"
+        )
+    again = replay(recorded, source, now=time.time(), token=secrets.token_hex(6), person=_person())
+    return again if isinstance(again, NotReplayable) else await inbox.keep(again)
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no name for this user id
+        return f"user {os.getuid()}"
+
+
+def _whole(shown: Shown) -> dict[str, Any]:
+    recorded = shown.recorded
+    return {
+        **fields_of(recorded.entry),
+        "headers": dict(recorded.headers),
+        "body_bytes": len(recorded.body),
+        "request": None if recorded.request is None else orjson.loads(recorded.request),
+        "copies": [fields_of(entry) for entry in shown.copies],
+        "replays": [fields_of(entry) for entry in shown.replays],
+        "asked_again": None
+        if shown.asked is None
+        else {"times": shown.asked.times, "asked_at": format_seconds(shown.asked.asked_at)},
+    }
+
+
+def _print_list(found: Sequence[Entry], following: int | None, now: float) -> None:
+    console = Console()
+    if not console.is_terminal:
+        for entry in found:
+            document = fields_of(entry)
+            names = ("number", "received_at", "source", "delivery_id", "event", "repository")
+            row = [document[name] for name in names]
+            row += [entry.decision.value, entry.reason, ",".join(entry.request_ids), fate(entry)]
+            typer.echo("\t".join(_clean(str(value if value is not None else "")) for value in row))
+        return
+    if not found:
+        console.print(
+            "No delivery matches. One that never came, or was refused for its signature, is not here.",
+            markup=False,
+        )
+        return
+    print_table(console, COLUMNS, [_cells(entry, now) for entry in found], LAYOUT)
+    if following is not None:
+        console.print(f"There are older ones: --before {following}", style="dim", markup=False)
+
+
+def _cells(entry: Entry, now: float) -> Sequence[str]:
+    style = decision_style(entry)
+    return (
+        str(entry.row_id),
+        age(now - entry.received_at),
+        escape(_clean(entry.source_name)),
+        escape(_clean(entry.event_name)),
+        escape(_clean(entry.repo_full_name or "")),
+        f"[{style}]{entry.decision.value}[/{style}]",
+        escape(_clean(entry.reason)),
+        escape(_clean(fate(entry))),
+    )
+
+
+def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
+    entry, recorded = shown.recorded.entry, shown.recorded
+    document = fields_of(entry)
+    request = {} if recorded.request is None else orjson.loads(recorded.request)
+    facts = [
+        ("delivery", entry.row_id),
+        ("id", entry.delivery_id),
+        ("source", entry.source_name),
+        ("event", entry.event_name),
+        ("received", document["received_at"]),
+        ("repository", entry.repo_full_name),
+        ("decision", f"{entry.decision.value} ({entry.reason})"),
+        ("detail", entry.detail),
+        ("asked again", _times(shown.asked)),
+        ("repeats", entry.repeats and f"delivery {entry.repeats}"),
+        ("ref", request.get("ref")),
+        ("commit", request.get("commit_sha")),
+        ("request", ", ".join(entry.request_ids)),
+        ("now", fate(entry)),
+        ("run", run_address(settings.public_url, entry)),
+        ("body", f"{len(recorded.body)} bytes (--body prints it)" if recorded.body else "not kept"),
+        *(("copy", f"delivery {each.row_id}, {each.reason}") for each in shown.copies),
+        *(("replayed", f"delivery {each.row_id}, {each.decision.value}") for each in shown.replays),
+    ]
+    console = Console(soft_wrap=True, highlight=False)
+    for name, value in facts:
+        if value not in {None, ""}:
+            console.print(f"[bold]{name.ljust(12)}[/bold]{escape(_clean(str(value)))}")
+
+
+def _times(asked: Asked | None) -> str:
+    if asked is None:
+        return ""
+    return f"{asked.times} time{'' if asked.times == 1 else 's'}, last {format_seconds(asked.asked_at)}: the forge had failed"
+
+
+def _clean(text: str) -> str:
+    """One line that steers no terminal: names come from whoever may write to a repository."""
+    return " ".join(HarmlessText().feed(text).split())
+
+
+def _print_json(document: object) -> None:
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,162 @@
+"""`enqueue`: ask for one commit to be built, without a forge, and if wished wait for the answer."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import orjson
+from pydantic import Field
+
+from solstice_common.broker import Published, PublishStatus, open_broker
+from solstice_common.delays import MAX_DELAY, parse_delay, parse_moment, too_far
+from solstice_common.errors import ConfigurationError, InvalidMessage
+from solstice_common.messages import JobRequestV1, derive_request_id
+from solstice_common.messages.fields import RESERVED_IDS
+from solstice_common.repo_urls import full_name_of
+from solstice_common.settings import BrokerSettings, ClientSettings
+from solstice_common.times import format_timestamp
+from solstice_common.topology import QueueType, jobs_route
+from solstice_forge.commands.local_repository import as_url
+from solstice_forge.relay.publication import publication
+
+TRIES: Final = 3
+"""How often a publish whose outcome is unknown is repeated, with the same key."""
+
+
+class EnqueueSettings(BrokerSettings, ClientSettings):
+    """The broker to publish to, and the orchestrator that `--wait` asks."""
+
+    enqueue_connect_seconds: float = Field(
+        default=10.0, gt=0, description="How long to try to reach the broker."
+    )
+    enqueue_confirm_seconds: float = Field(
+        default=10.0, gt=0, description="How long to wait for the broker's confirm, each time."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the person typed."""
+
+    repo_url: str
+    commit_sha: str
+    runs_on: str | None = None
+    workflow_path: str | None = None
+    workflow_job_id: str | None = None
+    ref: str | None = None
+    priority: str | None = None
+    idempotency_key: str | None = None
+    not_before: str | None = None
+    """RFC 3339, with any offset."""
+    delay: str | None = None
+    """`90`, `30s`, `15m`, `2h`, `1d`; not beside `not_before`."""
+
+
+def job_request(wish: Wish, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1:
+    """The message for a wish; ConfigurationError names the option that is wrong.
+
+    The same idempotency key gives the same request id, so that a repeated command is one run.
+    """
+    key = wish.idempotency_key or str(new_id)
+    if key.startswith(RESERVED_IDS):
+        raise ConfigurationError(
+            f"--idempotency-key {key[:40]!r}: {', '.join(RESERVED_IDS)} begin keys of Solstice's own; choose another"
+        )
+    url = as_url(wish.repo_url)
+    fields = {
+        "schema_version": JobRequestV1.VERSION,
+        "request_id": derive_request_id("manual", key),
+        "source": "manual",
+        "repo_url": url,
+        "repo_full_name": full_name_of(url),
+        "commit_sha": wish.commit_sha.lower(),
+        "submitted_at": format_timestamp(now),
+        "event": "manual",
+        # Who may publish to the broker may run code here anyway.
+        "trusted": True,
+        "runs_on": wish.runs_on,
+        "workflow_path": wish.workflow_path,
+        "workflow_job_id": wish.workflow_job_id,
+        "ref": wish.ref,
+        "priority": wish.priority,
+        "not_before": _not_before(wish, now),
+        "idempotency_key": key,
+    }
+    if len(wish.commit_sha) not in {40, 64}:
+        raise ConfigurationError(
+            f"--commit-sha {wish.commit_sha!r}: the full commit id is needed, 40 or 64 hexadecimal digits; "
+            "'git rev-parse HEAD' prints it"
+        )
+    try:
+        return JobRequestV1.decode(
+            orjson.dumps({name: value for name, value in fields.items() if value is not None})
+        )
+    except InvalidMessage as error:
+        raise ConfigurationError(f"this is no job request: {error.detail}") from None
+
+
+async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published:
+    """Declare the topology and publish; an unknown outcome is tried again with the same key.
+
+    Raises BrokerUnavailable, TopologyMismatch.
+    """
+    async with open_broker(
+        settings.amqp_url,
+        name="solstice enqueue",
+        confirm_timeout_seconds=settings.enqueue_confirm_seconds,
+    ) as broker:
+        await broker.ready(settings.enqueue_connect_seconds)
+        await broker.declare(jobs_route(settings).topology(QueueType(settings.amqp_queue_type)))
+        for attempt in range(1, TRIES + 1):
+            message = publication(request.encode(), jobs_route(settings), attempt=attempt)
+            (published,) = await broker.publish([message])
+            if published.status is not PublishStatus.UNKNOWN:
+                break
+            await asyncio.sleep(attempt)
+        return published
+
+
+def advice(published: Published, request: JobRequestV1, settings: BrokerSettings) -> str:
+    """What happened to the message and what to do next, for everything but `confirmed`."""
+    detail = f" ({published.detail})" if published.detail else ""
+    match published.status:
+        case PublishStatus.UNROUTABLE:
+            return (
+                f"unroutable: no queue is bound to the exchange {settings.amqp_exchange!r} with the key "
+                f"{settings.amqp_routing_key!r}, so the broker dropped the request{detail}. "
+                "'solstice topology show' says what is expected; check AMQP_EXCHANGE and AMQP_ROUTING_KEY."
+            )
+        case PublishStatus.REJECTED:
+            return (
+                f"rejected: the broker did not take the request{detail}. The queue {settings.amqp_queue!r} may be "
+                "full: see that an orchestrator consumes it, then try again."
+            )
+        case PublishStatus.UNKNOWN:
+            return (
+                f"unknown: no confirm after {TRIES} tries{detail}. The broker may have the request. Run the same "
+                f"command again with --idempotency-key {request.idempotency_key}: it will be one run."
+            )
+        case PublishStatus.CONFIRMED:
+            return "confirmed"
+
+
+def _not_before(wish: Wish, now: datetime) -> str | None:
+    """When it is to start, in UTC; None for at once."""
+    if wish.not_before is not None and wish.delay is not None:
+        raise ConfigurationError("--not-before and --delay: give one of them")
+    option, typed = ("--not-before", wish.not_before)
+    if wish.delay is not None:
+        option, typed = "--delay", wish.delay
+    if typed is None:
+        return None
+    try:
+        moment = parse_moment(typed) if wish.delay is None else now + parse_delay(typed)
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError(f"{option} {typed!r}: {error}") from None
+    if too_far(moment, now):
+        raise ConfigurationError(
+            f"{option} {typed!r}: that is more than {MAX_DELAY.days} days ahead, which nobody means"
+        )
+    return format_timestamp(moment)

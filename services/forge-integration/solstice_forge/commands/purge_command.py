@@ -1,0 +1,60 @@
+"""`purge`: old deliveries, or only their bodies, removed from the inbox now instead of by and by."""
+
+import asyncio
+import time
+from typing import Annotated
+
+import orjson
+import typer
+
+from solstice_common.cli.commandline import age_given, said_when_slow, with_settings
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import without_password
+from solstice_forge.inbox import open_inbox
+from solstice_forge.inbox.retention import sweep
+from solstice_forge.settings import InboxSettings
+
+
+@with_settings(InboxSettings)
+def purge_command(
+    settings: InboxSettings,
+    *,
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="AGE", help="How long ago they must have been received: 90d, 12h, 90m, 60s."),
+    ],
+    bodies: Annotated[
+        bool, typer.Option("--bodies", help="Only bodies and headers; what was decided stays.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many deliveries would be forgotten.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Remove old deliveries from the inbox; requests that are not with the broker yet stay.
+
+    Goes in small steps beside the service, and may be interrupted. A delivery that was forgotten is not recognised when
+    it comes again. FORGE_RETENTION_DAYS and FORGE_MEMORY_DAYS do the same by themselves.
+    """
+    seconds = age_given("--older-than", older_than)
+    if bodies and dry_run:
+        raise ConfigurationError("--dry-run counts whole deliveries: leave out --bodies")
+
+    async def work() -> int:
+        before = time.time() - seconds
+        async with open_inbox(settings.forge_inbox_url) as inbox:
+            if dry_run:
+                return await inbox.forgettable(before)
+            removed = await sweep(inbox.strip, before)
+            return removed if bodies else await sweep(inbox.forget, before)
+
+    with said_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
+        count = asyncio.run(work())
+    if as_json:
+        document = {"bodies" if bodies else "deliveries": count, "removed": not dry_run}
+        typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+        return
+    what = "the bodies of " if bodies else ""
+    verb = "would remove" if dry_run else "removed"
+    noun = "delivery" if count == 1 else "deliveries"
+    typer.echo(f"{verb} {what}{count} {noun} received more than {older_than} ago")

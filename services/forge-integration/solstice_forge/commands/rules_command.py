@@ -1,0 +1,104 @@
+"""The command line of `rules`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from solstice_common.cli.commandline import CONTEXT_SETTINGS, read_text, with_settings
+from solstice_common.errors import ConfigurationError
+from solstice_forge.config import configured_sources
+from solstice_forge.decisions.dry_run import read_headers, source_named
+from solstice_forge.decisions.explain import explain, explain_delivery
+from solstice_forge.decisions.rules import RuleEvent, Subject
+from solstice_forge.settings import SecretSettings
+
+CHANGE_REQUESTS = frozenset({RuleEvent.CHANGE_REQUEST, RuleEvent.COMMENT})
+
+
+def rules_commands() -> typer.Typer:
+    """`rules check`."""
+    commands = typer.Typer(
+        name="rules",
+        help="What the rules of a source say.",
+        no_args_is_help=True,
+        context_settings=CONTEXT_SETTINGS,
+    )
+    commands.callback()(_group)
+    commands.command("check")(with_settings(SecretSettings)(rules_check_command))
+    return commands
+
+
+def _group() -> None:
+    """Keep `check` a word of its own."""
+
+
+def rules_check_command(
+    settings: SecretSettings,
+    *,
+    source: Annotated[str, typer.Option(help="Name of the source: what follows /webhooks/ in the URL.")],
+    repository: Annotated[str | None, typer.Option(help="Full name: owner/name.")] = None,
+    event: Annotated[RuleEvent | None, typer.Option(help="What happened.")] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="That was pushed, or that a change request wants to change.")
+    ] = None,
+    path: Annotated[
+        list[str] | None, typer.Option(help="A changed file; may be given several times. None: not known.")
+    ] = None,
+    fork: Annotated[bool, typer.Option(help="The change request comes, or may come, from a fork.")] = False,
+    delivery: Annotated[
+        Path | None,
+        typer.Option(
+            help="A recorded delivery's body, instead of a description.", exists=True, dir_okay=False
+        ),
+    ] = None,
+    headers: Annotated[
+        Path | None,
+        typer.Option(help="Its headers: a JSON object, or lines 'Name: value'.", exists=True, dir_okay=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Say which rule decides about an event, and what it says, without asking the forge or storing anything.
+
+    Exits 0, whatever the rules say.
+    """
+    found = source_named(source, configured_sources(settings, os.environ), verify=False)
+    if delivery is not None:
+        if headers is None:
+            raise ConfigurationError("--delivery is checked with --headers beside it")
+        explained = explain_delivery(
+            found, read_headers(read_text("--headers", headers)), delivery.read_bytes()
+        )
+    elif repository is None or event is None:
+        raise ConfigurationError("describe an event by --repository and --event, or name a --delivery")
+    else:
+        subject = Subject(
+            event=event,
+            repository=repository,
+            branch=branch,
+            of_change_request=fork or event in CHANGE_REQUESTS,
+            stranger=fork,
+        )
+        explained = explain(found, subject, path or ())
+    if as_json:
+        sys.stdout.buffer.write(orjson.dumps(explained, option=orjson.OPT_INDENT_2) + b"\n")
+        sys.stdout.flush()
+    else:
+        Console().print(_table(explained))
+
+
+def _table(explained: dict[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    for name, value in explained.items():
+        if name == "rules":
+            for step in value:
+                table.add_row("rule", escape(f"{step['rule']}: {step['says']}"))
+        elif value is not None:
+            table.add_row(name, escape(str(value)))
+    return table

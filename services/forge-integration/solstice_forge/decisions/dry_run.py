@@ -1,0 +1,107 @@
+"""`check`: what a recorded webhook would do, without publishing or writing anything."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.plan import kind_of
+from solstice_forge.decisions.sources import FORGES, Source, how_to_configure
+from solstice_forge.decisions.stored_delivery import what_follows
+from solstice_forge.decisions.triage import Refused, triage
+from solstice_forge.forges.events import Command, Event, Ignored, Word, lacks
+
+
+def read_headers(text: str) -> dict[str, str]:
+    """Headers from a JSON object or from lines `Name: value`, as a server would hand them over.
+
+    Raises ConfigurationError that names the line that is neither.
+    """
+    if text.lstrip().startswith("{"):
+        return {name.lower(): _on_the_wire(value) for name, value in _from_json(text).items()}
+    headers = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, colon, value = line.partition(":")
+        if line.strip() and not (colon and name.strip()):
+            raise ConfigurationError(f"--headers, line {number}: must be 'Name: value'")
+        if line.strip():
+            headers[name.strip().lower()] = _on_the_wire(value.strip())
+    return headers
+
+
+def source_named(name: str, configured: Mapping[str, Source], *, verify: bool) -> Source:
+    """The source to check against; without `verify`, also one that has no secret here."""
+    if name in configured:
+        return configured[name]
+    if not verify and name in set(FORGES):
+        return Source(name=name, forge=FORGES[Origin(name)], secrets=())
+    hint = ", or leave the signature out with --no-verify" if verify else ""
+    raise ConfigurationError(f"--source {name}: {how_to_configure(name)}{hint}")
+
+
+def check(
+    source: Source, headers: Mapping[str, str], body: bytes, *, now: float, verify: bool
+) -> dict[str, Any]:
+    """What `POST /webhooks/{source}` would answer to a first delivery, and the request it would publish."""
+    understood = triage(source, headers, body, now=now, verify=verify)
+    if isinstance(understood, Refused):
+        genuine = False if understood.reason == "bad_signature" else None
+        return {
+            "status": understood.status,
+            "genuine": genuine,
+            "decision": "refused",
+            "reason": understood.reason,
+            "detail": understood.detail,
+            "request": None,
+        }
+    event, wanted = understood.event, understood.wanted
+    ignored = isinstance(event, Ignored)
+    return {
+        "status": 200 if ignored else 202,
+        "genuine": True if verify else None,
+        "decision": "ignored" if ignored else "accepted",
+        "reason": event.reason.value if isinstance(event, Ignored) else kind_of(event),
+        "detail": event.detail if isinstance(event, Ignored) else _still_lacking(event),
+        "delivery_id": understood.delivery_id,
+        "event": understood.event_name,
+        "request": None if wanted is None else orjson.loads(wanted.body),
+    }
+
+
+def _still_lacking(event: Event) -> str:
+    """What stands between a delivery that is accepted and its request."""
+    needs = ", ".join(need.value for need in lacks(event))
+    if isinstance(event, Command) and event.word is Word.CANCEL:
+        what = what_follows(event)
+        return f"{what}, once the forge was asked for: {needs}" if needs else what
+    return f"the request follows once the forge was asked for: {needs}" if needs else ""
+
+
+def described(source: Source) -> dict[str, Any]:
+    """A source as it may be shown: nothing secret of it."""
+    credentials = "app" if source.app else "token" if source.token else None
+    return {
+        "source": source.name,
+        "webhooks": f"/webhooks/{source.name}",
+        "forge": source.forge.SOURCE.value,
+        "url": source.url,
+        "secrets": len(source.secrets),
+        "credentials": credentials,
+        "rules": len(source.rules),
+    }
+
+
+def _from_json(text: str) -> dict[str, str]:
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"--headers: this is no JSON object: {error}") from None
+    if not all(isinstance(value, str) for value in document.values()):
+        raise ConfigurationError("--headers: every value must be a string")
+    return dict(document)
+
+
+def _on_the_wire(value: str) -> str:
+    return value.encode().decode("latin-1")

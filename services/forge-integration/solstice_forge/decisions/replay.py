@@ -1,0 +1,89 @@
+"""A stored delivery, once more: what it asks for by the rules of now, as a new run that a person wants. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from solstice_forge.decisions.plan import CANCEL, CancelWanted, Wanted, plan
+from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import Understood
+from solstice_forge.forges.events import ChangeRequest, Command, Ignored, Malformed, Push, lacks
+from solstice_forge.inbox.log import Recorded
+from solstice_forge.inbox.protocol import Decision, NewDelivery
+from solstice_forge.inbox.reading import REPLAY
+
+REASON: Final = "replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReplayable:
+    """Why not, and what to do instead."""
+
+    detail: str
+
+
+def replay(
+    recorded: Recorded, source: Source, *, now: float, token: str, person: str
+) -> NewDelivery | NotReplayable:
+    """The delivery to keep: what the stored body asks for now, under a key of its own.
+
+    Delivery id and content key are both `replay:NUMBER:TOKEN`, so that it is a run of its own, whatever was built of the
+    event before. By the rules of now it may ask for nothing; that is a delivery, too, with the rule's reason.
+    """
+    entry = recorded.entry
+    if why_not := _missing(recorded):
+        return NotReplayable(detail=why_not)
+    event = source.forge.parse(entry.event_name, recorded.body)
+    if isinstance(event, Malformed):
+        return NotReplayable(
+            detail=f"its body cannot be read any more, perhaps another version kept it: {event.detail}"
+        )
+    key = f"{REPLAY}:{entry.row_id}:{token}"
+    if isinstance(event, Push | ChangeRequest | Command):
+        # It is wanted now, whenever it happened.
+        event = replace(event, occurred_at=None)
+    wanted: Wanted | CancelWanted | Malformed | None = None
+    if not isinstance(event, Ignored):
+        ruled = ruling(event, source, recorded.body, insists=True)
+        if isinstance(ruled, Ignored):
+            event = ruled
+        elif not lacks(event):
+            wanted = plan(
+                event,
+                source=source,
+                ruling=ruled,
+                delivery_id=key,
+                received_at=now,
+                traceparent=None,
+                key=key,
+            )
+    if isinstance(wanted, Malformed):
+        return NotReplayable(detail=f"no request can be made of it: {wanted.detail}")
+    understood = Understood(
+        delivery_id=key, event_name=entry.event_name, event=event, wanted=wanted, payload=recorded.body
+    )
+    # A form was taken apart when it was kept: the body is JSON, whatever the sender said.
+    headers = {**recorded.headers, "content-type": "application/json"}
+    again = new_delivery(source, headers, understood, now)
+    whose = f"replay of delivery {entry.row_id}, asked for by {person}"
+    if isinstance(event, Ignored):
+        return replace(again, detail=f"{whose}; {event.detail}" if event.detail else whose)
+    if again.reason == CANCEL:
+        return replace(again, detail=f"{whose}; {again.detail}", content_key=key)
+    return replace(again, reason=REASON, detail=whose, content_key=key)
+
+
+def _missing(recorded: Recorded) -> str | None:
+    entry = recorded.entry
+    if entry.decision is Decision.DUPLICATE:
+        return f"it is a copy; replay the delivery that it repeats, {entry.repeats}"
+    if recorded.body:
+        return None
+    if entry.decision is Decision.IGNORED:
+        return f"it asked for nothing ({entry.reason}), and of such deliveries no body is kept"
+    return (
+        "its body is no longer kept (FORGE_RETENTION_DAYS); 'solstice rerun RUN' builds the same commit again"
+    )

@@ -1,0 +1,128 @@
+"""What the rules of its source say about an event. Pure."""
+
+import re
+from typing import Final
+
+from msgspec.structs import replace
+
+from solstice_forge.decisions.rules import BUILT, RuleEvent, Ruling, Subject, decide
+from solstice_forge.decisions.sources import Source
+from solstice_forge.forges.events import (
+    ChangeRequest,
+    Command,
+    Dispatch,
+    Event,
+    Ignored,
+    IgnoreReason,
+    Push,
+    Release,
+    Rerun,
+    Word,
+    lacks,
+)
+from solstice_forge.forges.pushed import changed_paths, head_message
+
+_SKIP_MARK: Final = re.compile(r"\[(?:skip ci|ci skip)\]")
+_SKIP_BYTES: Final = re.compile(_SKIP_MARK.pattern.encode())
+QUEUES: Final = "refs/heads/gh-readonly-queue/"
+"""Where GitHub's merge queue puts the branches it wants an answer for: gh-readonly-queue/BASE/..."""
+BRANCHES: Final = "refs/heads/"
+
+
+def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = False) -> Ruling | Ignored:
+    """Whether and how it is built; `payload` is the delivery's JSON text, or empty when it is not at hand.
+
+    The commit's message may ask not to be built; who `insists` knows better.
+    """
+    # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
+    if isinstance(event, Push) and not source.rules:
+        return _skipped(event) if not insists and _asks_to_skip(event, payload) else BUILT
+    if isinstance(event, Command) and event.word is Word.CANCEL:
+        # Rules say what is built. What runs may be stopped whatever they have become.
+        return BUILT
+    subject = subject_of(event)
+    if lacks(event):
+        # Not known yet whether it is a stranger's: that is for the ruling after the forge was asked.
+        subject = replace(subject, stranger=False)
+    ruled = decide(subject, source.rules, lambda: changed_paths(source.forge.SOURCE, payload))
+    if (
+        not insists
+        and isinstance(ruled, Ruling)
+        and isinstance(event, Push)
+        and _asks_to_skip(event, payload)
+    ):
+        return _skipped(event)
+    return ruled
+
+
+def subject_of(event: Event) -> Subject:
+    """The event as far as rules look at it."""
+    match event:
+        case Push():
+            return _pushed(event)
+        case ChangeRequest():
+            return Subject(
+                event=RuleEvent.CHANGE_REQUEST,
+                repository=event.repo_full_name,
+                branch=event.base_ref,
+                of_change_request=True,
+                stranger=event.is_fork is not False,
+            )
+        case Command():
+            return Subject(
+                event=RuleEvent.COMMENT,
+                repository=event.repo_full_name,
+                branch=event.base_ref,
+                of_change_request=True,
+                stranger=event.is_fork is not False,
+                approves=event.word is Word.OK_TO_TEST,
+            )
+        case Rerun():
+            return Subject(
+                event=RuleEvent.RERUN,
+                repository=event.repo_full_name,
+                branch=event.branch if event.number is None else None,
+                of_change_request=event.number is not None,
+                # GitHub names no branch for a commit that came from a fork.
+                stranger=event.branch is None if event.is_fork is None else event.is_fork,
+            )
+        case Release():
+            return Subject(event=RuleEvent.RELEASE, repository=event.repo_full_name)
+        case Dispatch():
+            return Subject(
+                event=RuleEvent.DISPATCH,
+                repository=event.repo_full_name,
+                branch=_branch(event.ref),
+            )
+
+
+def _pushed(push: Push) -> Subject:
+    if push.ref.startswith(QUEUES):
+        # .../BASE/pr-7-SHA, and a slash may be part of BASE.
+        base = push.ref.removeprefix(QUEUES).rpartition("/")[0]
+        return Subject(event=RuleEvent.MERGE_GROUP, repository=push.repo_full_name, branch=base or None)
+    kind = RuleEvent.TAG if push.ref_type == "tag" else RuleEvent.PUSH
+    return Subject(event=kind, repository=push.repo_full_name, branch=_branch(push.ref))
+
+
+def _branch(ref: str) -> str | None:
+    return ref.removeprefix(BRANCHES) if ref.startswith(BRANCHES) else None
+
+
+def _asks_to_skip(push: Push, payload: bytes) -> bool:
+    """Whether the pushed commit's message says so; somebody who tags such a commit means it, so tags are built."""
+    if not push.ref.startswith(BRANCHES):
+        return False
+    message = push.message
+    # The list of commits is most of a payload: it is read only where the mark stands somewhere in it.
+    if message is None and _SKIP_BYTES.search(payload):
+        message = head_message(push.commit_sha, payload)
+    return message is not None and _SKIP_MARK.search(message) is not None
+
+
+def _skipped(push: Push) -> Ignored:
+    return Ignored(
+        reason=IgnoreReason.SKIP_CI,
+        detail="the message of the pushed commit asks for it",
+        repo_full_name=push.repo_full_name,
+    )

@@ -1,0 +1,113 @@
+"""What is stored of a delivery, and what is left out: nothing secret goes to disk. Pure."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from solstice_common.messages import Source as Forge
+from solstice_common.messages import derive_request_id
+from solstice_forge.decisions.plan import content_key, kind_of
+from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.triage import Understood
+from solstice_forge.forges.events import (
+    Command,
+    Event,
+    Ignored,
+    IgnoreReason,
+    Incomplete,
+    Word,
+    encode_lacking,
+)
+from solstice_forge.inbox.protocol import NewDelivery
+
+_KEPT: Final = re.compile(
+    r"content-type|user-agent|idempotency-key|traceparent|webhook-(id|timestamp)"
+    r"|x-(github|gitlab|gitea|forgejo|gogs)-(?!.*(signature|token)).+"
+)
+"""Named one by one: GitLab lets people add headers of their own, which may hold keys."""
+_SECRET: Final = re.compile(rb'("secret"\s*:\s*)"(?:[^"\\]|\\.)*"')
+
+
+RULED_OUT: Final = frozenset(
+    {
+        IgnoreReason.NO_RULE,
+        IgnoreReason.BRANCH_NOT_BUILT,
+        IgnoreReason.PATHS_NOT_BUILT,
+        IgnoreReason.FORK_NOT_BUILT,
+        IgnoreReason.SKIP_CI,
+    }
+)
+"""It asks for something, which is not built as things stand: its body is kept, so that it can be replayed once they changed."""
+
+
+def new_delivery(
+    source: Source, headers: Mapping[str, str], understood: Understood, received_at: float
+) -> NewDelivery:
+    """The delivery as the inbox keeps it: without its body when it asks for nothing, and most deliveries do not."""
+    event, wanted = understood.event, understood.wanted
+    asks = wanted is not None or (isinstance(event, Ignored) and event.reason in RULED_OUT)
+    if wanted is None and isinstance(event, Incomplete):
+        return _lacking(source, headers, understood, event, received_at)
+    reason, detail = (
+        (event.reason.value, event.detail)
+        if isinstance(event, Ignored)
+        else (kind_of(event), what_follows(event))
+    )
+    return NewDelivery(
+        source_name=source.name,
+        delivery_id=understood.delivery_id,
+        event_name=understood.event_name,
+        repo_full_name=event.repo_full_name,
+        received_at=received_at,
+        headers={name: value for name, value in headers.items() if _is_kept(name)},
+        body=_storable(understood.payload, source) if asks else b"",
+        reason=reason,
+        detail=detail,
+        content_key=None if wanted is None else wanted.key,
+        request_id=None if wanted is None else wanted.id,
+        request=None if wanted is None else wanted.body,
+    )
+
+
+def what_follows(event: Event) -> str:
+    """A sentence about what it asks for, where its kind alone does not tell."""
+    if isinstance(event, Command) and event.word is Word.CANCEL:
+        return f"what was asked for of #{event.number} before this is cancelled, for {event.sender or 'somebody'}"
+    return ""
+
+
+def _lacking(
+    source: Source, headers: Mapping[str, str], understood: Understood, event: Incomplete, received_at: float
+) -> NewDelivery:
+    """A delivery that becomes a request once the forge was asked."""
+    return NewDelivery(
+        source_name=source.name,
+        delivery_id=understood.delivery_id,
+        event_name=understood.event_name,
+        repo_full_name=event.repo_full_name,
+        received_at=received_at,
+        headers={name: value for name, value in headers.items() if _is_kept(name)},
+        body=_storable(understood.payload, source),
+        reason=kind_of(event),
+        detail=what_follows(event),
+        content_key=content_key(event, source, understood.delivery_id),
+        request_id=derive_request_id(source.name, understood.delivery_id),
+        request=None,
+        lookup=encode_lacking(event),
+    )
+
+
+@lru_cache(maxsize=256)
+def _is_kept(name: str) -> bool:
+    return _KEPT.fullmatch(name) is not None
+
+
+def _storable(payload: bytes, source: Source) -> bytes:
+    """Without the hook's own secret, which Gitea before 1.15 wrote into its payloads; others never did."""
+    return without_secret(payload) if source.forge.SOURCE is Forge.GITEA else payload
+
+
+def without_secret(payload: bytes) -> bytes:
+    """The payload without the value of any key `secret`."""
+    return _SECRET.sub(rb'\1"redacted"', payload) if b'"secret"' in payload else payload

@@ -1,0 +1,156 @@
+"""What one webhook call is: genuine or not, readable or not, and what it asks for. Pure; no byte was written yet."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from solstice_common.messages.fields import RESERVED_IDS
+from solstice_common.values import Value
+from solstice_forge.decisions.lockstep import Steps, walk
+from solstice_forge.decisions.plan import CancelWanted, Wanted, plan
+from solstice_forge.decisions.rules import Ruling
+from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.sources import Source
+from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.events import Event, Ignored, Malformed, Rerun, lacks
+from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
+
+MAX_NAME: Final = 255
+_TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Not taken: `status` is the HTTP answer, `reason` one word of a closed list, `detail` says what to do."""
+
+    status: int
+    reason: str
+    detail: str
+
+
+class Understood(Value, frozen=True, kw_only=True):
+    """A genuine delivery and its meaning: `wanted` is None when `event` is Ignored, or lacks what the forge must tell."""
+
+    delivery_id: str
+    event_name: str
+    event: Event | Ignored
+    wanted: Wanted | CancelWanted | None
+    payload: bytes
+    """The JSON text."""
+
+
+class Call(Value, frozen=True):
+    """One call to a webhook of `source`; `now` in seconds since the epoch."""
+
+    source: Source
+    headers: Headers
+    body: bytes
+    now: float
+
+
+def triage(
+    source: Source, headers: Headers, body: bytes, *, now: float, verify: bool = True
+) -> Understood | Refused:
+    """What this call to `source` is.
+
+    The signature comes first: nothing else of an unproven body is looked at. Without `verify`, a recorded delivery
+    whose secret or time is gone is read as if it were genuine.
+    """
+    return walk(triaging(Call(source, headers, body, now), verify=verify))
+
+
+def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
+    """`triage` in steps, for many calls side by side."""
+    source, headers, now = call.source, call.headers, call.now
+    payload = _genuine(source, headers, call.body, now) if verify else payload_of(headers, call.body)
+    yield
+    if isinstance(payload, Unsupported):
+        return Refused(status=415, reason="unsupported_content_type", detail=payload.detail)
+    if isinstance(payload, Refused):
+        return payload
+    delivery_id = _plain(source.forge.delivery_id(headers))
+    event_name = _plain(source.forge.event_name(headers))
+    if delivery_id is None or event_name is None or delivery_id.startswith(RESERVED_IDS):
+        return _unnamed(delivery_id, event_name, source)
+    event = source.forge.parse(event_name, payload)
+    if isinstance(event, Malformed):
+        return _unusable(event_name, event)
+    yield
+    wanted: Wanted | CancelWanted | Malformed | None = None
+    if not isinstance(event, Ignored):
+        ruled = ruling(event, source, payload)
+        if isinstance(ruled, Ignored):
+            event = ruled
+        elif not lacks(event) and not _is_worth_asking(event, source):
+            wanted = _plan(source, event, ruled, headers, delivery_id=delivery_id, now=now)
+    if isinstance(wanted, Malformed):
+        return _unusable(event_name, wanted)
+    return Understood(
+        delivery_id=delivery_id, event_name=event_name, event=event, wanted=wanted, payload=payload
+    )
+
+
+def proof_lacking(source: Source, headers: Headers) -> Refused | None:
+    """Why no body can prove that a call with these headers is genuine; None when one may."""
+    forged = source.forge.unproven(headers, source.secrets)
+    return None if forged is None else Refused(status=401, reason="bad_signature", detail=forged.detail)
+
+
+def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes | Refused | Unsupported:
+    match source.forge.verify(headers, body, source.secrets, now):
+        case Genuine(payload=payload):
+            return payload
+        case Forged(detail=detail):
+            return Refused(status=401, reason="bad_signature", detail=detail)
+        case Unsupported() as unsupported:
+            return unsupported
+
+
+def _plan(
+    source: Source, event: Event, ruled: Ruling, headers: Headers, *, delivery_id: str, now: float
+) -> Wanted | CancelWanted | Malformed:
+    trace = headers.get("traceparent", "")
+    return plan(
+        event,
+        source=source,
+        ruling=ruled,
+        delivery_id=delivery_id,
+        received_at=now,
+        traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
+    )
+
+
+def _is_worth_asking(event: Event, source: Source) -> bool:
+    """A re-run lacks nothing, and is trusted only when the forge says whose commit it is."""
+    return isinstance(event, Rerun) and source.url is not None and bool(source.token or source.app)
+
+
+def _plain(name: str | None) -> str | None:
+    """The name, when it is printable ASCII without a space at either end."""
+    is_plain = (
+        name and len(name) <= MAX_NAME and name.isascii() and name.isprintable() and name == name.strip(" ")
+    )
+    return name if is_plain else None
+
+
+def _unnamed(delivery_id: str | None, event_name: str | None, source: Source) -> Refused:
+    """Why the headers name no delivery of a forge."""
+    if delivery_id is not None and event_name is not None:
+        return Refused(
+            status=400,
+            reason="malformed",
+            detail=f"the delivery id {delivery_id[:40]!r} begins as ids of our own do, which no forge sends",
+        )
+    what = "delivery id" if delivery_id is None else "event name"
+    return Refused(
+        status=400,
+        reason="missing_header",
+        detail=f"the header with the {what} is missing or unusable: is the sender a {source.forge.SOURCE}, "
+        "and does a proxy on the way drop headers?",
+    )
+
+
+def _unusable(event_name: str, malformed: Malformed) -> Refused:
+    return Refused(
+        status=400, reason="malformed", detail=f"this {event_name} cannot be used: {malformed.detail}"
+    )

@@ -1,0 +1,1 @@
+"""The HTTP side: webhooks in, one JSON sentence out."""

@@ -1,0 +1,207 @@
+"""A webhook that is here whole is answered without ASGI: no task, no messages, no timer of its own.
+
+That was a tenth of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's, and goes its long way:
+what is large or slow, what is pipelined, whatever is no webhook. What this rests on of uvicorn's insides is held by
+`tests/unit/forge/test_whole_requests.py`.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, runtime_checkable
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from solstice_common.http.bodies import Body
+from solstice_common.http.protocol import BoundedProtocol
+from solstice_forge.edge.answers import Answer, Field
+
+REST_SECONDS: Final = 0.25
+"""How long the rest of a body is waited for here; the long way knows how to wait longer."""
+_WEBHOOK: Final = re.compile(rb"/webhooks/([A-Za-z0-9._-]+)/?")
+
+
+@runtime_checkable
+class TakesWhole(Protocol):
+    """An ASGI application that takes webhooks this way as well."""
+
+    @property
+    def whole_bytes(self) -> int:
+        """The largest body that it takes so."""
+        ...
+
+    def take_whole(
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+    ) -> bool:
+        """Whether it takes the webhook of that name; if so it calls `answer` once, later. If not, ASGI asks again."""
+        ...
+
+    def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
+        """Whether the headers alone say that it is refused, so that its body is not waited for."""
+        ...
+
+
+class WholeRequestProtocol(BoundedProtocol):
+    """For `uvicorn.Config(http=...)`, with an application that TakesWhole, or any other."""
+
+    cycle: "RequestResponseCycle | _Waiting | None"  # type: ignore[assignment]  # uvicorn has its own alone
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._taker = self.app if isinstance(self.app, TakesWhole) else None
+        self._name = ""
+        self._pieces: list[bytes] | None = None
+        """What came of the body of a webhook, until all of it is here."""
+        self._rest: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._pieces is None:
+            return
+        if self.is_over:
+            self._held()
+        elif (self._rest is None and (self.expect_100_continue or self._is_unproven())) or self._is_large(
+            self._pieces
+        ):
+            self._go_the_long_way()
+        elif self._rest is None:
+            self._rest = self.loop.call_later(REST_SECONDS, self._go_the_long_way)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.is_over:
+            self._held()
+        self._go_the_long_way()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        self._go_the_long_way()
+        super().shutdown()
+
+    def on_message_begin(self) -> None:
+        # What else uvicorn makes here is made when the long way begins.
+        self.begin_counting()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def on_headers_complete(self) -> None:
+        self.end_head()
+        if self._may_be_taken():
+            self._pieces = []
+        else:
+            self._begin(())
+
+    def on_body(self, body: bytes) -> None:
+        if self._pieces is None:
+            super().on_body(body)
+        else:
+            self.count_body(body)
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        pieces = self._held()
+        if pieces is None:
+            super().on_message_complete()
+            return
+        self.end_message()
+        body, waiting = b"".join(pieces), _Waiting(self.body)
+        if (
+            self._taker is not None
+            and len(body) <= self._taker.whole_bytes
+            and self._taker.take_whole(self._name, self.headers, body, partial(self._answer, waiting))
+        ):
+            # What it counts goes with its answer, also when the connection is lost before.
+            self.cycle, self.body = waiting, None
+            self.is_under_way()
+        else:
+            self._begin(pieces)
+            HttpToolsProtocol.on_message_complete(self)
+
+    def _may_be_taken(self) -> bool:
+        """A webhook by its method and path, over a connection on which nothing waits and which may stay open."""
+        parser = self.parser
+        if (
+            self._taker is None
+            or (self.cycle is not None and not self.cycle.response_complete)
+            or self.flow.write_paused
+            or parser.get_method() != b"POST"
+            or parser.get_http_version() != "1.1"
+            or not parser.should_keep_alive()
+            or parser.should_upgrade()
+        ):
+            return False
+        named = _WEBHOOK.fullmatch(self.url)
+        self._name = named[1].decode() if named else ""
+        return named is not None
+
+    def _is_large(self, pieces: Sequence[bytes]) -> bool:
+        """Whether it is, or will be, larger than what is taken whole."""
+        most = 0 if self._taker is None else self._taker.whole_bytes
+        announced = int(dict(self.headers).get(b"content-length", b"0"))
+        return max(announced, sum(map(len, pieces))) > most
+
+    def _is_unproven(self) -> bool:
+        return self._taker is not None and self._taker.is_unproven(self._name, self.headers)
+
+    def _held(self) -> list[bytes] | None:
+        """What was held of a body, which is held no more."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        pieces, self._pieces = self._pieces, None
+        return pieces
+
+    def _go_the_long_way(self) -> None:
+        """With what is held, if anything is."""
+        pieces = self._held()
+        if pieces is not None:
+            self._begin(pieces)
+
+    def _begin(self, pieces: Sequence[bytes]) -> None:
+        """The long way, for a request whose headers and these pieces are here."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        self.make_scope()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        self.start_cycle()
+        for piece in pieces:
+            self.hand_on(piece)
+
+    def _answer(self, waiting: "_Waiting", answer: Answer) -> None:
+        waiting.response_complete = True
+        waiting.release()
+        if answer.status < 300:  # noqa: PLR2004  nothing but what is genuine is answered so
+            self.trust()
+        if self.transport.is_closing():
+            return  # nobody is there any more
+        further = self.server_state.default_headers
+        if not waiting.keep_alive:
+            further = [*further, (b"connection", b"close")]
+        self.transport.write(answer.after(STATUS_LINE[answer.status], further))
+        if not waiting.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+
+class _Waiting:
+    """Stands where uvicorn has its RequestResponseCycle, from the last byte of a request to its answer."""
+
+    __slots__ = ("_body", "disconnected", "keep_alive", "response_complete")
+
+    def __init__(self, body: Body | None) -> None:
+        self._body = body
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+        """False once the server is to end."""
+
+    def release(self) -> None:
+        """Its body is not needed any more."""
+        if self._body is not None:
+            self._body.release()
+
+    @property
+    def message_event(self) -> "_Waiting":
+        return self
+
+    def set(self) -> None:
+        """Nobody waits for more of the request."""

@@ -1,0 +1,91 @@
+"""Who relays: one forge-integration at a time, by an advisory lock that a connection of its own holds.
+
+The lock goes with the connection: whoever dies frees it at once, whoever is cut off or frozen after `IDLE_SECONDS`,
+when the server ends a session that has not said a word for so long.
+
+Source: postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS, .../runtime-config-client.html.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from solstice_common.errors import ConfigurationError, StoreError
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.storage.postgresql import TROUBLE, connected
+
+if TYPE_CHECKING:
+    import asyncpg
+
+LOCK: Final = 5_075_117_324
+"""A number of our own, the same in every version; locks are per database."""
+POLL_SECONDS: Final = 1.0
+SPEAK_SECONDS: Final = 10.0
+"""How often the holder says that it is there."""
+IDLE_SECONDS: Final = 45
+ANSWER_SECONDS: Final = 10.0
+RETRY_BASE_SECONDS: Final = 0.1
+RETRY_CAP_SECONDS: Final = 2.0
+
+
+class Turn:
+    """`held` is set while the lock is ours; opened with `Turn.open`, which waits until it is."""
+
+    def __init__(self, url: str, taken: Callable[[], None], lock: int) -> None:
+        self.held = asyncio.Event()
+        self._url = url
+        self._taken = taken
+        self._lock = lock
+        self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, taken: Callable[[], None], *, lock: int = LOCK) -> AsyncIterator["Turn"]:
+        """Have the lock, and whenever it was lost, try to have it again; `taken` is called each time it is had."""
+        turn = cls(url, taken, lock)
+        keeping = asyncio.create_task(turn._keep(), name="inbox-turn")
+        waiting = asyncio.create_task(turn.held.wait(), name="inbox-turn-wait")
+        try:
+            await asyncio.wait({keeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                keeping.result()
+            yield turn
+        finally:
+            for task in (waiting, keeping):
+                task.cancel()
+            await asyncio.gather(waiting, keeping, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            with contextlib.suppress(StoreError, ConfigurationError, *TROUBLE):
+                async with connected(self._url) as connection:
+                    await self._hold(connection)
+            failures = 1 if self.held.is_set() else failures + 1
+            self.held.clear()
+            await asyncio.sleep(
+                backoff_seconds(
+                    failures, rng=self._rng, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
+                )
+            )
+
+    async def _hold(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """Until the connection is lost."""
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        await connection.execute(f"SET idle_session_timeout = '{IDLE_SECONDS}s'", timeout=ANSWER_SECONDS)
+        while not await connection.fetchval(  # noqa: ASYNC110  another process's lock rings no bell
+            "SELECT pg_try_advisory_lock($1)", self._lock, timeout=ANSWER_SECONDS
+        ):
+            await asyncio.sleep(POLL_SECONDS)
+        self.held.set()
+        self._taken()
+        while not lost.is_set():
+            try:
+                async with asyncio.timeout(SPEAK_SECONDS):
+                    await lost.wait()
+            except TimeoutError:
+                await connection.execute("SELECT 1", timeout=ANSWER_SECONDS)

@@ -1,0 +1,186 @@
+"""The inbox in one SQLite file. Several processes may keep deliveries in it; one of them relays."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+import orjson
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.settings import sqlite_path
+from solstice_common.storage.sqlite import Database, migrations_of
+from solstice_forge.inbox import lookups, paging
+from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
+from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
+from solstice_forge.inbox.reading import Questions
+from solstice_forge.inbox.reconcile_state import Reconciling
+from solstice_forge.inbox.reconcile_tables import ReconcileTables
+from solstice_forge.inbox.sqlite import forget
+from solstice_forge.inbox.sqlite.keep import keep_all
+from solstice_forge.inbox.sweeping import Swept
+
+BUSY_SECONDS: Final = 3.0
+"""How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
+_LOCK_POLL_SECONDS: Final = 1.0
+MARK_SECONDS: Final = 0.005
+"""How long what was published may wait to be marked along with something else."""
+# The rows as one JSON text: Python's module gives up the interpreter once per row it fetches or binds, and takes it
+# back from a busy event loop each time.
+_PENDING: Final = (
+    "SELECT json_group_array(json_array(row_id, request_id, CAST(request AS TEXT), attempts)) FROM"
+    " (SELECT * FROM requests WHERE published = 0 ORDER BY row_id LIMIT ?)"
+)
+_PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id IN (SELECT value FROM json_each(?))"
+_NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id IN (SELECT value FROM json_each(?))"
+_QUESTIONS: Final = Questions(place="?")
+
+
+class SqliteInbox:
+    """Keeps the promises of `Inbox` and `DeliveryLog`. Open with `SqliteInbox.open`."""
+
+    def __init__(self, database: Database, doorbell: Doorbell) -> None:
+        self._database = database
+        self._doorbell = doorbell
+        self.lookup_kept = asyncio.Event()
+        self.reconciling: Reconciling = ReconcileTables(
+            self._fetch, self._run, prefix="", place="?", listed="(SELECT value FROM json_each($1))"
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> AsyncIterator["SqliteInbox"]:
+        """The inbox in the file of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
+        path = sqlite_path(url)
+        migrations = migrations_of("solstice_forge.inbox.sqlite.migrations")
+        async with Database.open(path, migrations, busy_seconds=busy_seconds) as database:
+            yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
+
+    async def keep(self, delivery: NewDelivery) -> Kept:
+        (kept,) = await self.keep_all([delivery])
+        if isinstance(kept, Exception):
+            raise kept
+        return kept
+
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+        try:
+            kept = await self._database.write(lambda connection: keep_all(connection, deliveries))
+        except StoreUnavailable as error:
+            return [error for _ in deliveries]
+        except Exception as error:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
+            if len(deliveries) == 1:
+                return [error]
+            return [each for delivery in deliveries for each in await self.keep_all([delivery])]
+        if any(delivery.lookup is not None for delivery in deliveries):
+            self.lookup_kept.set()
+        if any(
+            each.decision is Decision.ACCEPTED and delivery.lookup is None
+            for delivery, each in zip(deliveries, kept, strict=True)
+        ):
+            self._doorbell.ring()
+        return kept
+
+    async def pending(self, limit: int) -> Sequence[Pending]:
+        return await self._database.read(lambda connection: _pending(connection, limit))
+
+    async def published(self, row_ids: Sequence[int]) -> None:
+        marks = (_json(row_ids),)
+        # Under load there is always a delivery to be kept next: no commit, and no fsync, for the marks alone.
+        await self._database.write_along(
+            lambda connection: connection.execute(_PUBLISHED, marks).rowcount, within_seconds=MARK_SECONDS
+        )
+
+    async def not_published(self, row_ids: Sequence[int], detail: str) -> None:
+        marks = (detail, _json(row_ids))
+        await self._database.write(lambda connection: connection.execute(_NOT_PUBLISHED, marks).rowcount)
+
+    async def take_lookups(self, now: float, *, until: float, limit: int) -> Sequence[Lookup]:
+        return await self._database.write(lambda connection: lookups.take(connection, now, until, limit))
+
+    async def next_lookup_at(self) -> float | None:
+        return await self._database.read(lookups.next_at)
+
+    async def looked_up(self, row_id: int, request: bytes) -> None:
+        if await self._database.write(lambda connection: lookups.complete(connection, row_id, request)):
+            self._doorbell.ring()
+
+    async def declined(self, row_id: int, reason: str, detail: str) -> None:
+        await self._database.write(lambda connection: lookups.decline(connection, row_id, reason, detail))
+
+    async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
+        await self._database.write(lambda connection: lookups.postpone(connection, row_id, at, failure))
+
+    async def backlog(self) -> int:
+        return await self._database.read(_backlog)
+
+    @asynccontextmanager
+    async def relaying(self) -> AsyncIterator[None]:
+        path = self._database.path.with_name(self._database.path.name + ".relay")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not _lock(descriptor):  # noqa: ASYNC110  another process's lock rings no bell
+                await asyncio.sleep(_LOCK_POLL_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._doorbell.listen()
+
+    async def entries(self, sought: Sought, *, limit: int, before: int | None = None) -> Listed:
+        return await paging.entries(self._fetch, _QUESTIONS, sought, limit=limit, before=before)
+
+    async def recorded(self, row_id: int) -> Recorded | None:
+        return await paging.recorded(self._fetch, _QUESTIONS, row_id)
+
+    async def numbers_of(self, delivery_id: str) -> Sequence[int]:
+        return await paging.numbers_of(self._fetch, _QUESTIONS, delivery_id)
+
+    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+        return await paging.copies_of(self._fetch, _QUESTIONS, row_id, limit=limit)
+
+    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+        return await paging.replays_of(self._fetch, _QUESTIONS, row_id, limit=limit)
+
+    async def strip(self, before: float, limit: int) -> Swept:
+        return await self._database.write(lambda connection: forget.strip(connection, before, limit))
+
+    async def forget(self, before: float, limit: int) -> Swept:
+        return await self._database.write(lambda connection: forget.forget(connection, before, limit))
+
+    async def forgettable(self, before: float) -> int:
+        return await self._database.read(lambda connection: forget.forgettable(connection, before))
+
+    async def _fetch(self, statement: str, *values: object) -> Sequence[sqlite3.Row]:
+        return await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+
+    async def _run(self, statement: str, *values: object) -> Sequence[sqlite3.Row]:
+        return await self._database.write(lambda connection: connection.execute(statement, values).fetchall())
+
+
+def _pending(connection: sqlite3.Connection, limit: int) -> list[Pending]:
+    (rows,) = connection.execute(_PENDING, (limit,)).fetchone()
+    return [
+        Pending(row_id=row_id, request_id=request_id, request=request.encode(), attempts=attempts)
+        for row_id, request_id, request, attempts in orjson.loads(rows)
+    ]
+
+
+def _json(row_ids: Sequence[int]) -> str:
+    return orjson.dumps(list(row_ids)).decode()
+
+
+def _backlog(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM requests WHERE published = 0").fetchone()[0])
+
+
+def _lock(descriptor: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

@@ -1,0 +1,203 @@
+"""Asks the forges for what deliveries lack, after they were answered; what is complete becomes a request like others."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.runtime.pausing import pause
+from solstice_forge.decisions.plan import CancelWanted, Wanted, plan
+from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.sources import Source
+from solstice_forge.forges.events import Ignored, IgnoreReason, Incomplete, Malformed, decode_lacking
+from solstice_forge.inbox.protocol import Lookup, Lookups
+from solstice_forge.log_events import LogEvent
+from solstice_forge.lookups.forge_questions import (
+    Question,
+    ignored,
+    next_question,
+    refused,
+    too_late,
+    without_access,
+)
+from solstice_forge.metrics import Metrics
+from solstice_forge.remote.http import Remote
+from solstice_forge.remote.protocol import Done, Later, Never
+
+log = structlog.get_logger("solstice_forge.lookups.asker")
+
+GROUP: Final = 8
+LEASE_SECONDS: Final = 90.0
+"""So long nobody else takes what was taken: two calls for each of a group, four at a time, all of them slow. Less than an
+approval is good for, so that it outlives a restart."""
+LOOK_AGAIN_SECONDS: Final = 30.0
+"""For what another process kept and then died with."""
+MOST_MISTAKES: Final = 5
+"""So often something that brings out a mistake of ours is tried, once per lease."""
+FIRST_RETRY_SECONDS: Final = 1.0
+LAST_RETRY_SECONDS: Final = 300.0
+STORE_RETRY_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquirer:
+    """Completes deliveries until cancelled. Any number of processes may do so: each takes others."""
+
+    inbox: Lookups
+    sources: Mapping[str, Source]
+    remotes: Mapping[str, Remote]
+    """The forge of a source, by the source's name; none for a source without a URL or a token."""
+    metrics: Metrics
+    rng: random.Random
+    clock: Callable[[], float] = time.time
+
+    async def run(self) -> None:
+        while True:
+            self.inbox.lookup_kept.clear()
+            try:
+                seconds = await self.ask_due()
+            except StoreUnavailable as error:
+                log.warning(LogEvent.LOOKUPS_HELD, detail=str(error))
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+                continue
+            await pause(seconds, unless=self.inbox.lookup_kept)
+
+    async def ask_due(self) -> float:
+        """Ask for all whose time has come; the seconds until the next one's."""
+        while True:
+            now = self.clock()
+            taken = await self.inbox.take_lookups(now, until=now + LEASE_SECONDS, limit=GROUP)
+            if not taken:
+                break
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for lookup in taken:
+                        tasks.create_task(self._one(lookup), name=f"lookup {lookup.delivery_id}")
+            except ExceptionGroup as errors:
+                away, others = errors.split(StoreUnavailable)
+                if others is not None or away is None:
+                    raise
+                # Not from within `except*`: before Python 3.11.4 that would wrap it in a group again.
+                raise away.exceptions[0] from None
+        next_at = await self.inbox.next_lookup_at()
+        return LOOK_AGAIN_SECONDS if next_at is None else min(max(next_at - now, 0.0), LOOK_AGAIN_SECONDS)
+
+    async def _one(self, lookup: Lookup) -> None:
+        try:
+            await self._settle(lookup)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            # One delivery that brings out a mistake of ours must neither end the service nor come back for ever.
+            log.exception(LogEvent.LOOKUP_BROKE, source=lookup.source_name, delivery_id=lookup.delivery_id)
+            if lookup.attempts >= MOST_MISTAKES:
+                words = f"a mistake of ours, now in the log: {type(error).__name__}"
+                await self._decline(lookup, Ignored(reason=IgnoreReason.UNUSABLE, detail=words))
+
+    async def _settle(self, lookup: Lookup) -> None:
+        try:
+            event = decode_lacking(lookup.event)
+        except ValueError:
+            await self._decline(
+                lookup,
+                Ignored(
+                    reason=IgnoreReason.UNUSABLE, detail="it was kept by another version of this service"
+                ),
+            )
+            return
+        outcome = await self._asked(lookup, event)
+        match outcome:
+            case Later():
+                await self._postpone(lookup, event, outcome)
+            case Ignored():
+                await self._decline(lookup, outcome)
+            case Wanted() | CancelWanted():
+                await self.inbox.looked_up(lookup.row_id, outcome.body)
+                self._count(lookup, "answered")
+                log.info(
+                    LogEvent.LOOKUP_ANSWERED,
+                    source=lookup.source_name,
+                    delivery_id=lookup.delivery_id,
+                    request_id=outcome.id,
+                )
+
+    async def _asked(self, lookup: Lookup, event: Incomplete) -> Wanted | CancelWanted | Ignored | Later:
+        """Question after question, until nothing is lacking or the forge does not tell."""
+        source, remote = self.sources.get(lookup.source_name), self.remotes.get(lookup.source_name)
+        if source is None or remote is None:
+            return without_access(event, lookup.source_name)
+        state: Incomplete | Ignored = event
+        while not isinstance(state, Ignored):
+            # Also before the first question: nobody may have been here to ask it for a long time.
+            late = too_late(state, self.clock() - lookup.received_at, None)
+            question: Question[Any] | Incomplete | Ignored = late or next_question(state, remote.dialect)
+            if not isinstance(question, Question):
+                return question if isinstance(question, Ignored) else self._planned(lookup, question, source)
+            match await remote.ask(question.call):
+                case Done(value=value):
+                    state = question.answered(value)
+                case Never() as never:
+                    return refused(state, never)
+                case Later() as later:
+                    return later
+        return state
+
+    def _planned(self, lookup: Lookup, event: Incomplete, source: Source) -> Wanted | CancelWanted | Ignored:
+        ruled = ruling(event, source, b"")
+        if isinstance(ruled, Ignored):
+            return ruled
+        wanted = plan(
+            event,
+            source=source,
+            ruling=ruled,
+            key=lookup.content_key,
+            delivery_id=lookup.delivery_id,
+            received_at=lookup.received_at,
+            traceparent=lookup.traceparent,
+        )
+        return (
+            ignored(event, IgnoreReason.UNUSABLE, wanted.detail) if isinstance(wanted, Malformed) else wanted
+        )
+
+    async def _postpone(self, lookup: Lookup, event: Incomplete, later: Later) -> None:
+        now = self.clock()
+        wait = backoff_seconds(
+            lookup.attempts - 1,
+            rng=self.rng,
+            base_seconds=FIRST_RETRY_SECONDS,
+            cap_seconds=LAST_RETRY_SECONDS,
+        )
+        at = max(later.at, now + wait)
+        if late := too_late(event, at - lookup.received_at, later):
+            await self._decline(lookup, late)
+            return
+        await self.inbox.look_up_later(lookup.row_id, at, later.why)
+        self._count(lookup, "postponed")
+        log.info(
+            LogEvent.LOOKUP_POSTPONED,
+            source=lookup.source_name,
+            delivery_id=lookup.delivery_id,
+            detail=later.why,
+            seconds=round(at - now, 3),
+        )
+
+    async def _decline(self, lookup: Lookup, why: Ignored) -> None:
+        await self.inbox.declined(lookup.row_id, why.reason.value, why.detail)
+        self._count(lookup, "declined")
+        log.info(
+            LogEvent.LOOKUP_DECLINED,
+            source=lookup.source_name,
+            delivery_id=lookup.delivery_id,
+            reason=why.reason.value,
+            detail=why.detail,
+        )
+
+    def _count(self, lookup: Lookup, outcome: str) -> None:
+        # Labels are of closed lists: a source that is configured no more is none of them.
+        self.metrics.lookup(lookup.source_name if lookup.source_name in self.sources else "unknown", outcome)

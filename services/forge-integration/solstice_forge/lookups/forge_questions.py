@@ -1,0 +1,152 @@
+"""What a delivery lacks, question by question: (event, the forge's answers) -> an event that can be planned, or why not.
+
+Pure. Rights are asked for first: whoever may not ask for a run makes us ask the forge no further.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from solstice_forge.forges.events import (
+    OF_AUTHORS,
+    Command,
+    Dispatch,
+    Ignored,
+    IgnoreReason,
+    Incomplete,
+    Release,
+    Rerun,
+    Word,
+    lacks,
+)
+from solstice_forge.remote import github
+from solstice_forge.remote.protocol import Call, Dialect, Head, Later, Never, Person
+
+T = TypeVar("T")
+
+GIVE_UP_SECONDS: Final = 24 * 3600.0
+"""A forge that is away for longer has other troubles, and who asked has asked again."""
+APPROVAL_SECONDS: Final = 120.0
+"""`/ok-to-test` is the word for the commit that was looked at. Where the forge does not tell which that was, the head is
+taken, and after this long it may be another one."""
+_NOT_THERE: Final = frozenset({404, 410, 422})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[T]):
+    """What to ask the forge next, and what its answer makes of the event."""
+
+    call: Call[T]
+    answered: Callable[[T], Incomplete | Ignored]
+
+
+def next_question(event: Incomplete, dialect: Dialect) -> Question[Any] | Incomplete | Ignored:
+    """The next question; the event itself when it lacks nothing more."""
+    if isinstance(event, Rerun):
+        return _of_rerun(event) if event.is_fork is None else event
+    if not lacks(event):
+        return event
+    match event:
+        case Release() | Dispatch():
+            return Question(
+                call=dialect.find_commit(event.repo_full_name, event.ref),
+                answered=lambda sha: replace(event, commit_sha=sha),
+            )
+        case Command():
+            return _of_command(event, dialect)
+
+
+def _of_rerun(rerun: Rerun) -> Question[bool] | Rerun:
+    """Whose commit it is; GitHub alone has re-runs, and names no branch for a fork's."""
+    if rerun.branch is None:
+        return replace(rerun, is_fork=True)
+    return Question(
+        call=github.is_on_branch(rerun.repo_full_name, rerun.commit_sha, rerun.branch),
+        answered=lambda is_on: replace(rerun, is_fork=not is_on),
+    )
+
+
+def _of_command(command: Command, dialect: Dialect) -> Question[Any] | Incomplete | Ignored:
+    if command.permitted:
+        return Question(
+            call=dialect.find_head(command.repo_full_name, command.number),
+            answered=lambda head: _with_head(command, head),
+        )
+    if command.word in OF_AUTHORS and command.by_author:
+        return next_question(replace(command, permitted=True), dialect)
+    person = Person(login=command.sender, id=command.sender_id)
+    call = dialect.may_write(command.repo_full_name, person)
+    if call is None:
+        return _not_allowed(command, "the delivery does not tell who wrote it")
+    return Question(call=call, answered=lambda may: _with_rights(command, may=may))
+
+
+def _with_rights(command: Command, *, may: bool) -> Incomplete | Ignored:
+    if may:
+        return replace(command, permitted=True)
+    also = " or made the change request" if command.word in OF_AUTHORS else ""
+    return _not_allowed(command, f"{command.word} is for who may push to the repository{also}")
+
+
+def _with_head(command: Command, head: Head) -> Incomplete | Ignored:
+    """What the delivery told stays: it is what the author of the command saw."""
+    if not head.is_open:
+        return ignored(command, IgnoreReason.CHANGE_CLOSED, f"#{command.number} is not open any more")
+    return replace(
+        command,
+        commit_sha=command.commit_sha or head.commit_sha,
+        # What is not known now will not be.
+        is_fork=head.is_fork is not False if command.is_fork is None else command.is_fork,
+        base_ref=command.base_ref or head.base_ref,
+        head_ref=command.head_ref or head.head_ref,
+        head_repo_url=command.head_repo_url or head.head_repo_url,
+    )
+
+
+def refused(event: Incomplete, never: Never) -> Ignored:
+    """The forge will not tell."""
+    if never.status in _NOT_THERE:
+        return ignored(event, IgnoreReason.NOT_AT_FORGE, f"the forge answered {never.status} {never.detail}")
+    words = f"{never.status} {never.detail}" if never.status else never.detail
+    return ignored(event, IgnoreReason.FORGE_REFUSED, f"the forge does not tell what it lacks: {words}")
+
+
+def without_access(event: Incomplete, source_name: str) -> Ignored:
+    """There is nobody to ask."""
+    missing = ", ".join(need.value for need in lacks(event))
+    return ignored(
+        event,
+        IgnoreReason.NO_ACCESS,
+        f"the forge would have to be asked for {missing}: give the source {source_name} a url and a token",
+    )
+
+
+def too_late(event: Incomplete, age_seconds: float, why: Later | None) -> Ignored | None:
+    """Whether it is too late to ask (again); `why` is what the forge last said."""
+    words = f": {why.why}" if why else ""
+    if isinstance(event, Command) and event.word is Word.OK_TO_TEST and event.commit_sha is None:
+        if age_seconds <= APPROVAL_SECONDS:
+            return None
+        return ignored(
+            event,
+            IgnoreReason.TOO_LATE,
+            f"the forge could not be asked within {APPROVAL_SECONDS:.0f} s which commit was meant; "
+            f"look at it, and comment again{words}",
+        )
+    if age_seconds <= GIVE_UP_SECONDS:
+        return None
+    return ignored(
+        event,
+        IgnoreReason.TOO_LATE,
+        f"the forge could not be asked for {GIVE_UP_SECONDS / 3600:.0f} hours{words}",
+    )
+
+
+def ignored(event: Incomplete, reason: IgnoreReason, detail: str) -> Ignored:
+    return Ignored(reason=reason, detail=detail, repo_full_name=event.repo_full_name)
+
+
+def _not_allowed(command: Command, detail: str) -> Ignored:
+    return ignored(command, IgnoreReason.NOT_ALLOWED, detail)

@@ -1,0 +1,190 @@
+"""`/deliveries` and `/deliveries/NUMBER`: each delivery, its verdict and reason, the request, the run, the statuses."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.http.access import Access
+from solstice_common.http.pages import page_environment, static_files
+from solstice_common.times import format_seconds
+from solstice_forge.decisions import verdict_words
+from solstice_forge.inbox.log import DeliveryLog, Entry, Sought
+from solstice_forge.inbox.protocol import Decision
+from solstice_forge.inbox.reconcile_state import Asked, Reconciling
+from solstice_forge.pages.visitors import guarded
+from solstice_forge.reconcile.report import decode_report, sentence
+from solstice_forge.statuses.protocol import Shown
+
+PER_PAGE: Final = 50
+RELATED: Final = 20
+MAX_TEXT: Final = 200
+LONGEST_NUMBER: Final = 16
+BODY_SHOWN: Final = 20_000
+"""Characters of a body on the page; the command prints the whole."""
+
+Statuses: TypeAlias = Callable[[str], Awaitable[Sequence[Shown]]]
+
+
+async def no_statuses(_request_id: str) -> Sequence[Shown]:
+    """Where no forge is told anything."""
+    return ()
+
+
+class Pages:
+    """What a person's browser asks for; `statuses` gives what the forges were told about a request."""
+
+    def __init__(
+        self,
+        log: DeliveryLog,
+        access: Access,
+        *,
+        sources: Sequence[str],
+        version: str,
+        public_url: str = "",
+        statuses: Statuses = no_statuses,
+        reconciling: Reconciling | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = log
+        self._access = access
+        self._sources = sources
+        self._public_url = public_url
+        self._statuses = statuses
+        self._reconciling = reconciling
+        self._clock = clock
+        self._templates = page_environment(
+            "solstice_forge.pages",
+            home="/deliveries",
+            home_name="All deliveries",
+            version=version,
+            public_url=public_url.rstrip("/"),
+            why=verdict_words,
+            tone=tone,
+            rfc3339=format_seconds,
+        )
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", guarded(self._access, self.home, self.error)),
+            Route("/deliveries", guarded(self._access, self._safe(self.deliveries), self.error)),
+            Route(
+                "/deliveries/of/{delivery_id}", guarded(self._access, self._safe(self.of_forge), self.error)
+            ),
+            Route("/deliveries/{number}", guarded(self._access, self._safe(self.delivery), self.error)),
+            static_files("solstice_forge.pages"),
+        ]
+
+    async def home(self, _: Request) -> Response:
+        return RedirectResponse("/deliveries", 303)
+
+    async def deliveries(self, request: Request) -> Response:
+        """Deliveries, newest first."""
+        asked = {
+            # PostgreSQL's texts hold no zero byte.
+            name: (request.query_params.get(name) or "").replace("\0", "").strip()[:MAX_TEXT]
+            for name in ("source", "repository", "decision", "reason", "before")
+        }
+        decision = Decision(asked["decision"]) if asked["decision"] in set(Decision) else None
+        before = _number(asked["before"])
+        sought = Sought(
+            source=asked["source"] or None,
+            repository=asked["repository"] or None,
+            decision=decision,
+            reason=asked["reason"] or None,
+        )
+        listed = await self._log.entries(sought, limit=PER_PAGE, before=before)
+        older = urlencode({k: v for k, v in {**asked, "before": listed.next}.items() if v})
+        return self._page(
+            "deliveries.html",
+            entries=listed.entries,
+            asked=asked,
+            filtered=any(asked.values()),
+            decisions=list(Decision),
+            sources=self._sources,
+            older=f"/deliveries?{older}" if listed.next is not None else None,
+            compared=await self._compared(),
+        )
+
+    async def of_forge(self, request: Request) -> Response:
+        """Leads to the delivery that the forge gave this id: the orchestrator's pages link here, who know no number."""
+        numbers = await self._log.numbers_of(request.path_params["delivery_id"].replace("\0", ""))
+        if not numbers:
+            return self.error(404, "There is no delivery of this id: it never came, or is no longer kept.")
+        return RedirectResponse(f"/deliveries/{numbers[0]}", 303)
+
+    async def delivery(self, request: Request) -> Response:
+        """One delivery with all that is kept of it."""
+        number = _number(request.path_params["number"])
+        recorded = None if number is None else await self._log.recorded(number)
+        if recorded is None:
+            return self.error(
+                404, "There is no delivery of this number: it never came, or is no longer kept."
+            )
+        entry = recorded.entry
+        told = [shown for request_id in entry.request_ids for shown in await self._statuses(request_id)]
+        text = recorded.body.decode("utf-8", "replace")
+        return self._page(
+            "delivery.html",
+            entry=entry,
+            request={} if recorded.request is None else orjson.loads(recorded.request),
+            headers=dict(recorded.headers),
+            body=text[:BODY_SHOWN],
+            is_cut=len(text) > BODY_SHOWN,
+            copies=await self._log.copies_of(entry.row_id, limit=RELATED),
+            replays=await self._log.replays_of(entry.row_id, limit=RELATED),
+            statuses=told,
+            asked=await self._asked(entry),
+        )
+
+    async def _compared(self) -> list[tuple[str, float, str]]:
+        """Of each source that was compared with its forge: its name, when, and what came of it."""
+        rounds = [] if self._reconciling is None else await self._reconciling.rounds(self._clock())
+        known = [(each, decode_report(each.report)) for each in rounds if each.report is not None]
+        return [
+            (each.source_name, each.ended_at, sentence(report))
+            for each, report in known
+            if report is not None and each.ended_at is not None
+        ]
+
+    async def _asked(self, entry: Entry) -> Asked | None:
+        """How often the forge was asked to send this delivery again, if it was."""
+        if self._reconciling is None:
+            return None
+        return (await self._reconciling.asked(entry.source_name, [entry.delivery_id])).get(entry.delivery_id)
+
+    def error(self, status: int, message: str) -> Response:
+        """A page that says what is wrong and where to go."""
+        return self._page("error.html", http_status=status, code=status, message=message)
+
+    def _safe(
+        self, shown: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            try:
+                return await shown(request)
+            except StoreUnavailable as error:
+                return self.error(503, f"{error}. Try again later.")
+
+        return answered
+
+    def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
+        text = self._templates.get_template(template).render(now=self._clock(), **values)
+        return HTMLResponse(text, http_status)
+
+
+def tone(entry: Entry) -> str:
+    """The colour family of a verdict; never the only sign, the word says the same."""
+    if entry.decision is Decision.ACCEPTED:
+        return "good" if entry.published else "warn"
+    return "calm"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else None

@@ -1,0 +1,172 @@
+"""GitHub and GitLab: what they failed to deliver is looked up in their own record, and they are asked to send it again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.sources import Source
+from solstice_forge.log_events import LogEvent
+from solstice_forge.reconcile.calls import Asking, Unanswered
+from solstice_forge.reconcile.report import Findings, Sent, Trouble
+from solstice_forge.reconcile.resending import Verdict, failed, is_past, mark, verdict
+from solstice_forge.remote import github_hooks, gitlab_hooks
+from solstice_forge.remote.hooks import Attempt, Hook, HookDialect, Place, calls_us
+from solstice_forge.remote.protocol import Done, Later, Never
+
+log = structlog.get_logger("solstice_forge.reconcile.compare_deliveries")
+
+HOOKS: Final[Mapping[Origin, HookDialect]] = MappingProxyType(
+    {Origin.GITHUB: github_hooks, Origin.GITLAB: gitlab_hooks}
+)
+"""Forges that remember what they delivered."""
+_NOT_FOR_US: Final = frozenset({401, 403})
+MOST_AT_ONCE: Final = 50
+"""So many deliveries of one hook are asked for in one comparison; the rest in the next one."""
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """Looks through the hooks of one source that call us."""
+
+    source: Source
+    dialect: HookDialect
+    asking: Asking
+    findings: Findings
+    since: float
+    """Older attempts are left alone, where the forge tells times."""
+    everything: bool
+    """Also what was looked through before."""
+
+    async def compare(self, repositories: Sequence[str]) -> None:
+        """Every hook that may tell of these repositories, once."""
+        if self.asking.remote.access.app is not None and await self._by_app():
+            return
+        looked: dict[str, bool] = {}
+        for repository in repositories:
+            self.asking.tell(f"{self.source.name}: {repository}")
+            self.findings.repositories += 1
+            refusals: list[str] = []
+            for place in self.dialect.places(repository):
+                if place.path not in looked:
+                    looked[place.path] = await self._place(place, refusals)
+            if not refusals and not any(looked[place.path] for place in self.dialect.places(repository)):
+                refusals.append(
+                    f"no webhook that the token may see calls .../webhooks/{self.source.name} for it"
+                )
+            if not any(looked[place.path] for place in self.dialect.places(repository)):
+                self._trouble(repository, "; ".join(refusals))
+
+    async def _by_app(self) -> bool:
+        """Whether the GitHub App itself calls us: then it does for all repositories."""
+        found = await self.asking.ask(github_hooks.find_app_hook())
+        if not isinstance(found, Done):
+            self._trouble("the GitHub App", str(Unanswered(found)))
+            return False
+        if not calls_us(found.value, self.source.name):
+            return False
+        self.asking.tell(f"{self.source.name}: the GitHub App")
+        self.findings.repositories += 1
+        await self._hook(found.value)
+        return True
+
+    async def _place(self, place: Place, refusals: list[str]) -> bool:
+        """Whether a hook of this place calls us. A shared place that is closed to us is not worth a word."""
+        try:
+            hooks = await self.asking.whole(self.dialect.find_hooks(place))
+        except Unanswered as error:
+            if not (place.shared and error.is_refusal):
+                refusals.append(f"its webhooks: {error}")
+            return False
+        ours = [hook for hook in hooks if calls_us(hook, self.source.name)]
+        for hook in ours:
+            await self._hook(hook)
+        return bool(ours)
+
+    async def _hook(self, hook: Hook) -> None:
+        tables, name, began = self.asking.tables, self.source.name, self.asking.clock()
+        looked_to = None if self.everything else await tables.looked_to(name, hook.path)
+        attempts: list[Attempt] = []
+        try:
+            async for page in self.asking.pages(self.dialect.find_attempts(hook)):
+                fresh = [
+                    each for each in page.items if not is_past(each, since=self.since, looked_to=looked_to)
+                ]
+                attempts += fresh
+                if len(fresh) < len(page.items):
+                    break
+        except Unanswered as error:
+            self._trouble(hook.place.name, f"the deliveries of its webhook: {error}")
+            return
+        is_done = await self._send_lost(hook, attempts)
+        reached = mark(attempts, began=began, looked_to=looked_to)
+        if is_done and reached is not None and not self.asking.dry_run:
+            await tables.note_looked_to(name, hook.path, reached)
+
+    async def _send_lost(self, hook: Hook, attempts: Sequence[Attempt]) -> bool:
+        """Whether all of them are here, or given up."""
+        lost = failed(attempts)
+        ids = [attempt.delivery_id for attempt in lost]
+        arrived = await self.asking.tables.arrived(self.source.name, ids)
+        asked = await self.asking.tables.asked(self.source.name, ids)
+        due: list[tuple[Attempt, int]] = []
+        waiting = 0
+        for attempt in lost:
+            before = asked.get(attempt.delivery_id)
+            match verdict(arrived=attempt.delivery_id in arrived, asked=before, now=self.asking.clock()):
+                case Verdict.ARRIVED:
+                    pass
+                case Verdict.GIVEN_UP:
+                    self.findings.given_up.append(attempt.delivery_id)
+                case Verdict.WAIT:
+                    waiting += 1
+                case Verdict.SEND:
+                    due.append((attempt, 1 + (before.times if before else 0)))
+        self.findings.waiting += waiting
+        await self._send_all(hook, due[:MOST_AT_ONCE])
+        return not due and not waiting
+
+    async def _send_all(self, hook: Hook, due: Sequence[tuple[Attempt, int]]) -> None:
+        """Until the forge will not, for a reason that is none of this delivery's."""
+        for number, (attempt, times) in enumerate(due):
+            if not self.asking.dry_run:
+                if number and self.dialect.SPACING_SECONDS:
+                    await self.asking.pause(self.dialect.SPACING_SECONDS, "the forge sends no faster")
+                answer = await self._send(hook, attempt, times)
+                if not isinstance(answer, Done):
+                    words = f"delivery {attempt.delivery_id} is not sent again: {Unanswered(answer)}"
+                    self._trouble(hook.place.name, words)
+                    if isinstance(answer, Later) or answer.status in _NOT_FOR_US:
+                        return
+                    continue
+            self.findings.sent.append(
+                Sent(
+                    place=hook.place.name,
+                    delivery_id=attempt.delivery_id,
+                    event=attempt.event,
+                    failure=attempt.why,
+                    times=times,
+                )
+            )
+
+    async def _send(self, hook: Hook, attempt: Attempt, times: int) -> Done[None] | Later | Never:
+        answer = await self.asking.ask(self.dialect.send_again(hook, attempt))
+        if isinstance(answer, Done) or (isinstance(answer, Later) and answer.perhaps_done):
+            await self.asking.tables.note_asked(self.source.name, attempt.delivery_id, self.asking.clock())
+        if isinstance(answer, Done):
+            log.info(
+                LogEvent.RECONCILE_ASKED,
+                source=self.source.name,
+                place=hook.place.name,
+                delivery_id=attempt.delivery_id,
+                event_name=attempt.event,
+                detail=attempt.why,
+                times=times,
+            )
+        return answer
+
+    def _trouble(self, place: str, detail: str) -> None:
+        self.findings.troubles.append(Trouble(place=place, detail=detail))

@@ -1,0 +1,1 @@
+"""From the inbox to the broker, with confirms."""

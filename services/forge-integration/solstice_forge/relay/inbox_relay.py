@@ -1,0 +1,115 @@
+"""From the inbox to the broker: in the order kept, in groups, with confirms; nothing is forgotten, nothing hurried."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from solstice_common.broker.forwarder import Forwarder, reason_of
+from solstice_common.broker.protocol import Broker, Message, Published
+from solstice_common.topology import Route, Topology
+from solstice_forge.inbox.protocol import Inbox, Pending
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.relay.publication import publication
+
+log = structlog.get_logger("solstice_forge.relay.inbox_relay")
+
+LOOK_AGAIN_SECONDS: Final = 30.0
+"""In case a wake-up went astray."""
+
+
+def split(
+    group: Sequence[Pending], outcomes: Sequence[Published]
+) -> tuple[list[Pending], list[tuple[Pending, Published]]]:
+    """Which of the group are with the broker, and which are not, each in the order kept."""
+    pairs = list(zip(group, outcomes, strict=True))
+    return (
+        [one for one, outcome in pairs if outcome.confirmed],
+        [(one, outcome) for one, outcome in pairs if not outcome.confirmed],
+    )
+
+
+class Relay(Forwarder[Pending]):
+    """One relay: publishes what the inbox keeps; its `problem` is for `/readyz`."""
+
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        broker: Broker,
+        route: Route,
+        topology: Topology,
+        metrics: Metrics,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(
+            _Requests(inbox=inbox, route=route, metrics=metrics),
+            noun="request",
+            broker=broker,
+            topology=topology,
+            rng=rng,
+            look_again_seconds=LOOK_AGAIN_SECONDS,
+            # What is wrong with the broker should be known before the first webhook.
+            declare_early=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Requests:
+    """A Backlog: the requests that are pending in the inbox."""
+
+    inbox: Inbox
+    route: Route
+    metrics: Metrics
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[asyncio.Event]:
+        async with self.inbox.relaying(), self.inbox.changes() as changed:
+            yield changed
+
+    async def next_group(self, limit: int) -> Sequence[Pending]:
+        return await self.inbox.pending(limit)
+
+    def message_of(self, row: Pending) -> Message:
+        return publication(row.request, self.route, attempt=row.attempts + 1)
+
+    def answered(self, group: Sequence[Pending], outcomes: Sequence[Published]) -> Sequence[int]:
+        for status, count in Counter(outcome.status for outcome in outcomes).items():
+            self.metrics.published(status, count)
+        confirmed, _ = split(group, outcomes)
+        if confirmed:
+            log.info(
+                LogEvent.RELAY_PUBLISHED,
+                count=len(confirmed),
+                request_ids=[one.request_id for one in confirmed],
+            )
+        return [one.row_id for one in confirmed]
+
+    async def mark(self, row_ids: Sequence[int]) -> None:
+        await self.inbox.published(row_ids)
+
+    async def ended(self, group: Sequence[Pending], failed: Sequence[tuple[Pending, Published]]) -> None:  # noqa: ARG002  Backlog's
+        """They stay pending: what cannot be routed or taken now may be later."""
+        if not failed:
+            return
+        first = failed[0][1]
+        log.warning(
+            LogEvent.RELAY_NOT_PUBLISHED,
+            count=len(failed),
+            status=first.status.value,
+            detail=first.detail,
+            request_ids=[one.request_id for one, _ in failed],
+        )
+        await self.inbox.not_published([one.row_id for one, _ in failed], reason_of(first))
+
+    def held(self, detail: str) -> None:
+        log.warning(LogEvent.RELAY_HELD, detail=detail)
+
+    def resumed(self, held_seconds: float) -> None:
+        log.info(LogEvent.RELAY_RESUMED, held_seconds=held_seconds)

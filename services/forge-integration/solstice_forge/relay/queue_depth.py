@@ -1,0 +1,52 @@
+"""How many requests lie in the jobs' queue, looked at now and then: more than there should be are not asked for."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from solstice_common.broker.protocol import Broker
+from solstice_common.errors import BrokerUnavailable
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+
+log = structlog.get_logger("solstice_forge.relay.queue_depth")
+
+LOOK_SECONDS: Final = 1.0
+
+
+class Queued:
+    """What waits in the queue for an orchestrator; 0 while the broker cannot be asked, since then the inbox fills."""
+
+    def __init__(self, broker: Broker, queue: str, metrics: Metrics) -> None:
+        self._broker = broker
+        self._queue = queue
+        self._metrics = metrics
+        self.count = 0
+
+    async def look(self) -> None:
+        """Ask the broker."""
+        try:
+            depth = await self._broker.depth(self._queue)
+        except BrokerUnavailable:
+            depth = None
+        self.count = 0 if depth is None else depth.ready
+        self._metrics.queued(self.count)
+
+
+async def run_queue_depth(
+    queued: Queued,
+    *,
+    rng: random.Random,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Look about every LOOK_SECONDS, until cancelled."""
+    while True:
+        try:
+            await queued.look()
+        except Exception as error:
+            # A mistake of ours here must not end what keeps webhooks.
+            log.exception(LogEvent.QUEUE_DEPTH_UNKNOWN, detail=str(error))
+        await sleep(LOOK_SECONDS * rng.uniform(0.8, 1.2))

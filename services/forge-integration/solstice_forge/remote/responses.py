@@ -1,0 +1,75 @@
+"""How a call ended: (status, headers, the forge's words) -> `Never`, `Later` or "read it". Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from solstice_forge.remote.call_pacing import Answer, is_limited
+from solstice_forge.remote.protocol import Later, Never
+
+DETAIL_CHARACTERS: Final = 500
+"""Of a forge's answer so much is kept."""
+
+_LATER: Final = frozenset({401, 408, 409, 423, 425, 429})
+"""Beside what the server is to blame for. 401: a token that ran out, or is being replaced; a person will do it."""
+_PERHAPS_DONE: Final = frozenset({408, 502, 504})
+"""The words of a proxy: what stands behind it may have done it, or may do so yet."""
+_LINK: Final = re.compile(r"<([^<>]*)>((?:\s*;[^,<]*)*)")
+_NEXT: Final = re.compile(r""";\s*rel\s*=\s*(?:"next"|'next'|next(?![\w-]))""", re.IGNORECASE)
+_LAST_SUCCESS, _FIRST_SERVER_ERROR = 299, 500
+
+
+def judged(answer: Answer, now: float) -> Later | Never | None:
+    """The end that the status alone decides; None: the forge did it."""
+    if answer.status <= _LAST_SUCCESS:
+        return None
+    why = f"{answer.status} {answer.detail}".strip()
+    if is_limited(answer):
+        return Later(at=now, why=why, limited=True)
+    if answer.status >= _FIRST_SERVER_ERROR or answer.status in _LATER:
+        return Later(at=now, why=why, perhaps_done=answer.status in _PERHAPS_DONE)
+    return Never(status=answer.status, detail=answer.detail or "no reason given")
+
+
+def next_query(link: str) -> Mapping[str, str] | None:
+    """The query of the next page in a `Link` header (RFC 8288); None when it names none.
+
+    Only the query: where the list is, and that our credentials go there, was decided by whoever asked first.
+    """
+    for url, parameters in _LINK.findall(link):
+        if _NEXT.search(parameters):
+            return dict(parse_qsl(urlsplit(url).query))
+    return None
+
+
+def words_of(body: bytes, secrets: Sequence[str] = ()) -> str:
+    """What the forge says about its refusal: on one line, cut, and without our credentials."""
+    text = _message(body) or body.decode("utf-8", "replace")
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "***")
+    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return text if len(text) <= DETAIL_CHARACTERS else text[: DETAIL_CHARACTERS - 1] + "…"
+
+
+def _message(body: bytes) -> str:
+    """GitHub, Gitea: `message`, with `errors` beside it; GitLab: `message` (a text or an object) or `error`."""
+    try:
+        document: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(document, dict):
+        return ""
+    parts = [
+        _text(document[name])
+        for name in ("message", "error", "error_description", "errors")
+        if document.get(name)
+    ]
+    return ": ".join(parts)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

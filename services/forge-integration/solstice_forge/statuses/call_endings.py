@@ -1,0 +1,103 @@
+"""What follows from how a call ended: told, again later, or never. Pure."""
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_forge.remote.protocol import Done, Later, Never, Result
+
+FIRST_RETRY_SECONDS: Final = 2.0
+LAST_RETRY_SECONDS: Final = 120.0
+GIVE_UP_SECONDS: Final = 24 * 3600.0
+"""A forge that has not taken a status for this long is not going to."""
+MOST_CALLS: Final = 950
+"""GitHub takes a thousand statuses for a commit and context; what is left is for the states that end something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRules:
+    """How patient we are, in seconds; the defaults are what production uses."""
+
+    first_retry: float = FIRST_RETRY_SECONDS
+    last_retry: float = LAST_RETRY_SECONDS
+    give_up: float = GIVE_UP_SECONDS
+    horizon: float = 30.0
+    """After it went out, a call without an answer may be carried out for this long; no other goes out meanwhile."""
+
+
+PATIENT: Final = RetryRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The forge shows it; `check_id`: as this check run."""
+
+    check_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """It is tried again at `at`."""
+
+    at: float
+    why: str
+    failed: bool
+    """Whether it counts as a failure: a limit does not."""
+    unsure: bool
+    """Whether the forge may have got it, or get it yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """The forge will never take it."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spared:
+    """It is not told: the forge takes no more of its context but what ends it."""
+
+
+Ending = Told | Again | Dead | Spared
+
+
+def ending(
+    result: Result[int | None],
+    *,
+    failures: int,
+    failing_since: float | None,
+    now: float,
+    rng: random.Random,
+    rules: RetryRules,
+) -> Ending:
+    """What becomes of a status after a call; `failures` in a row before it, the first of them at `failing_since`."""
+    match result:
+        case Done(check_id):
+            return Told(check_id=check_id)
+        case Never():
+            return Dead(reason=_word(result), detail=f"{result.status} {result.detail}")
+        case Later(limited=True):
+            return Again(at=max(result.at, now), why=result.why, failed=False, unsure=False)
+        case Later():
+            if failing_since is not None and now - failing_since >= rules.give_up:
+                return Dead(
+                    reason="forge_unavailable", detail=f"given up after {failures + 1} attempts: {result.why}"
+                )
+            wait = backoff_seconds(
+                failures, rng=rng, base_seconds=rules.first_retry, cap_seconds=rules.last_retry
+            )
+            return Again(
+                at=max(result.at, now + wait), why=result.why, failed=True, unsure=result.perhaps_done
+            )
+
+
+def _word(never: Never) -> str:
+    """One word for headers and metrics."""
+    if "maximum number of statuses" in never.detail:
+        return "too_many_statuses"
+    return {0: "no_credentials", 403: "forbidden", 404: "not_found", 422: "unprocessable"}.get(
+        never.status, "refused"
+    )

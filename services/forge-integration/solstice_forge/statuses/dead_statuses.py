@@ -1,0 +1,119 @@
+"""The dead letters of statuses: looked at without being taken, and sent once more."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from solstice_common.broker.delivery import Ack
+from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.protocol import Broker, Consumer, Delivery, Message
+from solstice_common.errors import InvalidMessage
+from solstice_common.messages import JobStatusV1
+from solstice_common.topology import STATUSES, Topology
+from solstice_common.values import Value
+
+CONNECT_SECONDS: Final = 10.0
+ARRIVAL_SECONDS: Final = 5.0
+"""A letter that has not come by then is with somebody else who looks."""
+PREFETCH: Final = 200
+_OURS: Final = "x-solstice-"
+
+
+class DeadStatus(Value, frozen=True, kw_only=True):
+    """One dead letter, as people see it; what cannot be read is empty."""
+
+    reason: str
+    detail: str
+    refused_at: str
+    attempts: int
+    source_name: str
+    repository: str
+    commit_sha: str
+    context: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How many were sent again, and how many were not taken by the broker and stay where they are."""
+
+    sent: int
+    left: int
+
+
+async def dead_statuses(broker: Broker, topology: Topology, limit: int) -> Sequence[DeadStatus]:
+    """The oldest dead letters; all stay in the queue. Raises BrokerUnavailable, TopologyMismatch."""
+    count = min(await _count(broker, topology, limit), PREFETCH)
+    async with broker.consume(STATUSES.dlq, prefetch=max(1, count)) as consumer:
+        return [dead_status(letter) for letter in await _arrived(consumer, count)]
+
+
+async def replay(broker: Broker, topology: Topology, limit: int, *, reason: str | None = None) -> Replayed:
+    """Publish the oldest dead letters once more, those with `reason` if it is given, and remove what is published."""
+    count = min(await _count(broker, topology, limit), PREFETCH)
+    async with broker.consume(STATUSES.dlq, prefetch=max(1, count)) as consumer:
+        letters = [
+            letter
+            for letter in await _arrived(consumer, count)
+            if reason is None or letter.headers.get("x-solstice-reason") == reason
+        ]
+        outcomes = await broker.publish([message_of(letter) for letter in letters])
+        gone = [letter for letter, outcome in zip(letters, outcomes, strict=True) if outcome.confirmed]
+        await consumer.settle([(letter, Ack()) for letter in gone])
+        return Replayed(sent=len(gone), left=len(letters) - len(gone))
+
+
+def message_of(letter: Delivery) -> Message:
+    """The status as it was before it was refused: what a dead letter says of itself is taken off."""
+    return Message(
+        exchange=STATUSES.exchange,
+        routing_key=STATUSES.routing_key,
+        body=letter.body,
+        type=JobStatusV1.VERSION,
+        correlation_id=letter.correlation_id,
+        headers={
+            name: value
+            for name, value in without_broker_headers(letter.headers).items()
+            if not name.startswith(_OURS) and isinstance(value, str | int | bool)
+        },
+    )
+
+
+def dead_status(letter: Delivery) -> DeadStatus:
+    """What a dead letter tells."""
+    headers = letter.headers
+    attempt = headers.get("x-solstice-attempt")
+    try:
+        status = JobStatusV1.decode(letter.body)
+    except InvalidMessage:
+        status = None
+    return DeadStatus(
+        reason=str(headers.get("x-solstice-reason", "")),
+        detail=str(headers.get("x-solstice-detail", "")),
+        refused_at=str(headers.get("x-solstice-refused-at", "")),
+        attempts=attempt if isinstance(attempt, int) else 1,
+        source_name=(status and status.source_name) or "",
+        repository=(status and (status.repo_full_name or status.repo_url)) or "",
+        commit_sha=status.commit_sha if status else "",
+        context=status.context if status else "",
+        state=status.state if status else "",
+    )
+
+
+async def _count(broker: Broker, topology: Topology, limit: int) -> int:
+    await broker.ready(CONNECT_SECONDS)
+    await broker.declare(topology)
+    depth = await broker.depth(STATUSES.dlq)
+    return min(limit, depth.ready) if depth is not None else 0
+
+
+async def _arrived(consumer: Consumer, count: int) -> list[Delivery]:
+    letters: list[Delivery] = []
+    try:
+        while len(letters) < count:
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                letters.extend(await consumer.batch())
+    except TimeoutError:
+        pass
+    return letters[:count]

@@ -1,0 +1,165 @@
+"""From the store of statuses to the forges: one process at a time, each context in order, every forge at its own pace."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from solstice_common.broker.protocol import Broker, Message
+from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.runtime.pausing import Timer, pause
+from solstice_common.topology import STATUSES, Topology
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.remote.http import Remote
+from solstice_forge.statuses.call_endings import PATIENT, RetryRules
+from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusStore
+from solstice_forge.statuses.source_reporter import LOOK_AGAIN_SECONDS, SourceTeller
+
+log = structlog.get_logger("solstice_forge.statuses")
+
+LETTERS: Final = 50
+PURGE_SECONDS: Final = 3600.0
+COUNT_SECONDS: Final = 15.0
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 10.0
+
+
+class Teller:
+    """Tells what the store holds, of all sources."""
+
+    def __init__(
+        self,
+        *,
+        store: StatusStore,
+        remotes: Mapping[str, Remote],
+        broker: Broker,
+        topology: Topology,
+        metrics: Metrics,
+        rng: random.Random,
+        rules: RetryRules = PATIENT,
+        clock: Callable[[], float] = time.time,
+        timer: Timer = asyncio.timeout,
+    ) -> None:
+        """`clock` and `timer`: by what time forges are told; what is between us and the broker goes by the loop's."""
+        self._store = store
+        self._remotes = remotes
+        self._broker = broker
+        self._topology = topology
+        self._metrics = metrics
+        self._rng = rng
+        self._rules = rules
+        self._clock = clock
+        self._timer = timer
+        self._finishing = asyncio.Event()
+        self.telling = False
+        """Whether it is we who tell; otherwise another process does."""
+
+    def finish(self) -> None:
+        """Begin no more calls; `run` returns once those under way have ended."""
+        self._finishing.set()
+
+    async def run(self) -> None:
+        """Tell until finished, or cancelled: what is under way then may or may not have reached its forge."""
+        failures = 0
+        while not self._finishing.is_set():
+            try:
+                async with self._store.telling():
+                    self.telling = True
+                    await self._turn()
+                    failures = 0
+            except* StoreUnavailable as group:
+                log.warning(LogEvent.STATUSES_HELD, count=0, detail=str(group.exceptions[0]))
+            finally:
+                self.telling = False
+            if self._finishing.is_set():
+                return
+            await asyncio.sleep(
+                backoff_seconds(
+                    failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=LAST_RETRY_SECONDS
+                )
+            )
+            failures = min(failures + 1, 8)
+
+    async def _turn(self) -> None:
+        orphans = await self._store.take_over(self._clock(), self._rules.horizon)
+        if orphans:
+            log.info(LogEvent.STATUSES_TAKEN_OVER, count=orphans)
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(self._letters(), name="dead letters of statuses"),
+                tasks.create_task(self._forget(), name="old statuses"),
+                tasks.create_task(self._count(), name="count of statuses"),
+            ]
+            telling = []
+            for name, remote in self._remotes.items():
+                remote.limits = await self._store.limits(name)
+                source = SourceTeller(
+                    name=name,
+                    remote=remote,
+                    store=self._store,
+                    metrics=self._metrics,
+                    rng=self._rng,
+                    rules=self._rules,
+                    clock=self._clock,
+                    timer=self._timer,
+                    finishing=self._finishing,
+                )
+                telling.append(tasks.create_task(source.run(), name=f"statuses of {name}"))
+            await asyncio.wait(telling)
+            for task in beside:
+                task.cancel()
+
+    async def _letters(self) -> None:
+        """What no forge takes goes to the dead letters; it stays in the store until the broker has it."""
+        failures = 0
+        async with self._store.changes() as changed:
+            while True:
+                changed.clear()
+                letters = await self._store.letters(LETTERS)
+                if not letters:
+                    await pause(LOOK_AGAIN_SECONDS, unless=changed)
+                    continue
+                messages = [
+                    Message(
+                        exchange=STATUSES.dlx,
+                        routing_key=STATUSES.routing_key,
+                        body=letter.body,
+                        type=STATUSES.routing_key,
+                        correlation_id=letter.request_id,
+                        headers=dict(letter.headers),
+                    )
+                    for letter in letters
+                ]
+                with contextlib.suppress(BrokerUnavailable):
+                    await self._broker.declare(self._topology)
+                outcomes = await self._broker.publish(messages)
+                there = [
+                    letter.row_id for letter, out in zip(letters, outcomes, strict=True) if out.confirmed
+                ]
+                await self._store.published(there)
+                failures = 0 if there else failures + 1
+                if not there:
+                    await asyncio.sleep(
+                        backoff_seconds(
+                            failures,
+                            rng=self._rng,
+                            base_seconds=FIRST_RETRY_SECONDS,
+                            cap_seconds=LAST_RETRY_SECONDS,
+                        )
+                    )
+
+    async def _count(self) -> None:
+        while True:
+            self._metrics.statuses_pending(await self._store.pending())
+            await asyncio.sleep(COUNT_SECONDS)
+
+    async def _forget(self) -> None:
+        while True:
+            await self._store.purge(self._clock() - SETTLED_DAYS * 86400)
+            await asyncio.sleep(PURGE_SECONDS)

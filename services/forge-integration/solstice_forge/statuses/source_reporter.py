@@ -1,0 +1,170 @@
+"""Tells one forge what commits shall show: each context in order, at the forge's own pace."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+import httpx2
+import structlog
+
+from solstice_common.runtime.pausing import Timer, pause
+from solstice_forge.log_events import LogEvent
+from solstice_forge.metrics import Metrics
+from solstice_forge.remote import github
+from solstice_forge.remote.call_pacing import called
+from solstice_forge.remote.http import Remote
+from solstice_forge.remote.protocol import CommitStatus, Never, Result
+from solstice_forge.statuses.call_endings import (
+    MOST_CALLS,
+    Again,
+    Dead,
+    Ending,
+    RetryRules,
+    Spared,
+    Told,
+    ending,
+)
+from solstice_forge.statuses.protocol import StatusStore, Telling
+from solstice_forge.statuses.wanted_status import commit_status
+
+log = structlog.get_logger("solstice_forge.statuses")
+
+LOOK_AGAIN_SECONDS: Final = 30.0
+"""In case a wake-up went astray."""
+AWAY: Final = 3
+"""Calls in a row that failed: then the forge counts as away, and a success as its return."""
+
+
+class SourceTeller:
+    """The statuses of one source, on their way to its forge."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        remote: Remote,
+        store: StatusStore,
+        metrics: Metrics,
+        rng: random.Random,
+        rules: RetryRules,
+        clock: Callable[[], float],
+        timer: Timer,
+        finishing: asyncio.Event,
+    ) -> None:
+        self._finishing = finishing
+        self._name = name
+        self._remote = remote
+        self._store = store
+        self._metrics = metrics
+        self._rng = rng
+        self._rules = rules
+        self._clock = clock
+        self._timer = timer
+        self._pace = remote.dialect.PACE
+        self._under_way = 0
+        self._failures = 0
+        """Calls in a row that found no working forge."""
+        self._checks = remote.access.app is not None
+        """Whether check runs are used: until the App turns out to have no right to them."""
+
+    async def run(self) -> None:
+        """Tell until finishing; then return when the last call has ended."""
+        async with self._store.changes() as changed, asyncio.TaskGroup() as calls:
+            waker = calls.create_task(self._wake(changed), name=f"end of {self._name}")
+            while not self._finishing.is_set():
+                changed.clear()
+                await pause(await self._begin_all(calls, changed), unless=changed, timer=self._timer)
+            waker.cancel()
+
+    async def _wake(self, changed: asyncio.Event) -> None:
+        await self._finishing.wait()
+        changed.set()
+
+    async def _begin_all(self, calls: asyncio.TaskGroup, changed: asyncio.Event) -> float:
+        """Begin as many calls as may be under way; for how long there is nothing more to do, in seconds."""
+        while self._under_way < self._pace.at_once:
+            now = self._clock()
+            wait = self._remote.next_call_at() - now
+            if wait <= 0:
+                found = await self._store.take(self._name, now, called(self._remote.limits, self._pace, now))
+                if isinstance(found, Telling):
+                    # Counted now, and not when the call goes out: others are begun in the same moment.
+                    self._remote.count()
+                    self._under_way += 1
+                    calls.create_task(self._tell(found, changed), name=f"status {found.place}")
+                    continue
+                wait = LOOK_AGAIN_SECONDS if found is None else found - now
+            return min(max(wait, 0.0), LOOK_AGAIN_SECONDS)
+        return LOOK_AGAIN_SECONDS
+
+    async def _tell(self, telling: Telling, changed: asyncio.Event) -> None:
+        try:
+            end = await self._ending(telling)
+            await self._store.ended(
+                telling, end, now=self._clock(), horizon=self._rules.horizon, limits=self._remote.limits
+            )
+            self._say(telling, end)
+            if isinstance(end, Told | Dead):
+                if self._failures >= AWAY:
+                    await self._store.hurry(self._name, self._clock())
+                self._failures = 0
+            elif isinstance(end, Again) and end.failed:
+                self._failures += 1
+        finally:
+            self._under_way -= 1
+            changed.set()
+
+    async def _ending(self, telling: Telling) -> Ending:
+        try:
+            return await self._called(telling)
+        except Exception as error:
+            # A mistake of ours that one status brings out must not stop the others, now or at every new start.
+            log.exception(LogEvent.STATUS_BROKE, source=self._name, request_id=telling.request_id)
+            return Dead(reason="internal_error", detail=f"{type(error).__name__}: {error}")
+
+    async def _called(self, telling: Telling) -> Ending:
+        if telling.calls >= MOST_CALLS and not telling.final:
+            return Spared()
+        status = commit_status(telling.repository, telling.body)
+        return ending(
+            await self._show(status, telling),
+            failures=telling.failures,
+            failing_since=telling.failing_since,
+            now=self._clock(),
+            rng=self._rng,
+            rules=self._rules,
+        )
+
+    async def _show(self, status: CommitStatus, telling: Telling) -> Result[int | None]:
+        if self._checks:
+            shown = await self._show_check(status, telling.check_id)
+            if not (isinstance(shown, Never) and github.forbids_checks(shown.status, shown.detail)):
+                return shown
+            self._checks = False
+            log.warning(LogEvent.CHECKS_FORBIDDEN, source=self._name, detail=shown.detail)
+            self._remote.count()
+        return await self._remote.ask(self._remote.dialect.set_status(status), counted=True)
+
+    async def _show_check(self, status: CommitStatus, check_id: int | None) -> Result[int]:
+        shown = await self._remote.ask(github.set_check(status, check_id), counted=True)
+        if check_id is None or not isinstance(shown, Never) or shown.status != httpx2.codes.NOT_FOUND:
+            return shown
+        # GitHub removes old check runs when there are very many.
+        self._remote.count()
+        return await self._remote.ask(github.set_check(status, None), counted=True)
+
+    def _say(self, telling: Telling, end: Ending) -> None:
+        fields = {"source": self._name, "request_id": telling.request_id, "repository": telling.repository}
+        match end:
+            case Told():
+                self._metrics.status_told(self._name, max(0.0, self._clock() - telling.kept_at))
+                log.info(LogEvent.STATUS_TOLD, **fields, state=telling.state, place=telling.place)
+            case Spared():
+                self._metrics.status_call(self._name, "spared")
+            case Again(failed=failed, why=why, at=at):
+                self._metrics.status_call(self._name, "failed" if failed else "limited")
+                log.info(LogEvent.STATUS_DELAYED, **fields, detail=why, seconds=round(at - self._clock(), 1))
+            case Dead(reason=reason, detail=detail):
+                self._metrics.status_call(self._name, "dead")
+                log.warning(LogEvent.STATUS_DEAD, **fields, reason=reason, detail=detail)

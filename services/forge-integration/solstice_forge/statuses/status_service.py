@@ -1,0 +1,100 @@
+"""The statuses of one process: taken from the broker, kept, told to the forges, and ended in order."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from solstice_common.broker.protocol import Broker
+from solstice_common.settings import sqlite_path
+from solstice_common.topology import STATUSES, QueueType
+from solstice_forge.metrics import Metrics
+from solstice_forge.remote.http import Remote
+from solstice_forge.settings import ForgeSettings
+from solstice_forge.statuses.call_endings import FIRST_RETRY_SECONDS, RetryRules
+from solstice_forge.statuses.intake import StatusIntake
+from solstice_forge.statuses.protocol import StatusStore
+from solstice_forge.statuses.reporter import Teller
+
+
+def rules_of(settings: ForgeSettings) -> RetryRules:
+    """How patiently forges are told."""
+    return RetryRules(
+        first_retry=min(FIRST_RETRY_SECONDS, settings.forge_retry_seconds),
+        last_retry=settings.forge_retry_seconds,
+        give_up=settings.forge_give_up_hours * 3600.0,
+        horizon=2 * settings.forge_call_seconds,
+    )
+
+
+def statuses_path(inbox_url: str) -> Path:
+    """The file of the statuses, beside that of the inbox."""
+    path = sqlite_path(inbox_url)
+    return path.with_name(path.name + ".statuses")
+
+
+@asynccontextmanager
+async def open_statuses(inbox_url: str) -> AsyncIterator[StatusStore]:
+    """The store of statuses that goes with an inbox. ConfigurationError, StoreUnavailable, SchemaTooNew."""
+    # Imported late: a process that uses one store does not pay for the other's client library.
+    if inbox_url.partition(":")[0] in {"postgresql", "postgres"}:
+        from solstice_forge.statuses.postgresql import PostgreSQLStatuses  # noqa: PLC0415
+
+        async with PostgreSQLStatuses.open(inbox_url) as shared:
+            yield shared
+    else:
+        from solstice_forge.statuses.sqlite import SqliteStatuses  # noqa: PLC0415
+
+        async with SqliteStatuses.open(statuses_path(inbox_url)) as store:
+            yield store
+
+
+@asynccontextmanager
+async def reporting(
+    settings: ForgeSettings,
+    *,
+    sources: Collection[str],
+    remotes: Mapping[str, Remote],
+    broker: Broker,
+    metrics: Metrics,
+) -> AsyncIterator[StatusStore | None]:
+    """Forges are told of their jobs until left, from the store that is given.
+
+    `sources` are all that are configured, `remotes` those we may tell.
+
+    The end: no new calls; those under way are waited for, for `forge_grace_seconds`. Without any forge that may be told
+    nothing is taken from the broker: others may be there to do it. Raises TopologyMismatch.
+    """
+    if not remotes:
+        yield None
+        return
+    topology = STATUSES.topology(QueueType(settings.amqp_queue_type))
+    rng = random.Random()  # noqa: S311  jitter, not a secret
+    async with open_statuses(settings.forge_inbox_url) as store, asyncio.TaskGroup() as tasks:
+        teller = Teller(
+            store=store,
+            remotes=remotes,
+            broker=broker,
+            topology=topology,
+            metrics=metrics,
+            rng=rng,
+            rules=rules_of(settings),
+        )
+        intake = StatusIntake(
+            broker=broker,
+            store=store,
+            tellable={name: name in remotes for name in sources},
+            metrics=metrics,
+            rng=rng,
+        )
+        taking = tasks.create_task(
+            intake.run(STATUSES.queue, topology, prefetch=settings.amqp_prefetch), name="statuses-intake"
+        )
+        telling = tasks.create_task(teller.run(), name="statuses-teller")
+        yield store
+        taking.cancel()
+        teller.finish()
+        if teller.telling:
+            await asyncio.wait({telling}, timeout=settings.forge_grace_seconds)
+        telling.cancel()

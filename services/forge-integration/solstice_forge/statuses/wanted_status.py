@@ -1,0 +1,111 @@
+"""What a message asks us to show, and on which commit: `jobstatus.v1` -> `Wanted`, or why not. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from solstice_common.broker.delivery import Refuse
+from solstice_common.errors import InvalidMessage
+from solstice_common.messages import JobStatusV1
+from solstice_common.values import Value
+from solstice_forge.remote.protocol import CommitStatus
+
+FINAL: Final = frozenset({"succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"})
+"""States that a job or run never leaves."""
+
+
+class Wanted(Value, frozen=True, kw_only=True):
+    """The newest that is known of one context of one commit."""
+
+    source_name: str
+    repository: str
+    commit_sha: str
+    context: str
+    run_id: str
+    sequence: int
+    revision: int
+    state: str
+    request_id: str
+    body: bytes
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def place(self) -> str:
+        """Its place among the statuses of its context, as one word."""
+        return place(self.run_id, self.sequence, self.revision)
+
+
+def place(run_id: str, sequence: int, revision: int) -> str:
+    """A status's place in its context, as one word; equal for a message that comes again."""
+    return f"{run_id}.{sequence}.{revision}"
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """Nobody is to be told; `reason` is one word of a closed list."""
+
+    reason: str
+
+
+NO_SOURCE: Final = Untold("no_source")
+"""It was asked for by hand, no hook received it."""
+NO_CREDENTIALS: Final = Untold("no_credentials")
+"""Its source has no token: the forge is not told of anything."""
+
+
+def wanted(body: bytes, tellable: Mapping[str, bool]) -> Wanted | Untold | Refuse:
+    """What `body` asks for; `tellable`: the names of the sources, and whether their forge can be told."""
+    try:
+        status = JobStatusV1.decode(body)
+    except InvalidMessage as error:
+        return Refuse(reason=error.reason, detail=error.detail)
+    name = status.source_name
+    if name is None:
+        return NO_SOURCE
+    if name not in tellable:
+        return Refuse(
+            reason="unknown_source",
+            detail=f"there is no source {name!r} here any more: configure it and replay this, or drop it",
+        )
+    if not tellable[name]:
+        return NO_CREDENTIALS
+    repository = status.repo_full_name or _path_of(status.repo_url)
+    if not repository:
+        return Refuse(reason="no_repository", detail=f"{status.repo_url} names no repository of a forge")
+    return Wanted(
+        source_name=name,
+        repository=repository,
+        commit_sha=status.commit_sha,
+        context=status.context,
+        run_id=status.run_id,
+        sequence=status.sequence,
+        revision=status.revision or 0,
+        state=status.state,
+        request_id=status.request_id,
+        body=body,
+    )
+
+
+def commit_status(repository: str, body: bytes) -> CommitStatus:
+    """What the forge is told; `body` was `wanted` before."""
+    status = JobStatusV1.decode(body)
+    return CommitStatus(
+        repository=repository,
+        commit_sha=status.commit_sha,
+        context=status.context,
+        state=status.state,
+        description=status.description or status.state.replace("_", " "),
+        occurred_at=status.occurred_at,
+        target_url=status.target_url,
+        ref=status.ref,
+        external_id=status.job_id or status.run_id,
+    )
+
+
+def _path_of(repo_url: str) -> str:
+    path = unquote(urlsplit(repo_url).path).strip("/").removesuffix(".git")
+    return path if "/" in path else ""

@@ -1,0 +1,35 @@
+"""Whether a delivery is what its queue is for: body -> message, or the reason for its refusal. Pure."""
+
+from datetime import UTC, datetime
+
+from solstice_common.broker.delivery import Refuse
+from solstice_common.delays import CLOCKS_APART, MAX_DELAY, too_far
+from solstice_common.errors import InvalidMessage
+from solstice_common.messages import JobCancelV1, JobRequestV1, decode_request
+from solstice_common.times import parse_timestamp
+
+
+def examine(body: bytes, now: float) -> JobRequestV1 | Refuse:
+    """The request, or why it will never be one; `now` in seconds since the epoch."""
+    try:
+        request = decode_request(body)
+    except InvalidMessage as wrong:
+        return Refuse(reason=wrong.reason, detail=wrong.detail)
+    if request.not_before is None:
+        return request
+    # Whoever asked may have asked by another clock.
+    latest = datetime.fromtimestamp(now, UTC) + CLOCKS_APART
+    if too_far(parse_timestamp(request.not_before), latest):
+        return Refuse(
+            reason="not_before_too_far",
+            detail=f"not_before: {request.not_before} is more than {MAX_DELAY.days} days ahead",
+        )
+    return request
+
+
+def examine_cancel(body: bytes) -> JobCancelV1 | Refuse:
+    """The wish to cancel, or why it will never be one."""
+    try:
+        return JobCancelV1.decode(body)
+    except InvalidMessage as wrong:
+        return Refuse(reason=wrong.reason, detail=wrong.detail)

@@ -1,0 +1,51 @@
+"""What becomes of the jobs that need others, once those have ended. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from solstice_orchestrator.domain.jobs import Condition, JobState, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A job as far as its neighbours are concerned."""
+
+    state: JobState
+    needs: tuple[str, ...]
+    condition: Condition = Condition.SUCCESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unblocked:
+    """A blocked job that need not wait for others any more."""
+
+    name: str
+    state: JobState
+    reason: Reason
+
+
+def unblock(nodes: Mapping[str, Node]) -> Sequence[Unblocked]:
+    """The blocked jobs that may wait for a slot now, or are skipped; skipping one may skip others, or let them go."""
+    states = {name: node.state for name, node in nodes.items()}
+    blocked = {name: node for name, node in nodes.items() if node.state is JobState.BLOCKED}
+    moved: list[Unblocked] = []
+    settled = False
+    while not settled:
+        settled = True
+        for name, node in list(blocked.items()):
+            new = _after(node.condition, [states[need] for need in node.needs])
+            if new is None:
+                continue
+            reason = Reason.NEEDS_MET if new is JobState.WAITING else Reason.NEEDS_FAILED
+            moved.append(Unblocked(name=name, state=new, reason=reason))
+            states[name] = new
+            del blocked[name]
+            settled = False
+    return moved
+
+
+def _after(condition: Condition, ends: Collection[JobState]) -> JobState | None:
+    """What a job becomes whose needs are in these states; None while it has to wait for them."""
+    if condition is Condition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
+        return JobState.SKIPPED
+    return JobState.WAITING if all(end.final for end in ends) else None

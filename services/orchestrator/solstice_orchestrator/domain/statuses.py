@@ -1,0 +1,210 @@
+"""What a transition says to the outside: the words and the canonical bytes of `jobstatus.v1`. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+
+from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_common.times import format_seconds
+from solstice_orchestrator.domain.jobs import (
+    INFRASTRUCTURE,
+    MAX_ATTEMPTS,
+    JobState,
+    Outcome,
+    Reason,
+    RunState,
+)
+
+RUN_CONTEXT: Final = "solstice"
+_NAME_LIMIT: Final = 255
+_DESCRIPTION_LIMIT: Final = 1000
+_DETAIL_LIMIT: Final = 4000
+
+_BY_REASON: Final[Mapping[Reason, str]] = {
+    Reason.RELEASED: "Handed back by an orchestrator that shut down; waits for a free slot again",
+    Reason.APPROVED: "Approved; waits for a free slot",
+    Reason.BACKOFF_OVER: "Waits for a free slot again",
+    Reason.NEEDS_FAILED: "Skipped: a job that it needs did not succeed",
+    Reason.JOB_TIMEOUT: "The job took longer than it may",
+    Reason.NO_OUTPUT: "The job wrote nothing for longer than it may",
+    Reason.SECRET_MISSING: "A secret that it names is not given to it",
+    Reason.RUN_TIMEOUT: "The run took longer than it may",
+    Reason.CANCEL_REQUESTED: "Cancelled",
+    Reason.SUPERSEDED: "Cancelled for a newer run",
+    Reason.INVALID_WORKFLOW: "The workflow cannot be used",
+    Reason.COMMIT_NOT_FOUND: "The commit cannot be found",
+    Reason.NOT_TRUSTED: "Not run: nobody vouches for this code, and nothing here isolates it",
+    Reason.AGENT_LOST: "The orchestrator that ran it is gone",
+    Reason.LEASE_EXPIRED: "The orchestrator that ran it did not renew its lease",
+    Reason.PROVISION_FAILED: "The place to run it could not be prepared",
+    Reason.CHECKOUT_FAILED: "The commit could not be fetched",
+    Reason.EXECUTOR_FAILED: "The executor failed",
+    Reason.MACHINE_FAILED: "The machine that was to run it lacks disk, memory, processes or git",
+    Reason.HOST_AWAY: "Its git host does not answer now",
+    Reason.COMMIT_UNUSABLE: "The commit itself cannot be checked out",
+}
+
+
+class Subject(Struct, frozen=True, kw_only=True, gc=False):
+    """What every status about a request repeats of it."""
+
+    request_id: str
+    source: str
+    repo_url: str
+    commit_sha: str
+    source_name: str | None = None
+    repo_full_name: str | None = None
+    ref: str | None = None
+    change_number: int | None = None
+    delivery_id: str | None = None
+    traceparent: str | None = None
+
+
+read_subject: Final = Decoder(Subject).decode
+"""Of a stored request; it was validated when it was admitted, and its other fields are passed over."""
+
+
+class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """`jobstatus.v1` as `JobStatusV1` has it, without the cost of a model per message; its fields stand in canonical order."""
+
+    attempt: int | None = None
+    change_number: int | None = None
+    commit_sha: str
+    context: str | None = None
+    delivery_id: str | None = None
+    description: str | None = None
+    exit_code: int | None = None
+    job_id: str | None = None
+    job_name: str | None = None
+    occurred_at: str | None = None
+    reason: str | None = None
+    ref: str | None = None
+    repo_full_name: str | None = None
+    repo_url: str
+    request_id: str
+    revision: int | None = None
+    run_id: str | None = None
+    schema_version: str
+    sequence: int | None = None
+    source: str
+    source_name: str | None = None
+    state: str | None = None
+    status_id: str | None = None
+    target_url: str | None = None
+    traceparent: str | None = None
+
+
+def status_about(
+    request: Subject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
+) -> Status:
+    """What all statuses about a request have in common, at one moment."""
+    return Status(
+        run_id=run_id,
+        occurred_at=occurred_at,
+        schema_version=JobStatusV1.VERSION,
+        request_id=request.request_id,
+        source=request.source,
+        repo_url=request.repo_url,
+        commit_sha=request.commit_sha,
+        source_name=request.source_name,
+        repo_full_name=request.repo_full_name,
+        ref=request.ref,
+        change_number=request.change_number,
+        delivery_id=request.delivery_id,
+        traceparent=request.traceparent,
+    )
+
+
+encode_status: Final[Callable[[Status], bytes]] = Encoder().encode
+"""The canonical bytes; what is None is left out."""
+
+
+def context_of(job_name: str) -> str:
+    """What the commit status of a job is called."""
+    return f"{RUN_CONTEXT}/{job_name}"[:_NAME_LIMIT]
+
+
+def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:
+    """One sentence for the person who looks at the commit."""
+    if not detail:
+        return _described(state, reason, "", runs_on, attempt)
+    return _words(state, reason, detail, runs_on, attempt)
+
+
+def _words(state: JobState, reason: Reason, detail: str, runs_on: str, attempt: int) -> str:
+    match state:
+        case JobState.WAITING if reason is Reason.RETRYING and detail:
+            return _shortened(detail[:1].upper() + detail[1:])
+        case JobState.WAITING if reason not in _BY_REASON:
+            words = f"Waits for a free slot on {runs_on}"
+        case JobState.BLOCKED if reason is Reason.CONCURRENCY_GROUP:
+            words = "Waits for its concurrency group"
+        case JobState.BLOCKED:
+            words = "Waits for the jobs that it needs"
+        case JobState.APPROVAL:
+            words = "Waits for somebody to approve it"
+        case JobState.RUNNING:
+            words = "Runs" if attempt == 1 else f"Runs, attempt {attempt}"
+        case JobState.SUCCEEDED:
+            words = "Succeeded"
+        case JobState.BACKOFF:
+            words = f"{_BY_REASON.get(reason, 'It could not be run')}; it will be tried again"
+        case JobState.ERRORED if reason in INFRASTRUCTURE:
+            words = f"{_BY_REASON[reason]} (after {MAX_ATTEMPTS} attempts)"
+        case _:
+            words = _BY_REASON.get(reason, state.value.replace("_", " ").capitalize())
+    return _shortened(f"{words}: {detail}" if detail else words)
+
+
+# Most have nothing to say beside their state.
+_described = lru_cache(maxsize=1024)(_words)
+
+
+def detail_of(outcome: Outcome) -> str:
+    """What an outcome has to say beside its state and reason."""
+    if outcome.detail:
+        return storable(outcome.detail)
+    if not outcome.step:
+        return ""
+    if outcome.reason is Reason.STEP_FAILED:
+        return f"step {outcome.step!r} ended with exit code {outcome.exit_code}"
+    if outcome.reason is Reason.STEP_TIMEOUT:
+        return f"step {outcome.step!r} took longer than it may"
+    return ""
+
+
+def storable(text: str) -> str:
+    """`text` as every database and message can carry it: no halves of characters, no NUL, not endless."""
+    return text[:_DETAIL_LIMIT].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> str:
+    """One sentence about a whole run."""
+    if detail:
+        return _shortened(f"{state.value.replace('_', ' ').capitalize()}: {detail}")
+    if state is RunState.PLANNING:
+        return "Accepted; its workflow will be read next"
+    return _counted(tuple(jobs))
+
+
+def describe_delayed(due: float) -> str:
+    """One sentence about a run that is to start at that moment, in seconds since the epoch."""
+    return f"Accepted; it starts at {format_seconds(due)}"
+
+
+# Most runs have few jobs, in few combinations of states.
+@lru_cache(maxsize=256)
+def _counted(jobs: tuple[JobState, ...]) -> str:
+    counted = Counter(jobs)
+    listed = ", ".join(
+        f"{counted[each]} {each.value.replace('_', ' ')}" for each in JobState if counted[each]
+    )
+    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}: {listed}" if jobs else "No jobs"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _DESCRIPTION_LIMIT else text[: _DESCRIPTION_LIMIT - 1] + "…"

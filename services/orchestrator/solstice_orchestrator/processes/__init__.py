@@ -1,0 +1,1 @@
+"""Child processes: started, talked to, ended for certain, and nothing of them left."""

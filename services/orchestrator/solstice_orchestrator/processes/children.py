@@ -1,0 +1,255 @@
+"""Start child processes, talk to them through pipes, and wait for their ends: the one way to do it.
+
+`asyncio.create_subprocess_exec` is not used: uvloop forks to start a child, which copies the page tables of this whole
+process (several milliseconds), where `subprocess` uses vfork. `connect_read_pipe` and `connect_write_pipe` are not used
+either: uvloop closes the number of a descriptor that it was given as a file twice, and a thread that opens a file in
+between loses it. Here every descriptor belongs to one file object, and is closed by that alone.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from solstice_orchestrator.processes.certain_end import to_its_end
+from solstice_orchestrator.processes.orphans import is_ours
+
+PIECE_BYTES: Final = 64 * 1024
+POLL_SECONDS: Final = 0.02
+"""How often a child is looked at where the system has no descriptors of processes (pidfd_open(2))."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A process that leads a session of its own. Both outputs have to be read."""
+
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    process: subprocess.Popen[bytes]
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        return await ended(self.process)
+
+    def kill(self) -> None:
+        """It, and all that it has started and that stayed in its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def child(
+    command: Sequence[str], directory: Path, environment: Mapping[str, str], given: bytes
+) -> AsyncIterator[Child]:
+    """A child that runs, with `given` as its whole input; killed on leaving.
+
+    Raises OSError when it cannot be started.
+    """
+    with _file_of(given) if given else nullcontext(subprocess.DEVNULL) as stdin:
+        process = start(
+            command, directory, environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(see_end, process)
+        running = Child(
+            stdout=stack.enter_context(reading(process.stdout)),
+            stderr=stack.enter_context(reading(process.stderr)),
+            process=process,
+        )
+        stack.callback(running.kill)
+        yield running
+
+
+async def run(*command: str) -> int:
+    """Run a command without input or output; its exit code. Raises OSError when it cannot be started.
+
+    It is not killed when this is cancelled, only waited for.
+    """
+    nowhere, environment = subprocess.DEVNULL, {"PATH": os.environ.get("PATH", os.defpath)}
+    return await see_end(start(command, Path(), environment, stdin=nowhere, stdout=nowhere, stderr=nowhere))
+
+
+def start(
+    command: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    *,
+    stdin: int | IO[bytes],
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+) -> subprocess.Popen[bytes]:
+    """Start a child in a session of its own. This takes about a millisecond, in which nothing else runs."""
+    process = subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment,
+        bufsize=0,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+    is_ours(process)
+    return process
+
+
+async def see_end(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a child that ends soon; who is cancelled meanwhile waits all the same and leaves no zombie."""
+    code = process.poll()
+    return code if code is not None else await to_its_end(ended(process), f"end of process {process.pid}")
+
+
+async def ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a child, once it has ended. It takes no thread: a job may have used up all there are."""
+    while (code := process.poll()) is None:
+        try:
+            watched = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):
+            # Another system, an old kernel, a sandbox, or no descriptor left.
+            await asyncio.sleep(POLL_SECONDS)
+            continue
+        with os.fdopen(watched, "rb", buffering=0):
+            await _readable(watched)
+    return code
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    is_readable = loop.create_future()
+
+    def tell() -> None:
+        if not is_readable.done():
+            is_readable.set_result(None)
+
+    loop.add_reader(fd, tell)
+    try:
+        await is_readable
+    finally:
+        loop.remove_reader(fd)
+
+
+class PipeReader(asyncio.StreamReader):
+    """What comes out of a pipe, and how much was written into it."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        super().__init__(limit=PIECE_BYTES)
+        self._pipe = pipe
+        self.taken = 0
+        """Bytes that this process has read from the pipe."""
+
+    @property
+    def arrived(self) -> int:
+        """How many bytes were written up to now, read or not; bytes that another process took from the pipe left out."""
+        if self._pipe.closed:
+            return self.taken
+        held = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, struct.pack("i", 0)))
+        return self.taken + int(held[0])
+
+
+@contextmanager
+def reading(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
+    """What comes out of a pipe, to its end; leaving closes it.
+
+    No more is taken from the pipe than twice PIECE_BYTES before it is read: a full pipe stops the child.
+    """
+    if pipe is None:
+        raise ValueError("the child was started without this pipe")
+    reader = PipeReader(pipe)
+    with pipe:
+        feed = _Feed(reader, pipe.fileno())
+        reader.set_transport(feed)
+        feed.resume_reading()
+        try:
+            yield reader
+        finally:
+            feed.close()
+
+
+class _Feed(asyncio.ReadTransport):
+    """Moves what a pipe holds to its reader."""
+
+    def __init__(self, reader: PipeReader, fd: int) -> None:
+        super().__init__()
+        self._reader, self._fd, self._loop = reader, fd, asyncio.get_running_loop()
+        self._at_end = False
+        os.set_blocking(fd, False)
+
+    def pause_reading(self) -> None:
+        self._loop.remove_reader(self._fd)
+
+    def resume_reading(self) -> None:
+        if not self._at_end:
+            self._loop.add_reader(self._fd, self._move)
+
+    def is_closing(self) -> bool:
+        return self._at_end
+
+    def close(self) -> None:
+        self._at_end = True
+        self._loop.remove_reader(self._fd)
+
+    def _move(self) -> None:
+        try:
+            piece = os.read(self._fd, PIECE_BYTES)
+        except BlockingIOError:
+            return
+        if piece:
+            self._reader.taken += len(piece)
+            self._reader.feed_data(piece)
+        else:
+            self.close()
+            self._reader.feed_eof()
+
+
+@contextmanager
+def writing(pipe: IO[bytes] | None) -> Iterator[Callable[[bytes], None]]:
+    """A function that sends bytes into a pipe without ever waiting; leaving closes the pipe, whatever it still holds.
+
+    What is sent to a child that has ended, or after leaving, is dropped.
+    """
+    if pipe is None:
+        raise ValueError("the child was started without this pipe")
+    loop, fd, waiting = asyncio.get_running_loop(), pipe.fileno(), bytearray()
+    os.set_blocking(fd, False)
+
+    def move() -> None:
+        try:
+            del waiting[: os.write(fd, waiting)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            waiting.clear()
+        if not waiting:
+            loop.remove_writer(fd)
+
+    def send(words: bytes) -> None:
+        if pipe.closed:
+            return
+        if not waiting:
+            loop.add_writer(fd, move)
+        waiting.extend(words)
+
+    with pipe:
+        try:
+            yield send
+        finally:
+            loop.remove_writer(fd)
+
+
+@contextmanager
+def _file_of(given: bytes) -> Iterator[IO[bytes]]:
+    """A file rather than a pipe: it never fills up, however little the child reads."""
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file

@@ -1,0 +1,136 @@
+"""Put the processes of each job into a control group of its own, where there are any to be had, and end a job by it.
+
+The kernel kills all of a group at once (cgroup.kill), whatever its processes forked, whichever session they went to and
+whatever they cleared. Such groups need version 2 of the interface, Linux 5.14, and that we may write where we ourselves
+are: as systemd's `Delegate=yes` allows a service, or a login session its user. Where that is not so, nothing is lost but
+this: supervisors and `orphans` find what they find.
+
+Source: docs.kernel.org/admin-guide/cgroup-v2.html, proc_pid_mountinfo(5).
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from solstice_orchestrator.processes.children import run
+
+PREFIX: Final = "solstice-"
+PATIENCE_SECONDS: Final = 20.0
+PAUSE_SECONDS: Final = 0.002
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_JOINS: Final = 'echo 0 > "$1/cgroup.procs"'
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """A group of processes, with the groups below it."""
+
+    path: Path
+
+    def below(self, name: str) -> "ControlGroup | None":
+        """A new group within this one; None when there can be none at the moment."""
+        try:
+            (self.path / name).mkdir()
+        except OSError:
+            return None
+        return ControlGroup(self.path / name)
+
+    def kill(self) -> None:
+        """Kill every process in it, now; returns before they are gone."""
+        with contextlib.suppress(OSError):
+            (self.path / "cgroup.kill").write_bytes(b"1")
+
+    async def end(self) -> bool:
+        """Kill every process in it, see them gone, and remove it; False when some do not die or it cannot be removed."""
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            self.kill()
+            if not self.is_populated and self._removed():
+                return True
+            if time.monotonic() > patience:
+                return False
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    @property
+    def is_populated(self) -> bool:
+        """Whether a process is in it or in a group below; zombies do not count."""
+        try:
+            return b"populated 1" in (self.path / "cgroup.events").read_bytes()
+        except OSError:
+            return False
+
+    def _removed(self) -> bool:
+        # A job may have made groups of its own within.
+        for directory, _, _ in os.walk(self.path, topdown=False):
+            try:
+                os.rmdir(directory)  # noqa: PTH106  a name, as the walk gives it
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+        return True
+
+
+async def open_group(name: str) -> ControlGroup | str:
+    """A new group beside us for the processes of jobs; why there is none, when there is none."""
+    place = our_place(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
+    if place is None:
+        return "there are no control groups of version 2 here"
+    group = ControlGroup(Path(place) / f"{PREFIX}{name}")
+    try:
+        group.path.mkdir()
+    except OSError as error:
+        return f"no group may be made in {place}: {error.strerror}"
+    why = await _unfit(group)
+    if why:
+        await group.end()
+    return why or group
+
+
+def left_by(name: str, told: str) -> ControlGroup | None:
+    """The group that an orchestrator of that name made, and told of before it was killed; None when that is no such."""
+    path = PurePosixPath(told)
+    return ControlGroup(Path(path)) if path.is_absolute() and path.name == f"{PREFIX}{name}" else None
+
+
+def our_place(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
+    """The directory of the group that a process is in, by the lines of its /proc/PID/cgroup and /proc/PID/mountinfo."""
+    ours = next((line.removeprefix("0::") for line in cgroup if line.startswith("0::/")), None)
+    if ours is None or ours.startswith("/.."):
+        return None
+    for line in mounts:
+        fields, _, kind = line.partition(" - ")
+        if kind.split(" ")[0] != "cgroup2":
+            continue
+        root, place = (
+            _OCTAL.sub(lambda found: chr(int(found[1], 8)), field) for field in fields.split(" ")[3:5]
+        )
+        if PurePosixPath(ours).is_relative_to(root):
+            return str(PurePosixPath(place) / PurePosixPath(ours).relative_to(root))
+    return None
+
+
+def _lines(file: str) -> Sequence[str]:
+    """Of a file that other systems do not have."""
+    try:
+        return Path(file).read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ()
+
+
+async def _unfit(group: ControlGroup) -> str:
+    """Why the group would not do; empty when it would."""
+    if not (group.path / "cgroup.kill").exists():
+        return "the kernel is older than 5.14: it cannot kill a control group"
+    try:
+        if await run("sh", "-c", _JOINS, "sh", str(group.path)) != 0:
+            return f"no process may be moved into {group.path}"
+    except OSError as error:
+        return f"sh could not be started: {error}"
+    return ""

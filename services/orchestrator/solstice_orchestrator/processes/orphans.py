@@ -1,0 +1,90 @@
+"""Find and kill the processes that a job leaves behind when it kills its supervisor.
+
+A process whose supervisor is gone becomes a child of the nearest subreaper above (prctl(2)), which is this process once
+`adopt` was called. Every process of a job has a session other than ours, and so has every child that `children.start`
+began; what is a child of ours, has another session and was not started by us has lost its supervisor, whichever job it
+is of, and is killed. Jobs whose supervisors live are not touched: their processes are children of those.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes.supervisor import become_subreaper, process_ids, signal_all
+
+LOG = structlog.get_logger(__name__)
+
+ROUNDS: Final = 5000
+"""How often the children are looked at before we say that some cannot be killed: at least ten seconds."""
+PAUSE_SECONDS: Final = 0.002
+
+_started: dict[int, subprocess.Popen[bytes]] = {}
+_before: set[int] = set()
+_adopting: list[bool] = []
+
+
+def adopt() -> None:
+    """Become the parent of what loses its supervisor. Only for processes whose children `children.start` starts."""
+    if sys.platform.startswith("linux") and not _adopting:
+        _before.update(pid for pid, _ in _children())
+        become_subreaper()
+        _adopting.append(True)
+
+
+def is_ours(process: "subprocess.Popen[bytes]") -> None:
+    """Remember a child that was started on purpose."""
+    _started[process.pid] = process
+
+
+async def kill_orphans() -> None:
+    """Kill and reap every process that lost its supervisor, and what they started meanwhile, until none is left."""
+    if not _adopting:
+        return
+    for _ in range(ROUNDS):
+        found = _orphans()
+        if not found:
+            return
+        _kill(found)
+        await asyncio.sleep(PAUSE_SECONDS)
+    LOG.error(LogEvent.PROCESSES_LEFT, directory="", count=len(_orphans()))
+
+
+def _kill(pids: Sequence[int]) -> None:
+    """Kill them, and reap those that ended; what they started comes to us and is found in the next round."""
+    # Stopped first: what does not run does not fork while we look at its brothers.
+    signal_all(set(pids), signal.SIGSTOP)
+    signal_all(set(pids), signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _orphans() -> Sequence[int]:
+    """Children that we did not start; called by the thread that starts them, so that it knows of all."""
+    for pid in [pid for pid, process in _started.items() if process.returncode is not None]:
+        del _started[pid]
+    ours = os.getsid(0)
+    return [
+        pid for pid, session in _children() if session != ours and pid not in _started and pid not in _before
+    ]
+
+
+def _children() -> Sequence[tuple[int, int]]:
+    """The process ids of our children, those that ended too, with their sessions."""
+    found = []
+    for pid in process_ids():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may hold anything, also parentheses and spaces: proc(5).
+            _, parent, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
+            if int(parent) == os.getpid():
+                found.append((pid, int(session)))
+    return found

@@ -1,0 +1,230 @@
+"""What an autoscaler needs to know of each label: how much work there is, and how many slots it takes. Pure.
+
+A slot helps nobody whose needs have not ended, whose concurrency group is somebody else's, who waits for approval, for
+another try, for the cap of its repository or owner, or for a rate: those are counted apart.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from types import MappingProxyType
+from typing import Final
+
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.forecast import FEW, Busy, Sample, remaining
+from solstice_orchestrator.scheduling.caps import room
+from solstice_orchestrator.scheduling.quotas import owner_of, running_of, startable
+from solstice_orchestrator.scheduling.rates import Key, Scope
+from solstice_orchestrator.scheduling.starts import Starts
+from solstice_orchestrator.scheduling.workers import WorkerView, active, slots_of
+
+TARGET_SECONDS: Final = 300.0
+HELD_BACK: Final = ("blocked", "approval", "backoff", "repository_cap", "owner_cap", "rate_limited")
+"""What keeps jobs from starting that a slot would not change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingJobs:
+    """The jobs of one repository that wait for a slot of one label."""
+
+    label: str
+    repository: str
+    jobs: int
+    oldest: float
+    """When the first of them began to wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """A job that has a slot."""
+
+    label: str
+    repository: str
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandFacts:
+    """What the store knows, all of one moment."""
+
+    now: float
+    """By the store's clock."""
+    waiting: Sequence[WaitingJobs] = ()
+    running: Sequence[RunningJob] = ()
+    """Also on other labels than the one that is asked about: caps count them all."""
+    held: Mapping[tuple[JobState, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    """How many jobs are BLOCKED, in APPROVAL or in BACKOFF, by state and label."""
+    delayed: Mapping[str | None, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Runs that start within the asked-for time, by the label that their requests name."""
+    workers: Sequence[WorkerView] = ()
+    starts: Starts = field(default_factory=Starts)
+    """What bounds them beside slots, and how that stands."""
+    recent: Mapping[str, Sequence[Sample]] = field(default_factory=lambda: MappingProxyType({}))
+    """How long the last jobs of each label ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """The work of one label, or of several together."""
+
+    waiting: int
+    """Jobs that would start within the target if there were slots enough."""
+    running: int
+    slots: int
+    """Of active workers."""
+    wanted_slots: int
+    """With so many the work ahead is done within the target; never fewer than jobs run."""
+    expected_work_seconds: float
+    """How long one slot would be at work: the waiting jobs, and what is left of the running ones."""
+    oldest_wait_seconds: float
+    """0 when nothing waits."""
+    delayed: int
+    """Runs that start within the target, as far as their requests name a label."""
+    samples: int
+    """By how many recent jobs that is judged; without any, a job is taken to last as long as the target."""
+    held_back: Mapping[str, int]
+    """How many more there are that a slot would not help, by one of `HELD_BACK`."""
+
+
+def demands(
+    facts: DemandFacts, *, target_seconds: float = TARGET_SECONDS, label: str | None = None
+) -> Mapping[str, Demand]:
+    """The demand of every label that anybody waits for, runs on or serves; of `label` alone if given, known or not."""
+    return {name: _demand(facts, name, target_seconds) for name in ([label] if label else _labels(facts))}
+
+
+def together(each: Iterable[Demand], delayed: int) -> Demand:
+    """The sum of several labels; `delayed` runs are counted without regard to labels."""
+    found = list(each)
+    return Demand(
+        waiting=sum(one.waiting for one in found),
+        running=sum(one.running for one in found),
+        slots=sum(one.slots for one in found),
+        wanted_slots=sum(one.wanted_slots for one in found),
+        expected_work_seconds=sum(one.expected_work_seconds for one in found),
+        oldest_wait_seconds=max((one.oldest_wait_seconds for one in found), default=0.0),
+        delayed=delayed,
+        samples=sum(one.samples for one in found),
+        held_back={why: sum(one.held_back[why] for one in found) for why in HELD_BACK},
+    )
+
+
+def _labels(facts: DemandFacts) -> Sequence[str]:
+    named = {each.label for each in facts.waiting} | {each.label for each in facts.running}
+    named |= {label for _, label in facts.held} | {label for label in facts.delayed if label is not None}
+    return sorted(named | {label for worker in active(facts.workers) for label in worker.slots})
+
+
+def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
+    lasting = _Lasting(facts.recent.get(label, ()), target)
+    waiting = [each for each in facts.waiting if each.label == label]
+    running = [each for each in facts.running if each.label == label]
+    bounded = _startable(facts, label, waiting, target)
+    # Of a job that lasts longer than the target no more than one slot can be at work.
+    left = [lasting.left(each.repository, facts.now - each.started_at) for each in running]
+    load = sum(jobs * min(lasting.usual(repository), target) for repository, jobs in bounded.starts.items())
+    load += sum(min(seconds, target) for seconds in left)
+    work = sum(jobs * lasting.usual(repository) for repository, jobs in bounded.starts.items())
+    oldest = min((each.oldest for each in waiting), default=facts.now)
+    return Demand(
+        waiting=sum(bounded.starts.values()),
+        running=len(running),
+        slots=sum(slots_of(worker, label) for worker in active(facts.workers)),
+        # What is lost to binary fractions is no slot.
+        wanted_slots=max(len(running), math.ceil(round(load / target, 6))),
+        expected_work_seconds=work + sum(left),
+        oldest_wait_seconds=max(0.0, facts.now - oldest),
+        delayed=facts.delayed.get(label, 0),
+        samples=lasting.samples,
+        held_back={
+            "blocked": facts.held.get((JobState.BLOCKED, label), 0),
+            "approval": facts.held.get((JobState.APPROVAL, label), 0),
+            "backoff": facts.held.get((JobState.BACKOFF, label), 0),
+            "repository_cap": bounded.capped,
+            "owner_cap": bounded.owner_capped,
+            "rate_limited": bounded.limited,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Startable:
+    """How many waiting jobs of a label could have a slot, by repository; and how many may not, slot or no slot."""
+
+    starts: Mapping[str, int]
+    capped: int
+    owner_capped: int
+    limited: int
+
+
+def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], target: float) -> _Startable:
+    """A repository's room, and an owner's, counts for each label: which of them gets it is not known beforehand."""
+    limits = facts.starts.limits
+    running = Counter(job.repository for job in facts.running)
+    owners = {owner_of(each.repository) for each in waiting} - {""}
+    rooms = room(limits.caps, running, (each.repository for each in waiting))
+    of_owners = dict(room(limits.quotas.slots, running_of(running), owners))
+    rated = {
+        throttle.key: max(0, math.floor(throttle.tokens + throttle.rate.per_second * target))
+        for throttle in facts.starts.throttles(_start_keys(label, waiting))
+    }
+    of_hour = {
+        owner: startable(facts.starts.started.get(owner, ()), quota, facts.now, target)
+        for owner in owners
+        if (quota := limits.quotas.starts_per_hour.cap(owner)) is not None
+    }
+    of_label = rated.get(Key(Scope.LABEL, label))
+    starts: dict[str, int] = {}
+    capped = owner_capped = limited = 0
+    # Those that have waited for longest first: somebody has to be, and they are the next to be overdue.
+    for each in sorted(waiting, key=lambda each: (each.oldest, each.repository)):
+        owner = owner_of(each.repository)
+        within_cap = min(each.jobs, rooms.get(each.repository, each.jobs))
+        within_owner = min(within_cap, of_owners.get(owner, within_cap))
+        within_rate = min(
+            within_owner,
+            rated.get(Key(Scope.REPOSITORY, each.repository), within_owner),
+            of_hour.get(owner, within_owner),
+        )
+        if of_label is not None:
+            within_rate = min(within_rate, of_label)
+            of_label -= within_rate
+        for left in (of_owners, of_hour):
+            if owner in left:
+                left[owner] -= within_rate
+        capped += each.jobs - within_cap
+        owner_capped += within_cap - within_owner
+        limited += within_owner - within_rate
+        starts[each.repository] = within_rate
+    return _Startable(starts=starts, capped=capped, owner_capped=owner_capped, limited=limited)
+
+
+def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[Key]:
+    """The buckets that their starts would take from."""
+    repositories = sorted({each.repository for each in waiting})
+    return [Key(Scope.LABEL, label), *(Key(Scope.REPOSITORY, name) for name in repositories)]
+
+
+class _Lasting:
+    """How long jobs of a label last: as the last ones of their repository did, if there are enough, else as all did."""
+
+    def __init__(self, recent: Sequence[Sample], otherwise: float) -> None:
+        by_repository: defaultdict[str, list[float]] = defaultdict(list)
+        for sample in recent:
+            by_repository[sample.repository].append(sample.seconds)
+        self.samples = len(recent)
+        self._recent = recent
+        self._otherwise = fmean(sample.seconds for sample in recent) if recent else otherwise
+        self._own = {name: fmean(own) for name, own in by_repository.items() if len(own) >= FEW}
+
+    def usual(self, repository: str) -> float:
+        """Seconds that one takes."""
+        return self._own.get(repository, self._otherwise)
+
+    def left(self, repository: str, ran: float) -> float:
+        """Seconds that are left of one that ran for so long already."""
+        if not self._recent:
+            return max(0.0, self._otherwise - ran)
+        return remaining(Busy(repository=repository, for_seconds=max(0.0, ran)), self._recent)

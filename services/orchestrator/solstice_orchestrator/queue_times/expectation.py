@@ -1,0 +1,142 @@
+"""When everything lets a waiting job start: a slot, the caps of its repository and owner, quota and rates. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.forecast import Busy, Forecast, Line, forecast, lasting
+from solstice_orchestrator.queue_times.waits import COUNTED, OWNER, Holder, WaitFacts
+from solstice_orchestrator.scheduling import quotas
+from solstice_orchestrator.scheduling.rates import Scope, seconds_until
+from solstice_orchestrator.scheduling.workers import active, free_slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A rate or quota that its start has to keep to."""
+
+    resource: str
+    who: str
+    limit: str
+    seconds: float
+    """Until it and those before it may have started; infinite when that will never be."""
+
+
+def expected(facts: WaitFacts) -> Forecast | None:
+    """When everything lets it start: the jobs and the group it waits for, a slot, caps, and rates; None: nobody can tell."""
+    if facts.state is JobState.BLOCKED:
+        return _after_group(facts) if facts.group_ahead else _after_all([need.facts for need in facts.needs])
+    if facts.state is JobState.APPROVAL:
+        return None
+    start = _slot_and_room(facts)
+    rated = facts.now + max((each.seconds for each in bounds(facts)), default=0.0)
+    if start is None or math.isinf(rated):
+        return None
+    found = later(start, Forecast(earliest=rated, latest=rated))
+    if facts.state is JobState.BACKOFF:
+        # Without an end of it nobody knows.
+        return (
+            None if facts.until is None else later(found, Forecast(earliest=facts.until, latest=facts.until))
+        )
+    return found
+
+
+def expected_end(facts: WaitFacts) -> Forecast | None:
+    """When a job that runs or waits ends, judged by how long others lasted; None: nobody can tell."""
+    running = facts.state is JobState.RUNNING and facts.started_at is not None
+    for_seconds = facts.now - facts.started_at if running and facts.started_at is not None else 0.0
+    start = Forecast(earliest=facts.now, latest=facts.now) if running else expected(facts)
+    lasts = lasting(facts.repository, max(0.0, for_seconds), facts.recent)
+    if start is None or lasts is None:
+        return None
+    shortest, longest = lasts
+    return Forecast(earliest=start.earliest + shortest, latest=start.latest + longest)
+
+
+def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
+    """When the last of these jobs has ended; a slot that is busy then comes on top."""
+    found: Forecast | None = None
+    for each in others:
+        end = None if each is None else expected_end(each)
+        if end is None:
+            return None
+        found = end if found is None else later(found, end)
+    return found
+
+
+def _after_group(facts: WaitFacts) -> Forecast | None:
+    """When the holder of the group has ended, and those that go before; each is taken to last as the holder does."""
+    end = _after_all(facts.group_jobs)
+    if end is None:
+        return None
+    begun = [each.started_at for each in facts.group_jobs if each is not None and each.started_at is not None]
+    since, behind = min(begun, default=facts.now), len(facts.group_ahead) - 1
+    return Forecast(
+        earliest=end.earliest + behind * (end.earliest - since),
+        latest=end.latest + behind * (end.latest - since),
+    )
+
+
+def bounds(facts: WaitFacts) -> list[Bound]:
+    """The rates, and the quota of its owner; each a wait of its own."""
+    found = []
+    for throttle in facts.throttles:
+        key, of_label = throttle.key, throttle.key.scope is Scope.LABEL
+        ahead = facts.ahead if of_label else facts.ahead_of_repository
+        found.append(
+            Bound(
+                resource=key.scope.value,
+                who=f"the label {key.name}" if of_label else key.name,
+                limit=throttle.rate.text,
+                seconds=seconds_until(throttle.tokens, throttle.rate, ahead + 1),
+            )
+        )
+    if facts.owner_hour is not None:
+        hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
+        found.append(
+            Bound(
+                resource=OWNER,
+                who=facts.owner,
+                limit=f"{hour.quota} in any hour",
+                seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, wanted),
+            )
+        )
+    return found
+
+
+def later(one: Forecast, other: Forecast) -> Forecast:
+    """When both let it start."""
+    return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
+
+
+def _slot_and_room(facts: WaitFacts) -> Forecast | None:
+    """When a slot comes free for it, and when its repository and owner have room: the latest of these."""
+    if facts.ahead >= COUNTED:
+        return None
+    serving = active(facts.workers)
+    ids = {worker.worker_id for worker in serving}
+    running = [each for each in facts.running if each.worker_id in ids]
+    slots = len(running) + sum(free_slots(worker, facts.runs_on) for worker in serving)
+    own = facts.ahead_of_repository
+    waits = [(slots, running, facts.ahead)]
+    if facts.cap is not None:
+        waits.append((facts.cap, list(facts.running_of_repository), own))
+    if facts.owner_cap is not None:
+        waits.append((facts.owner_cap, list(facts.running_of_owner), facts.ahead_of_owner))
+    start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
+    for places, holders, ahead in waits:
+        line = Line(repository=facts.repository, own=own, others=ahead - own)
+        room = forecast(facts.now, places, _busy(holders, facts.now), line, facts.recent)
+        start = start and room and later(start, room)
+    return start
+
+
+def _busy(holders: Iterable[Holder], now: float) -> list[Busy]:
+    return [
+        Busy(
+            repository=each.repository,
+            for_seconds=0.0 if each.started_at is None else max(0.0, now - each.started_at),
+        )
+        for each in holders
+    ]

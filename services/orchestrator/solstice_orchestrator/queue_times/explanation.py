@@ -1,0 +1,273 @@
+"""Why a job waits, how many go before it, and when it may start: (facts of one moment) -> `Why`. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from solstice_common.times import format_seconds
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.expectation import bounds, expected
+from solstice_orchestrator.queue_times.forecast import Forecast
+from solstice_orchestrator.queue_times.waits import COUNTED, SHOWN_HOLDERS, Holder, WaitFacts, WaitReason, Why
+from solstice_orchestrator.scheduling.governor import UNFIT
+from solstice_orchestrator.scheduling.workers import WorkerState, WorkerView, free_slots, living, slots_of
+
+
+def explain(facts: WaitFacts) -> Why | None:
+    """Why the job waits; None for one that runs or has ended."""
+    match facts.state:
+        case None:
+            return _not_planned(facts)
+        case JobState.APPROVAL:
+            return _why(
+                facts,
+                WaitReason.APPROVAL,
+                f"It is not known to be by somebody who may push, and waits for approval: 'solstice approve {facts.run_id}', "
+                "or /ok-to-test under the change request.",
+            )
+        case JobState.BACKOFF:
+            return _backoff(facts)
+        case JobState.BLOCKED:
+            return _blocked(facts)
+        case JobState.WAITING:
+            return _in_line(facts)
+        case _:
+            return None
+
+
+def _not_planned(facts: WaitFacts) -> Why:
+    if facts.not_before is not None:
+        return _why(
+            facts,
+            WaitReason.NOT_BEFORE,
+            f"It was asked for to start at {format_seconds(facts.not_before)}.",
+            until=facts.not_before,
+            expected_start=Forecast(earliest=facts.not_before, latest=facts.not_before),
+        )
+    if facts.until is not None and facts.until > facts.now:
+        trouble = f": {facts.detail}" if facts.detail else ""
+        return _why(
+            facts,
+            WaitReason.BACKOFF,
+            f"Its workflow could not be read, and is tried again{trouble}.",
+            until=facts.until,
+        )
+    alive = living(facts.workers)
+    if alive and not any(worker.state is WorkerState.ACTIVE for worker in alive):
+        return _why(
+            facts,
+            WaitReason.PAUSED,
+            f"Its workflow is to be read, and no worker takes anything: {_states(alive)}.",
+            until=_healed_at(alive),
+        )
+    able = [worker for worker in alive if worker.state is WorkerState.ACTIVE]
+    if able and all(worker.refuses in UNFIT for worker in able):
+        return _why(
+            facts,
+            WaitReason.GOVERNOR,
+            f"Its workflow is to be read, and {able[0].name} does not while {able[0].refusal}"
+            f"{_and_others(len(able) - 1)}.",
+            resource=able[0].refuses,
+        )
+    return _why(facts, WaitReason.NOT_PLANNED_YET, "Its workflow has not been read yet.")
+
+
+def _backoff(facts: WaitFacts) -> Why:
+    what = facts.reason.value if facts.reason else "the world was wrong"
+    trouble = f"{what}: {facts.detail}" if facts.detail else what
+    return _why(
+        facts,
+        WaitReason.BACKOFF,
+        f"It is tried again after a while ({trouble}).",
+        until=facts.until,
+        expected_start=expected(facts),
+    )
+
+
+def _blocked(facts: WaitFacts) -> Why:
+    if facts.group is not None and facts.group_ahead:
+        first, *others = facts.group_ahead
+        more = f", {len(others)} more before it" if others else ""
+        return _why(
+            facts,
+            WaitReason.CONCURRENCY_GROUP,
+            f"{_called(first)} has the concurrency group {facts.group!r}{more}.",
+            ahead=len(facts.group_ahead),
+            holders=facts.group_ahead,
+            expected_start=expected(facts),
+        )
+    holders = [
+        Holder(run_id=facts.run_id, job_id=need.job_id, name=need.name, repository=facts.repository)
+        for need in facts.needs
+    ]
+    states = ", ".join(f"{need.name} ({need.state.value})" for need in facts.needs)
+    return _why(
+        facts,
+        WaitReason.NEEDS,
+        f"It needs jobs that have not ended: {states}." if states else "The jobs it needs have just ended.",
+        holders=holders,
+        expected_start=expected(facts),
+    )
+
+
+def _in_line(facts: WaitFacts) -> Why:
+    """Waits for a slot: is there one for it at all, may it have it, and who has them."""
+    serving = [worker for worker in living(facts.workers) if slots_of(worker, facts.runs_on)]
+    if not serving:
+        alive = living(facts.workers)
+        labels = sorted({label for worker in alive for label in worker.slots if slots_of(worker, label)})
+        known = f"there are some for {', '.join(labels)}" if labels else "there is none at all"
+        return _why(
+            facts,
+            WaitReason.NO_WORKER_FOR_LABEL,
+            f"No worker serves the label {facts.runs_on}; {known}.",
+            ahead=facts.ahead,
+        )
+    active = [worker for worker in serving if worker.state is WorkerState.ACTIVE]
+    if not active:
+        return _why(
+            facts,
+            WaitReason.PAUSED,
+            f"No worker of the label {facts.runs_on} takes jobs: {_states(serving)}.",
+            ahead=facts.ahead,
+            until=_healed_at(serving),
+        )
+    start = expected(facts)
+    if (capped := _at_cap(facts, start)) is not None:
+        return capped
+    slots = sum(slots_of(worker, facts.runs_on) for worker in active)
+    with_room = [worker for worker in active if free_slots(worker, facts.runs_on)]
+    if with_room and (limited := _rate_limited(facts, start)) is not None:
+        return limited
+    if with_room and all(worker.refuses for worker in with_room):
+        first = with_room[0]
+        return _why(
+            facts,
+            WaitReason.GOVERNOR,
+            f"governor({first.refuses}): {first.name} starts nothing while {refusal_words(first, facts.now)}"
+            f"{_and_others(len(with_room) - 1)}.",
+            ahead=facts.ahead,
+            resource=first.refuses,
+        )
+    free = sum(free_slots(worker, facts.runs_on) for worker in with_room if not worker.refuses)
+    if free > facts.ahead:
+        detail = "A slot is free: it starts in a moment."
+    else:
+        use = "the slot" if slots == 1 else f"all {slots} slots"
+        detail = f"Others have {use} of {facts.runs_on}{_shrunk(active)}; {_before(facts.ahead)}."
+    return _why(
+        facts,
+        WaitReason.SLOTS_BUSY,
+        detail,
+        ahead=facts.ahead,
+        holders=facts.running,
+        expected_start=start,
+    )
+
+
+def _why(
+    facts: WaitFacts,
+    reason: WaitReason,
+    detail: str,
+    *,
+    ahead: int | None = None,
+    until: float | None = None,
+    holders: Sequence[Holder] = (),
+    expected_start: Forecast | None = None,
+    resource: str | None = None,
+) -> Why:
+    return Why(
+        reason=reason,
+        detail=detail,
+        since=facts.since,
+        ahead=ahead,
+        until=until,
+        resource=resource,
+        holders=tuple(holders[:SHOWN_HOLDERS]),
+        expected_start=expected_start,
+    )
+
+
+def _at_cap(facts: WaitFacts, start: Forecast | None) -> Why | None:
+    """Whether its repository, or its owner, runs as many jobs as it may."""
+    caps = (
+        (WaitReason.REPOSITORY_CAP, facts.repository, facts.cap, facts.running_of_repository),
+        (WaitReason.OWNER_CAP, facts.owner, facts.owner_cap, facts.running_of_owner),
+    )
+    for reason, who, cap, holders in caps:
+        if cap is not None and len(holders) >= cap:
+            return _why(
+                facts,
+                reason,
+                f"{who} may run {_count(cap, 'job')} at once, and does.",
+                ahead=facts.ahead,
+                holders=holders,
+                expected_start=start,
+            )
+    return None
+
+
+def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
+    """Which rate or quota holds it up for longest, if any does: with a token for it and for each before it, none does."""
+    bound = max(bounds(facts), key=lambda each: each.seconds, default=None)
+    if bound is None or bound.seconds <= 0:
+        return None
+    return _why(
+        facts,
+        WaitReason.RATE_LIMITED,
+        f"As many jobs of {bound.who} have started as may for now ({bound.limit}); {_before(facts.ahead)}.",
+        ahead=facts.ahead,
+        until=None if math.isinf(bound.seconds) else facts.now + bound.seconds,
+        resource=bound.resource,
+        expected_start=start,
+    )
+
+
+def refusal_words(worker: WorkerView, now: float) -> str:
+    """What it is short of, with the figure that it told last and how old that is."""
+    if worker.condition_at is None:
+        return worker.refusal
+    return f"{worker.refusal} (measured {max(0.0, now - worker.condition_at):.0f} s ago)"
+
+
+def _shrunk(workers: Iterable[WorkerView]) -> str:
+    """Whether there would be more slots on a better day."""
+    shrunk = [worker for worker in workers if worker.shrunk_to is not None]
+    if not shrunk:
+        return ""
+    return f" ({_count(len(shrunk), 'worker')} fewer at once for now, after failures or under load)"
+
+
+def _and_others(count: int) -> str:
+    return f", and {_count(count, 'other')} likewise" if count else ""
+
+
+def _states(workers: Iterable[WorkerView]) -> str:
+    states = Counter(worker.state.value for worker in workers)
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+
+
+def _healed_at(workers: Iterable[WorkerView]) -> float | None:
+    """When the first quarantine ends, if that is all that has to pass."""
+    ends = [
+        worker.quarantined_until
+        for worker in workers
+        if worker.state is WorkerState.QUARANTINED and worker.quarantined_until is not None
+    ]
+    return min(ends, default=None)
+
+
+def _called(holder: Holder) -> str:
+    if holder.job_id is None:
+        return f"Run {holder.run_id}"
+    return f"Job {holder.name} of run {holder.run_id}"
+
+
+def _before(ahead: int) -> str:
+    if ahead >= COUNTED:
+        return f"{COUNTED} jobs or more before it"
+    return "it is the next" if ahead == 0 else f"{_count(ahead, 'job')} before it"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,59 @@
+"""What a commit status says of a job that waits: how many go before it, and when it may start. Pure.
+
+Coarse on purpose: a forge takes only so many statuses, so the words change when a person would care.
+"""
+
+from typing import Final
+
+from solstice_orchestrator.queue_times.waits import OWNER, WaitFacts, WaitReason, Why
+
+_COUNTED: Final = 10
+_STEPS: Final = (1000, 500, 200, 100, 50, 20, 10)
+_MINUTES: Final = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
+
+
+def line_words(facts: WaitFacts, why: Why, *, saturated: bool = False) -> str:
+    """One line, at most about a hundred characters: `waiting: 2 ahead on linux, starts in about 5 min`.
+
+    `saturated`: so much waits that nothing new is taken from the queue.
+    """
+    match why.reason:
+        case WaitReason.SLOTS_BUSY:
+            words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}"
+        case WaitReason.REPOSITORY_CAP:
+            words = f"waiting: its repository runs as many jobs as it may, {_ahead(why.ahead or 0)}"
+        case WaitReason.OWNER_CAP:
+            words = f"waiting: its owner runs as many jobs as it may, {_ahead(why.ahead or 0)}"
+        case WaitReason.NO_WORKER_FOR_LABEL:
+            words = f"waiting: no worker serves {facts.runs_on}"
+        case WaitReason.PAUSED:
+            words = f"waiting: the workers of {facts.runs_on} take no jobs now"
+        case WaitReason.RATE_LIMITED if why.resource == OWNER:
+            words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}, its owner has started as many as it may"
+        case WaitReason.RATE_LIMITED:
+            words = f"waiting: {_ahead(why.ahead or 0)} on {facts.runs_on}, as fast as they may start"
+        case WaitReason.GOVERNOR:
+            words = f"waiting: governor({why.resource}) on the workers of {facts.runs_on}"
+        case _:
+            words = f"waiting: {why.reason.value.replace('_', ' ')}"
+    if saturated:
+        words += " (the system is full)"
+    start = why.expected_start
+    return words if start is None else f"{words}, {_starts(start.latest - facts.now)}"
+
+
+def _ahead(count: int) -> str:
+    if count == 0:
+        return "next"
+    if count < _COUNTED:
+        return f"{count} ahead"
+    return next(f"more than {step} ahead" for step in _STEPS if count >= step)
+
+
+def _starts(seconds: float) -> str:
+    """By when, rounded up to a number that people say."""
+    minutes = max(0.0, seconds) / 60
+    for bound in _MINUTES:
+        if minutes <= bound:
+            return f"starts within about {bound} min"
+    return f"starts within about {round(minutes / 60 + 0.5)} h"

@@ -1,0 +1,1 @@
+"""When schedules are due: cron expressions and what becomes of their ticks. Pure."""

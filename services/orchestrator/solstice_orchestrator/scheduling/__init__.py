@@ -1,0 +1,1 @@
+"""Which job starts next, on which worker, within which limits. Pure."""

@@ -1,0 +1,102 @@
+"""What one owner of repositories may have of the whole: jobs at once, and starts in an hour, over all workers. Pure.
+
+Settings `OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`. An hour is any hour, not one by the clock on the wall: a start counts
+for 3600 s, and on to the next full minute, so that no more than 61 numbers per owner are kept (a sliding window,
+docs/decisions/0026).
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from solstice_orchestrator.scheduling.caps import Caps
+
+HOUR: Final = 3600.0
+MINUTE: Final = 60.0
+
+_IN_URL: Final = re.compile(r"[^:/]+://[^/]*/([^/]+)/")
+_IN_NAME: Final = re.compile(r"([^/]+)/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """Of each owner; nobody counts repositories without one."""
+
+    slots: Caps = field(default_factory=Caps)
+    """Jobs at once."""
+    starts_per_hour: Caps = field(default_factory=Caps)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to count."""
+        return self.slots.any or self.starts_per_hour.any
+
+    def bound(self, owner: str) -> bool:
+        """Whether this owner may not have everything."""
+        return bool(owner) and (
+            self.slots.cap(owner) is not None or self.starts_per_hour.cap(owner) is not None
+        )
+
+
+class Started(NamedTuple):
+    """Starts of one owner that count until a moment, in seconds since the epoch by the store's clock."""
+
+    until: float
+    starts: int
+
+
+def owner_of(repository: str) -> str:
+    """What stands before the first `/`: the user, the organisation, or the topmost of GitLab's groups; as it is written.
+
+    Of a repository that is known by its URL alone the first part of the path. Empty where there is none, and for files.
+    """
+    if "://" not in repository:
+        found = _IN_NAME.match(repository)
+    elif repository.lower().startswith("file:"):
+        found = None
+    else:
+        found = _IN_URL.match(repository)
+    return found[1] if found else ""
+
+
+def running_of(running: Mapping[str, int]) -> dict[str, int]:
+    """What runs of each owner, from what runs of each repository."""
+    counted: dict[str, int] = {}
+    for repository, jobs in running.items():
+        if owner := owner_of(repository):
+            counted[owner] = counted.get(owner, 0) + jobs
+    return counted
+
+
+def counts_until(at: float) -> float:
+    """Until when a start at that moment counts."""
+    return math.ceil((at + HOUR) / MINUTE) * MINUTE
+
+
+def started(before: Iterable[Started], now: float) -> int:
+    """How many of these count now."""
+    return sum(each.starts for each in before if each.until > now)
+
+
+def startable(before: Iterable[Started], quota: int, now: float, seconds: float) -> int:
+    """How many more may start within so many seconds: what the quota leaves, and in each whole hour all of it again."""
+    hours = int(seconds // HOUR)
+    return max(0, quota - started(before, now + seconds - hours * HOUR)) + hours * quota
+
+
+def seconds_until(before: Sequence[Started], quota: int, now: float, wanted: int = 1) -> float:
+    """How long until `wanted` more may have started, each as soon as it may; `inf`: never."""
+    if quota <= 0:
+        return math.inf
+    rounds, more = divmod(wanted - 1, quota)
+    left = quota - started(before, now) - (more + 1)
+    seconds = 0.0
+    for each in sorted(each for each in before if each.until > now):
+        if left >= 0:
+            break
+        left += each.starts
+        seconds = each.until - now
+    # What starts then counts for an hour as well.
+    return seconds + rounds * HOUR

@@ -1,0 +1,214 @@
+"""What caps, quotas and rates leave to one claim, and what the claim leaves of them. Pure; stores keep the counts."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from solstice_orchestrator.scheduling.caps import Caps, room
+from solstice_orchestrator.scheduling.order import Candidate, Room
+from solstice_orchestrator.scheduling.quotas import (
+    Quotas,
+    Started,
+    counts_until,
+    running_of,
+    seconds_until,
+    started,
+)
+from solstice_orchestrator.scheduling.rates import (
+    Bucket,
+    Key,
+    Scope,
+    StartRates,
+    Throttle,
+    after_starts,
+    full_at,
+    startable,
+    token_at,
+    tokens,
+)
+
+
+class BucketRow(NamedTuple):
+    """A bucket as it is kept; its fields have the names of their columns, in every store."""
+
+    scope: str
+    name: str
+    amount: float
+    at: float
+    full_at: float
+    """From then on the row says no more than none would."""
+
+
+class StartedRow(NamedTuple):
+    """Starts of an owner as they are kept, likewise: `starts` are added to those that are there."""
+
+    owner: str
+    until: float
+    starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds starts beside slots, over all workers."""
+
+    caps: Caps = field(default_factory=Caps)
+    """How many jobs of a repository may run at once."""
+    quotas: Quotas = field(default_factory=Quotas)
+    """What an owner may have."""
+    rates: StartRates = field(default_factory=StartRates)
+    """How fast jobs of a label, and of a repository, may start."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything but slots matters."""
+        return self.by_sender or self.rates.any
+
+    @property
+    def by_sender(self) -> bool:
+        """Whether it matters whose a job is."""
+        return self.caps.any or self.quotas.any or self.rates.repositories.any
+
+    @property
+    def of_time(self) -> bool:
+        """Whether time alone lets more start."""
+        return self.rates.any or self.quotas.starts_per_hour.any
+
+    @property
+    def of_running(self) -> bool:
+        """Whether what runs has to be counted."""
+        return self.caps.any or self.quotas.slots.any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """How things stand at one moment, as far as the limits ask for it."""
+
+    limits: Limits = field(default_factory=Limits)
+    running: Mapping[str, int] = field(default_factory=dict)
+    """Jobs by repository."""
+    started: Mapping[str, Sequence[Started]] = field(default_factory=dict)
+    """By owner, what still counts."""
+    buckets: Mapping[Key, Bucket] = field(default_factory=dict)
+    """One that is not among them is full."""
+    now: float = 0.0
+
+    def fit(self, free: Mapping[str, int]) -> dict[str, int]:
+        """These slots per label, as far as the labels' rates let them be filled now."""
+        return {
+            label: min(slots, self._most(Key(Scope.LABEL, label), slots)) for label, slots in free.items()
+        }
+
+    def room(self, repositories: Iterable[str], owners: Iterable[str]) -> Room:
+        """How many more jobs of these may start now, of those that have a limit."""
+        limits, names, owners = self.limits, list(repositories), [each for each in owners if each]
+        rated = {
+            name: self._most(Key(Scope.REPOSITORY, name), 0)
+            for name in names
+            if limits.rates.repositories.rate(name) is not None
+        }
+        counted = {owner: started(self.started.get(owner, ()), self.now) for owner in owners}
+        return Room(
+            repositories=_tighter(room(limits.caps, self.running, names), rated),
+            owners=_tighter(
+                room(limits.quotas.slots, self._running_of_owners(), owners),
+                room(limits.quotas.starts_per_hour, counted, owners),
+            ),
+        )
+
+    def rooms(self) -> Room:
+        """The same of all of whom something runs or has started lately, and of those that the limits name."""
+        limits = self.limits
+        of_buckets = [key.name for key in self.buckets if key.scope is Scope.REPOSITORY]
+        return self.room(
+            {*self.running, *of_buckets, *limits.caps.of},
+            {
+                *self._running_of_owners(),
+                *self.started,
+                *limits.quotas.slots.of,
+                *limits.quotas.starts_per_hour.of,
+            },
+        )
+
+    def spent(self, chosen: Iterable[Candidate], now: float) -> Sequence[BucketRow]:
+        """What is to be kept of buckets once these have started."""
+        if not self.limits.rates.any:
+            return ()
+        counted = Counter[Key]()
+        for candidate in chosen:
+            counted[Key(Scope.LABEL, candidate.label)] += 1
+            counted[Key(Scope.REPOSITORY, candidate.repository)] += 1
+        rows = []
+        for key, starts in counted.items():
+            rate = self.limits.rates.rate(key)
+            if rate is not None:
+                bucket = after_starts(self.buckets.get(key), rate, now, starts)
+                rows.append(BucketRow(*key, bucket.amount, bucket.at, full_at(bucket, rate)))
+        return rows
+
+    def counted(self, chosen: Iterable[Candidate], now: float) -> Sequence[StartedRow]:
+        """What is to be counted of owners once these have started, sorted."""
+        quota = self.limits.quotas.starts_per_hour
+        if not quota.any:
+            return ()
+        owners = Counter(each.owner for each in chosen if each.owner and quota.cap(each.owner) is not None)
+        return [StartedRow(owner, counts_until(now), starts) for owner, starts in sorted(owners.items())]
+
+    def throttles(self, keys: Iterable[Key]) -> Sequence[Throttle]:
+        """The buckets that a start would take from, of these."""
+        return [
+            Throttle(key=key, rate=rate, tokens=tokens(self.buckets.get(key), rate, self.now))
+            for key in keys
+            if (rate := self.limits.rates.rate(key)) is not None
+        ]
+
+    def pause_seconds(self, since_seconds: float = 0.0) -> float | None:
+        """When to look again: in so many seconds the first limit that held a start up lets one more start.
+
+        A claim that began `since_seconds` ago may have missed a token by a hair that is there now: then 0. None: no rate
+        and no quota was in its way.
+        """
+        quota, then = self.limits.quotas.starts_per_hour, self.now - since_seconds
+        lets_at = [
+            then + seconds
+            for owner, before in self.started.items()
+            if (most := quota.cap(owner)) is not None
+            and 0 < (seconds := seconds_until(before, most, then)) < math.inf
+        ]
+        for key, bucket in self.buckets.items():
+            rate = self.limits.rates.rate(key)
+            if rate is not None and (at := token_at(bucket, rate)) > then:
+                lets_at.append(at)
+        return max(0.0, min(lets_at) - self.now) if lets_at else None
+
+    def _running_of_owners(self) -> Mapping[str, int]:
+        return running_of(self.running) if self.limits.quotas.slots.any else {}
+
+    def _most(self, key: Key, unlimited: int) -> int:
+        rate = self.limits.rates.rate(key)
+        return unlimited if rate is None else startable(self.buckets.get(key), rate, self.now)
+
+
+def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[Key, Bucket]:
+    """From rows of the columns of `BucketRow`."""
+    found = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
+    return {Key(Scope(row.scope), row.name): Bucket(row.amount, row.at) for row in found}
+
+
+def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[Started]]:
+    """From rows of the columns of `StartedRow`."""
+    found: dict[str, list[Started]] = {}
+    for owner, *counted in rows:
+        found.setdefault(owner, []).append(Started(*counted))  # type: ignore[arg-type]  # likewise
+    return found
+
+
+def _tighter(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The smaller of both, of whoever is in either."""
+    return {
+        name: min(one[name], other[name])
+        if name in one and name in other
+        else one.get(name, other.get(name, 0))
+        for name in (*one, *other)
+    }

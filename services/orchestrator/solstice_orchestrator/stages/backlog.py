@@ -1,0 +1,82 @@
+"""How much waits in the store, looked at now and then, and whether intake is held for it."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.scheduling.backpressure import holds
+from solstice_orchestrator.store.protocol import JobStore
+
+log = structlog.get_logger("solstice_orchestrator.stages.backlog")
+
+LOOK_SECONDS: Final = 1.0
+
+
+class Backlog:
+    """Runs to plan and jobs that wait, against the setting MAX_BACKLOG (0: never held)."""
+
+    def __init__(self, *, store: JobStore, most: int, metrics: Metrics) -> None:
+        self._store = store
+        self._most = most
+        self._metrics = metrics
+        self._count = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def limited(self) -> bool:
+        """Whether intake is ever held."""
+        return self._most > 0
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is to be taken from the queue."""
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Wait until something may be taken."""
+        await self._room.wait()
+
+    def came(self, runs: int) -> None:
+        """So many were admitted since the last look: thousands may be within one second."""
+        if self.limited:
+            self._decide(self._count + runs)
+
+    async def look(self) -> None:
+        """Count again. Raises StoreUnavailable."""
+        self._decide(await self._store.backlog(self._most))
+
+    def _decide(self, count: int) -> None:
+        held = holds(count, self._most, held=self.held)
+        if held and not self.held:
+            self._room.clear()
+            log.warning(LogEvent.INTAKE_FULL, backlog=count, most=self._most)
+        elif not held and self.held:
+            self._room.set()
+            log.info(LogEvent.INTAKE_HAS_ROOM, backlog=count, most=self._most)
+        self._count = count
+        self._metrics.backlog(count, held=held)
+
+
+async def run_backlog(
+    backlog: Backlog,
+    *,
+    rng: random.Random,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Look about every LOOK_SECONDS, until cancelled; never where intake is never held."""
+    while backlog.limited:
+        try:
+            await backlog.look()
+        except StoreUnavailable as error:
+            log.debug(LogEvent.BACKLOG_UNKNOWN, detail=str(error))
+        except Exception as error:
+            # A mistake of ours here must not end what takes and runs jobs.
+            log.exception(LogEvent.BACKLOG_UNKNOWN, detail=str(error))
+        await sleep(LOOK_SECONDS * rng.uniform(0.8, 1.2))

@@ -1,0 +1,325 @@
+"""Waiting jobs meet free slots: claim, start, keep the lease, hear of cancellation and loss, drain."""
+
+import asyncio
+import contextlib
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import structlog
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.pausing import pause
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.scheduling.capacity import Capacity, free
+from solstice_orchestrator.scheduling.workers import Condition, WorkerCard, WorkerState
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.worker.pressure import Governing
+
+log = structlog.get_logger("solstice_orchestrator.stages.dispatch")
+
+CLAIM_LIMIT: Final = 32
+POLL_SECONDS: Final = 2.0
+"""How late a backoff's end is noticed, or a wake-up that went astray."""
+LEAST_PAUSE_SECONDS: Final = 0.01
+CONDITION_SECONDS: Final = 10.0
+"""How often the store is told anew what we are short of, and how much there is of it, while we start nothing."""
+CANCEL_LOOK_SECONDS: Final = 1.0
+"""How often at most a change in the store makes us ask whether something of ours was cancelled."""
+
+_BROKEN: Final = Outcome(
+    state=JobState.ERRORED,
+    reason=Reason.EXECUTOR_FAILED,
+    detail="the orchestrator made a mistake; its log tells",
+)
+
+
+class Execute(Protocol):
+    """Runs a claimed attempt to its recorded end; ends it politely once `stop` is set, at once when cancelled."""
+
+    def __call__(self, claim: Claim, *, stop: asyncio.Event) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    label: str
+    since: float
+    """When it was claimed, by the monotonic clock."""
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class Dispatch:
+    """What one worker runs. `jobs` is the task group that its executions live in.
+
+    `claim_jobs` and `keep_leases` are loops of the caller's: the first returns some time after `stop_claiming`, the
+    second runs until cancelled, and must run for as long as jobs do.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        execute: Execute,
+        card: WorkerCard,
+        jobs: asyncio.TaskGroup,
+        metrics: Metrics,
+        rng: random.Random,
+        lease_seconds: float,
+        renew_seconds: float,
+        governing: Governing | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`governing` says what this machine can take; without it, whatever fits the slots."""
+        self._store = store
+        self._execute = execute
+        self._card = card
+        self._jobs = jobs
+        self._metrics = metrics
+        self._rng = rng
+        self._lease_seconds = lease_seconds
+        self._renew_seconds = renew_seconds
+        self._governing = governing
+        self._clock = clock
+        self._monotonic = monotonic
+        self._told = Condition()
+        """What the store knows of the pressure that we are under."""
+        self._told_at = -math.inf
+        self._held: dict[AttemptKey, _Held] = {}
+        self._wake = asyncio.Event()
+        self._claiming = True
+        self._state = WorkerState.ACTIVE
+        self.drain_ordered = asyncio.Event()
+        """Set once somebody wants this worker to finish its jobs and end."""
+
+    @property
+    def running(self) -> int:
+        """How many attempts run here."""
+        return len(self._held)
+
+    def stop_claiming(self) -> None:
+        """Take nothing more."""
+        self._claiming = False
+        self._wake.set()
+
+    def look_again(self) -> None:
+        """Something has changed that may let us take more."""
+        self._wake.set()
+
+    async def claim_jobs(self) -> None:
+        """Fill free slots until `stop_claiming`."""
+        async with self._store.changes() as self._wake:
+            while self._claiming:
+                self._wake.clear()
+                begun = self._monotonic()
+                claims = await self._claim()
+                for claim in claims:
+                    await self._start(claim)
+                if len(claims) < CLAIM_LIMIT and self._claiming:
+                    longest = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
+                    await pause(min(longest, await self._rate_pause(begun)), unless=self._wake)
+
+    async def keep_leases(self) -> None:
+        """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
+        renewed_at = self._monotonic()
+        async with self._store.changes() as changed:
+            while True:
+                changed.clear()
+                begun = self._monotonic()
+                left = renewed_at + self._lease_seconds - begun
+                if await self._renew(left if left > 0 else self._lease_seconds):
+                    renewed_at, rest = begun, self._renew_seconds
+                    if self._state is WorkerState.QUARANTINED:
+                        # Its end rings no bell.
+                        rest = min(rest, POLL_SECONDS)
+                else:
+                    self._give_up(renewed_at)
+                    rest = min(1.0, self._renew_seconds)
+                shortest = min(CANCEL_LOOK_SECONDS, rest)
+                await asyncio.sleep(shortest)
+                await pause((rest - shortest) * self._rng.uniform(0.8, 1.0), unless=changed)
+
+    async def drain(self, grace_seconds: float, hurry: asyncio.Event) -> int:
+        """Let what runs come to its end for `grace_seconds` or until `hurry`, then hand the rest back; how many those are."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                await self.finish_jobs(hurry)
+        unfinished = [held.task for held in self._held.values()]
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(unfinished)
+        return len(unfinished)
+
+    async def finish_jobs(self, hurry: asyncio.Event) -> None:
+        """Wait until nothing runs here any more, or `hurry`."""
+        async with asyncio.TaskGroup() as waiting:
+            hurried = waiting.create_task(hurry.wait(), name="drain-hurry")
+            while self._held and not hurried.done():
+                tasks = {held.task for held in self._held.values()}
+                await asyncio.wait({hurried, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+
+    async def _claim(self) -> Sequence[Claim]:
+        try:
+            whole, limit = await self._governed()
+            left = free(whole, [held.label for held in self._held.values()])
+            limit = min(left.total, limit)
+            return () if limit <= 0 else await self._store.claim(self._card.worker_id, left.slots, limit)
+        except StoreUnavailable as error:
+            log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
+            return ()
+        except Exception as error:
+            # A mistake of ours about one job that waits must not end those that run.
+            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
+            return ()
+
+    async def _governed(self) -> tuple[Capacity, int]:
+        """What we can take at once, and how many more now, as this machine is; others are told of it."""
+        whole = self._card.capacity
+        if self._governing is None:
+            return whole, CLAIM_LIMIT
+        condition = self._governing.look()
+        await self._tell(condition)
+        if condition.shrunk_to is not None:
+            whole = replace(whole, limit=condition.shrunk_to)
+        startable = self._governing.startable
+        return whole, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
+
+    async def _tell(self, condition: Condition) -> None:
+        # The sentence has numbers that change at every look: readers get them a few seconds old, with their age.
+        changed = (condition.shrunk_to, condition.refuses) != (self._told.shrunk_to, self._told.refuses)
+        is_old = self._monotonic() - self._told_at >= CONDITION_SECONDS
+        if not changed and not (is_old and condition.refuses is not None):
+            return
+        try:
+            await self._store.report(self._card.worker_id, condition)
+        except StoreUnavailable as error:
+            log.warning(LogEvent.CONDITION_NOT_TOLD, detail=str(error))
+        else:
+            self._told, self._told_at = condition, self._monotonic()
+
+    async def _rate_pause(self, claimed_at: float) -> float:
+        """Until a rate lets one more start than the claim that began then; no notification tells of that moment."""
+        try:
+            pause = await self._store.rate_pause(self._monotonic() - claimed_at)
+        except StoreUnavailable:
+            return POLL_SECONDS
+        except Exception as error:
+            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
+            return POLL_SECONDS
+        return POLL_SECONDS if pause is None else max(LEAST_PAUSE_SECONDS, pause)
+
+    async def _start(self, claim: Claim) -> None:
+        if not self._claiming:
+            # Claimed just as we were asked to end: nobody has seen it run, so it goes back as it came.
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.finish(
+                    claim.key, Outcome(state=JobState.WAITING, reason=Reason.RELEASED, detail="")
+                )
+            log.info(LogEvent.JOB_RELEASED, job_id=claim.key.job_id, attempt=claim.key.number)
+            return
+        waited = self._clock() - claim.waiting_since
+        if claim.key.number == 1:
+            self._metrics.job_started(claim.spec.runs_on, waited)
+        log.info(
+            LogEvent.JOB_CLAIMED,
+            job_id=claim.key.job_id,
+            attempt=claim.key.number,
+            run_id=claim.run_id,
+            request_id=claim.request.request_id,
+            job=claim.spec.name,
+            runs_on=claim.spec.runs_on,
+            waited_seconds=round(waited, 3),
+        )
+        if self._governing is not None:
+            self._governing.started()
+        stop = asyncio.Event()
+        task = self._jobs.create_task(
+            self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
+        )
+        self._held[claim.key] = _Held(label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task)
+        # Not in the task itself: one that is cancelled before its first turn never runs a line.
+        task.add_done_callback(lambda _: self._let_go(claim.key))
+
+    async def _hold(self, claim: Claim, stop: asyncio.Event) -> None:
+        try:
+            await self._execute(claim, stop=stop)
+        except Exception:
+            # One job must not take the others with it, not even one whose end cannot be recorded: its lease runs out.
+            log.exception(LogEvent.EXECUTION_BROKE, job_id=claim.key.job_id, attempt=claim.key.number)
+            with contextlib.suppress(Exception):
+                await self._store.finish(claim.key, _BROKEN)
+
+    def _let_go(self, key: AttemptKey) -> None:
+        del self._held[key]
+        self._wake.set()
+
+    async def _renew(self, within_seconds: float) -> bool:
+        held = tuple(self._held)
+        try:
+            async with asyncio.timeout(within_seconds):
+                renewal = await self._store.renew(self._card.worker_id, held)
+                if not renewal.registered:
+                    state = await self._store.register(self._card)
+                    self._told = Condition()
+                    log.warning(LogEvent.WORKER_REGISTERED_AGAIN, worker_id=self._card.worker_id, state=state)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", held=len(held))
+            return False
+        except Exception as error:
+            log.exception(LogEvent.LEASES_NOT_RENEWED, detail=str(error), held=len(held))
+            return False
+        # Those that ended while we asked are nobody's business any more.
+        for key in renewal.lost & self._held.keys():
+            self._lose(key, "another holder, or none, has it now")
+        self._metrics.leases_renewed(len(held) - len(renewal.lost))
+        for key in renewal.cancelled:
+            ours = self._held.get(key)
+            if ours is not None and not ours.stop.is_set():
+                log.info(LogEvent.CANCEL_HEARD, job_id=key.job_id, attempt=key.number)
+                ours.stop.set()
+        self._stand(renewal.state, renewal.quarantined_until)
+        return True
+
+    def _stand(self, state: WorkerState, quarantined_until: float | None) -> None:
+        """Tell of what we may do; the store keeps to it by itself."""
+        if state is self._state:
+            return
+        log.warning(
+            LogEvent.WORKER_STATE_CHANGED,
+            worker_id=self._card.worker_id,
+            state=state,
+            was=self._state,
+            quarantined_until=quarantined_until,
+        )
+        self._state = state
+        match state:
+            case WorkerState.QUARANTINED:
+                self._metrics.quarantined()
+            case WorkerState.DRAINING:
+                self.drain_ordered.set()
+            case WorkerState.ACTIVE:
+                self._wake.set()
+            case WorkerState.PAUSED:
+                pass
+
+    def _give_up(self, renewed_at: float) -> None:
+        """Leases nobody renewed may be somebody else's by now: what runs twice is worse than what runs again."""
+        old = self._monotonic() - self._lease_seconds
+        for key, held in tuple(self._held.items()):
+            if max(renewed_at, held.since) <= old:
+                self._lose(key, "the store was away for longer than a lease")
+
+    def _lose(self, key: AttemptKey, why: str) -> None:
+        task = self._held[key].task
+        if not task.cancelling():
+            self._metrics.leases_lost()
+            log.warning(LogEvent.LEASE_LOST, job_id=key.job_id, attempt=key.number, why=why)
+            task.cancel()

@@ -1,0 +1,127 @@
+"""From the store to the broker: what happened is told in order, in groups, with confirms, and never forgotten."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from solstice_common.broker.forwarder import Forwarder
+from solstice_common.broker.protocol import Broker, HeaderValue, Message, Published
+from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_common.topology import STATUSES, Route, Topology
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.store.protocol import JobStore, OutboxKind, Tiding
+
+log = structlog.get_logger("solstice_orchestrator.stages.outbox_relay")
+
+LOOK_AGAIN_SECONDS: Final = 5.0
+"""In case a wake-up went astray, or the orchestrator that published until now is gone."""
+
+
+def message_of(tiding: Tiding, jobs: Route) -> Message:
+    """A status for the statuses' exchange; a dead letter for that of the jobs, with its history in the headers."""
+    if tiding.kind is OutboxKind.STATUS:
+        route, exchange, version = STATUSES, STATUSES.exchange, JobStatusV1.VERSION
+    else:
+        route, exchange, version = jobs, jobs.dlx, JobRequestV1.VERSION
+    headers: Mapping[str, HeaderValue] = dict(tiding.headers)
+    return Message(
+        exchange=exchange,
+        routing_key=route.routing_key,
+        body=tiding.body,
+        type=version,
+        correlation_id=tiding.request_id,
+        headers=headers,
+    )
+
+
+def told(tidings: Sequence[Tiding], outcomes: Sequence[Published]) -> list[int]:
+    """The numbers of those that are done with: confirmed, and nothing of the same request before them is still to be told.
+
+    What was confirmed behind a gap is told again after the gap, so that the last word of a run is its newest.
+    """
+    done: list[int] = []
+    behind_a_gap: set[str] = set()
+    for tiding, outcome in zip(tidings, outcomes, strict=True):
+        if not outcome.confirmed:
+            behind_a_gap.add(tiding.request_id)
+        elif tiding.request_id not in behind_a_gap:
+            done.append(tiding.number)
+    return done
+
+
+class Outbox(Forwarder[Tiding]):
+    """One publisher of what the store has to tell."""
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        broker: Broker,
+        jobs: Route,
+        topology: Topology,
+        metrics: Metrics,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(
+            _Tidings(store=store, jobs=jobs, metrics=metrics),
+            noun="status",
+            broker=broker,
+            topology=topology,
+            rng=rng,
+            look_again_seconds=LOOK_AGAIN_SECONDS,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tidings:
+    """A Backlog: the statuses and dead letters that are still to be told."""
+
+    store: JobStore
+    jobs: Route
+    metrics: Metrics
+
+    def turn(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        # Whose turn it is among several orchestrators, the store decides with every group.
+        return self.store.changes()
+
+    async def next_group(self, limit: int) -> Sequence[Tiding]:
+        return await self.store.outbox(limit)
+
+    def message_of(self, tiding: Tiding) -> Message:
+        return message_of(tiding, self.jobs)
+
+    def answered(self, group: Sequence[Tiding], outcomes: Sequence[Published]) -> Sequence[int]:
+        for outcome in outcomes:
+            self.metrics.outbox_published(outcome.status)
+        return told(group, outcomes)
+
+    async def mark(self, numbers: Sequence[int]) -> None:
+        await self.store.published(numbers)
+
+    async def ended(self, group: Sequence[Tiding], failed: Sequence[tuple[Tiding, Published]]) -> None:
+        if failed:
+            first = failed[0][1]
+            log.warning(
+                LogEvent.OUTBOX_NOT_PUBLISHED,
+                count=len(failed),
+                status=first.status.value,
+                detail=first.detail,
+            )
+        else:
+            log.debug(
+                LogEvent.OUTBOX_PUBLISHED,
+                count=len(group),
+                dead_letters=sum(tiding.kind is OutboxKind.DEAD_LETTER for tiding in group),
+            )
+
+    def held(self, detail: str) -> None:
+        log.warning(LogEvent.OUTBOX_HELD, detail=detail)
+
+    def resumed(self, held_seconds: float) -> None:
+        log.info(LogEvent.OUTBOX_RESUMED, held_seconds=held_seconds)

@@ -1,0 +1,149 @@
+"""Commits show how long the line before their jobs is: told again whenever it has changed, a few jobs at a time."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from solstice_common.broker.protocol import Broker, Message
+from solstice_common.errors import StoreUnavailable
+from solstice_common.messages import JobStatusV1
+from solstice_common.times import format_seconds
+from solstice_common.topology import STATUSES
+from solstice_orchestrator.domain.identifiers import id_source
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.domain.statuses import Status, context_of, encode_status
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.queue_times.explanation import explain
+from solstice_orchestrator.queue_times.queue_words import line_words
+from solstice_orchestrator.scheduling.workers import Presence
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView, RunView
+
+log = structlog.get_logger("solstice_orchestrator.stages.queue_reports")
+
+AT_ONCE: Final = 20
+"""So many descriptions a round: a forge takes only so many calls a minute, and those that end something go first."""
+LOOKED_AT: Final = 200
+FOLLOWED: Final = 5_000
+
+
+class LineReports:
+    """What commits were last told of waiting jobs. It is not kept: what is lost is only a description."""
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        broker: Broker,
+        worker_id: str,
+        public_url: str | None,
+        rng: random.Random,
+        saturated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`saturated`: whether so much waits that new requests are left in the queue."""
+        self._store = store
+        self._broker = broker
+        self._worker_id = worker_id
+        self._public_url = public_url
+        self._new_id = id_source(rng)
+        self._saturated = saturated
+        self._told: dict[str, str] = {}
+
+    async def round(self, *, waited_seconds: float) -> int:
+        """Tell of jobs that have waited for so long and whose words have changed; how many."""
+        if not await self._is_ours():
+            self._told.clear()
+            return 0
+        jobs = await self._store.jobs(state=JobState.WAITING, limit=LOOKED_AT)
+        waiting = {job.job_id for job in jobs}
+        self._told = {job_id: words for job_id, words in self._told.items() if job_id in waiting}
+        messages: list[Message] = []
+        # Those that have waited for longest first: somebody looks for them.
+        for job in reversed(jobs):
+            if len(messages) == AT_ONCE:
+                break
+            message = await self._message(job, waited_seconds)
+            if message is not None:
+                messages.append(message)
+        if messages:
+            await self._broker.publish(messages)
+        return len(messages)
+
+    async def _is_ours(self) -> bool:
+        """One orchestrator tells: of those that are alive the one whose id comes first."""
+        alive = [each.worker_id for each in await self._store.workers() if each.presence is Presence.ALIVE]
+        return bool(alive) and min(alive) == self._worker_id
+
+    async def _message(self, job: JobView, waited_seconds: float) -> Message | None:
+        facts = await self._store.waiting(job.job_id)
+        why = None if facts is None else explain(facts)
+        if facts is None or why is None or facts.state is not JobState.WAITING:
+            return None
+        words = line_words(facts, why, saturated=self._saturated())
+        if facts.now - facts.since < waited_seconds or self._told.get(job.job_id) == words:
+            return None
+        run = await self._store.run(job.run_id)
+        if run is None or run.source_name is None:
+            return None
+        if len(self._told) < FOLLOWED:
+            self._told[job.job_id] = words
+        return self._status(job, run, words, facts.now)
+
+    def _status(self, job: JobView, run: RunView, words: str, now: float) -> Message:
+        """The status that the job has, in other words: the same sequence, a higher revision."""
+        base = self._public_url
+        status = Status(
+            schema_version=JobStatusV1.VERSION,
+            source=run.source,
+            repo_url=run.repo_url,
+            commit_sha=run.commit_sha,
+            status_id=self._new_id(now),
+            request_id=run.request_id,
+            run_id=run.run_id,
+            sequence=job.sequence,
+            revision=int(now * 1000),
+            source_name=run.source_name,
+            repo_full_name=run.repo_full_name,
+            ref=run.ref,
+            change_number=run.change_number,
+            context=context_of(job.name),
+            state=job.state,
+            reason=job.reason,
+            description=words,
+            occurred_at=format_seconds(now),
+            target_url=base and f"{base}/jobs/{job.job_id}",
+            job_id=job.job_id,
+            job_name=job.name,
+            attempt=job.attempt or None,
+        )
+        return Message(
+            exchange=STATUSES.exchange,
+            routing_key=STATUSES.routing_key,
+            body=encode_status(status),
+            type=JobStatusV1.VERSION,
+            correlation_id=run.request_id,
+        )
+
+
+async def run_line_reports(
+    reports: LineReports,
+    *,
+    every_seconds: float,
+    rng: random.Random,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """A round about every `every_seconds`, until cancelled; 0: never."""
+    if every_seconds <= 0:
+        return
+    while True:
+        await sleep(every_seconds * rng.uniform(0.8, 1.2))
+        try:
+            await reports.round(waited_seconds=every_seconds / 2)
+        except StoreUnavailable as error:
+            log.debug(LogEvent.LINE_REPORTS_HELD, detail=str(error))
+        except Exception as error:
+            # A mistake of ours in what is only said must not stop what is done.
+            log.exception(LogEvent.LINE_REPORTS_HELD, detail=str(error))

@@ -1,0 +1,194 @@
+"""From a queue of the broker into the store: validated, kept, and only then acked."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from solstice_common.broker.delivery import Ack, Refuse, Verdict, unreadable
+from solstice_common.broker.protocol import Broker, Consumer, Delivery
+from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.topology import Topology
+from solstice_orchestrator.log_events import LogEvent
+
+log = structlog.get_logger("solstice_orchestrator.stages.receiving")
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+GROUPS_IN_FLIGHT: Final = 4
+"""While one group is being written to disk the next ones are read and validated."""
+CONNECT_SECONDS: Final = 5.0
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 10.0
+LAST_STORE_RETRY_SECONDS: Final = 2.0
+"""A store is asked often: it is ours alone, and jobs cannot start before it has their requests."""
+
+
+class Desk(Protocol[M, R]):
+    """What is done with the messages of one queue: `M` is a message, `R` what it became."""
+
+    def examine(self, body: bytes) -> M | Refuse:
+        """The message, or why it will never be one."""
+        ...
+
+    async def keep(self, messages: Sequence[M], bodies: Sequence[bytes]) -> Sequence[R]:
+        """Durable on return; what each became. Raises only StoreUnavailable, and may be asked again."""
+        ...
+
+    def kept(self, messages: Sequence[M], results: Sequence[R]) -> None:
+        """They are kept, and will be acked."""
+        ...
+
+    def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+        """One was no message, and becomes a dead letter."""
+        ...
+
+    def broke(self, message: M, error: Exception, refusal: Refuse) -> None:
+        """One brought out a mistake of ours, and becomes a dead letter."""
+        ...
+
+
+class Gate(Protocol):
+    """Whether anything is to be taken at all."""
+
+    @property
+    def held(self) -> bool:
+        """Nothing is, for now."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until something is."""
+        ...
+
+
+class Receiver(Generic[M, R]):
+    """One consumer. A store that is away stops it: what was delivered stays unacked with the broker until it returns."""
+
+    def __init__(
+        self, desk: Desk[M, R], *, broker: Broker, rng: random.Random, gate: Gate | None = None
+    ) -> None:
+        """Without a gate, everything is taken as it comes."""
+        self._desk = desk
+        self._broker = broker
+        self._rng = rng
+        self._gate = gate
+        self._held_since: float | None = None
+
+    async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
+        """Take messages until cancelled; what is under way then comes again, and is a duplicate.
+
+        Raises TopologyMismatch.
+        """
+        await self._declare(topology)
+        while True:
+            if self._gate is not None:
+                await self._gate.room()
+            # Not only left unread: what a consumer holds for half an hour RabbitMQ takes back with its whole channel.
+            await self._take_while_room(queue, prefetch)
+
+    async def _take_while_room(self, queue: str, prefetch: int) -> None:
+        async with self._broker.consume(queue, prefetch=prefetch) as consumer, asyncio.TaskGroup() as groups:
+            in_flight = asyncio.Semaphore(GROUPS_IN_FLIGHT)
+            while self._gate is None or not self._gate.held:
+                # Before the batch is taken: with a store that is away, the rest stays with the broker.
+                await in_flight.acquire()
+                batch = await consumer.batch()
+                task = groups.create_task(self.take(consumer, batch), name=f"intake of {len(batch)}")
+                task.add_done_callback(lambda _: in_flight.release())
+
+    async def take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
+        """Keep the messages of one batch and settle all of it; poison stops nobody else."""
+        verdicts: list[tuple[Delivery, Verdict]] = []
+        messages: list[tuple[Delivery, M]] = []
+        for delivery in batch:
+            examined = self._examine(delivery)
+            if isinstance(examined, Refuse):
+                verdicts.append((delivery, examined))
+            else:
+                messages.append((delivery, examined))
+        if verdicts:
+            # At once: the store may be away for long, and poison has nothing to wait for.
+            await consumer.settle(verdicts)
+        if messages:
+            await self._keep_and_ack(consumer, messages)
+
+    def _examine(self, delivery: Delivery) -> M | Refuse:
+        """The message, or its refusal, which is logged. Nothing in a delivery may end the process."""
+        try:
+            examined = self._desk.examine(delivery.body)
+            if isinstance(examined, Refuse):
+                self._desk.refused(examined, delivery.correlation_id)
+        except Exception as error:
+            refusal = unreadable(error)
+            log.exception(LogEvent.DELIVERY_UNREADABLE, detail=refusal.detail)
+            return refusal
+        return examined
+
+    async def _keep_and_ack(self, consumer: Consumer, messages: Sequence[tuple[Delivery, M]]) -> None:
+        try:
+            results = await self._keep(messages)
+        except Exception as error:  # noqa: BLE001  the desk logs it
+            # A mistake of ours that one message brings out must not stop the others, now or at every new start.
+            if len(messages) > 1:
+                for one in messages:
+                    await self._keep_and_ack(consumer, [one])
+                return
+            delivery, message = messages[0]
+            refusal = unreadable(error)
+            self._desk.broke(message, error, refusal)
+            await consumer.settle([(delivery, refusal)])
+        else:
+            self._desk.kept([message for _, message in messages], results)
+            ack = Ack()
+            await consumer.settle([(delivery, ack) for delivery, _ in messages])
+
+    async def _keep(self, messages: Sequence[tuple[Delivery, M]]) -> Sequence[R]:
+        """Durable on return, however long the store is away."""
+        wanted = [message for _, message in messages]
+        bodies = [delivery.body for delivery, _ in messages]
+        failures = 0
+        while True:
+            try:
+                results = await self._desk.keep(wanted, bodies)
+            except StoreUnavailable as error:
+                self._hold(error, len(messages))
+            else:
+                self._resume()
+                return results
+            await asyncio.sleep(self._retry_seconds(failures, LAST_STORE_RETRY_SECONDS))
+            failures += 1
+
+    def _hold(self, error: StoreUnavailable, count: int) -> None:
+        if self._held_since is None:
+            self._held_since = time.monotonic()
+            log.warning(LogEvent.INTAKE_HELD, detail=str(error), count=count)
+
+    def _resume(self) -> None:
+        if self._held_since is not None:
+            log.info(LogEvent.INTAKE_RESUMED, held_seconds=round(time.monotonic() - self._held_since, 3))
+            self._held_since = None
+
+    async def _declare(self, topology: Topology) -> None:
+        failures, said = 0, ""
+        while True:
+            try:
+                await self._broker.ready(CONNECT_SECONDS)
+                await self._broker.declare(topology)
+            except BrokerUnavailable as error:
+                if str(error) != said:
+                    # Once for each thing that is wrong: a missing permission is for a person to mend.
+                    said = str(error)
+                    log.warning(LogEvent.BROKER_AWAITED, detail=said)
+                await asyncio.sleep(self._retry_seconds(failures))
+                failures += 1
+            else:
+                return
+
+    def _retry_seconds(self, failures: int, longest: float = LAST_RETRY_SECONDS) -> float:
+        return backoff_seconds(failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=longest)

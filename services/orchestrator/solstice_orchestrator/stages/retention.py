@@ -1,0 +1,76 @@
+"""What is old enough goes, by itself: every orchestrator looks now and then, and removes a little at a time."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import structlog
+
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.store.protocol import Purged
+
+log = structlog.get_logger("solstice_orchestrator.stages.retention")
+
+DAY_SECONDS: Final = 86_400.0
+LOOK_SECONDS: Final = 3600.0
+"""How often something old is looked for, give or take a fifth; at the start somewhere within the first of these."""
+JITTER: Final = 0.2
+RUNS_PER_PURGE: Final = 50
+"""How many go in one transaction; whoever waits for it waits for some milliseconds."""
+PAUSE_SECONDS: Final = 0.2
+"""Between two transactions, so that others always come in between."""
+
+
+class Purging(Protocol):
+    """The part of the job store that forgets."""
+
+    async def purge(self, older_than_seconds: float, limit: int) -> Purged: ...
+
+
+async def run_retention(
+    store: Purging,
+    *,
+    days: float,
+    rng: random.Random,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Remove runs that ended more than `days` ago, until cancelled; 0 keeps them for ever, and returns."""
+    if not days:
+        return
+    # Orchestrators that started together drift apart, and a start is no moment to burden the store.
+    await sleep(LOOK_SECONDS * rng.uniform(0.0, 1.0))
+    while True:
+        try:
+            removed = await purge_all(store, days * DAY_SECONDS, sleep=sleep)
+        except StoreUnavailable as error:
+            log.warning(LogEvent.RETENTION_HELD, detail=str(error))
+        except Exception as error:
+            # A mistake of ours about one run must not stop jobs; what is kept too long harms nobody.
+            log.exception(LogEvent.RETENTION_HELD, detail=str(error))
+        else:
+            if removed:
+                log.info(LogEvent.RUNS_PURGED, runs=removed, older_than_days=days)
+        await sleep(LOOK_SECONDS * rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+
+
+async def purge_all(
+    store: Purging,
+    older_than_seconds: float,
+    *,
+    removed: Callable[[int], None] = lambda _: None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> int:
+    """Remove all that is so old, in small steps; returns how many runs that was, and tells `removed` so far.
+
+    Raises StoreUnavailable; what was removed until then is gone, and asking again goes on with the rest.
+    """
+    total, more = 0, True
+    while more:
+        step = await store.purge(older_than_seconds, RUNS_PER_PURGE)
+        total, more = total + step.runs, step.more
+        removed(total)
+        if more:
+            await sleep(PAUSE_SECONDS)
+    return total

@@ -1,0 +1,155 @@
+"""What is built regularly: wait for the next tick, ask the forge what the branch holds, and admit the request for it.
+
+The forge is asked under a lease, outside of every transaction; the request is admitted in the one that moves the tick on.
+So whoever dies, and whenever, the tick fires once.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.pausing import pause
+from solstice_common.times import format_seconds
+from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git.command import CheckoutFailed
+from solstice_orchestrator.git.heads import Branch
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
+from solstice_orchestrator.store.schedule_store import ClaimedTicks, Settled, TickTask, Timetable
+from solstice_orchestrator.worker.log_buffer import patiently
+
+log = structlog.get_logger("solstice_orchestrator.stages.schedule_ticks")
+
+AT_ONCE: Final = 16
+"""Forges that are asked at once."""
+LOOK_AGAIN_SECONDS: Final = 30.0
+"""How late a tick is noticed whose bell went astray, or when the store was set forward."""
+HELD_SECONDS: Final = 5.0
+"""Between two looks while the store is away."""
+LEAST_SECONDS: Final = 0.02
+"""Between two looks in any case: what another orchestrator is about to take is not ours."""
+HAND_BACK_SECONDS: Final = 5.0
+
+HeadOf = Callable[[Branch], Awaitable[str | None]]
+"""The commit that a branch holds; None: there is no such branch. Raises CheckoutFailed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedules:
+    """Fires the ticks that this orchestrator gets hold of."""
+
+    timetable: Timetable
+    worker_id: str
+    head_of: HeadOf
+    metrics: Metrics
+    rng: random.Random
+
+    async def run(self) -> None:
+        """Fire ticks, until cancelled; those under way then are handed back."""
+        places = asyncio.Semaphore(AT_ONCE)
+        async with self.timetable.changes() as changed, asyncio.TaskGroup() as firing:
+            while True:
+                changed.clear()
+                await pause(await self._look(places, firing), unless=changed)
+                # However often it rings: a tick is no later for it than this.
+                await asyncio.sleep(LEAST_SECONDS)
+
+    async def _look(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
+        """Take what is due; in how many seconds to look again."""
+        await places.acquire()
+        places.release()
+        try:
+            claimed = await self._claim()
+            for settled in claimed.settled:
+                self._tell(settled)
+            for task in claimed.tasks:
+                firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
+            # Each begins now: one that was cancelled before would hand back nothing.
+            await asyncio.sleep(0)
+            if claimed.more:
+                return 0.0
+            due_in = await self.timetable.pause_seconds()
+        except StoreUnavailable as error:
+            log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
+            return HELD_SECONDS * self.rng.uniform(0.8, 1.2)
+        except Exception as error:
+            # A mistake of ours about one schedule must not end what takes and runs jobs.
+            log.exception(LogEvent.SCHEDULES_HELD, detail=str(error))
+            return LOOK_AGAIN_SECONDS
+        return LOOK_AGAIN_SECONDS if due_in is None else min(due_in, LOOK_AGAIN_SECONDS)
+
+    async def _claim(self) -> ClaimedTicks:
+        claiming = asyncio.ensure_future(self.timetable.claim(self.worker_id, AT_ONCE))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # The store may have given us ticks already that nobody here will ever see.
+            with contextlib.suppress(StoreUnavailable):
+                await self._hand_back(*(await claiming).tasks)
+            raise
+
+    async def _hand_back(self, *tasks: TickTask) -> None:
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(HAND_BACK_SECONDS):
+                for task in tasks:
+                    await self.timetable.release(task)
+
+    async def _fire(self, task: TickTask, places: asyncio.Semaphore) -> None:
+        try:
+            async with places:
+                settled = await self._tried(task)
+        except StoreUnavailable as error:
+            # Its lease runs out, and somebody tries again.
+            log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
+        except asyncio.CancelledError:
+            await self._hand_back(task)
+            raise
+        except Exception:
+            log.exception(LogEvent.TICK_BROKE, schedule=task.schedule, tick_at=format_seconds(task.tick_at))
+        else:
+            if settled is None:
+                log.info(LogEvent.TICK_LOST, schedule=task.schedule, tick_at=format_seconds(task.tick_at))
+            else:
+                self._tell(settled)
+
+    async def _tried(self, task: TickTask) -> Settled | None:
+        again = False
+        try:
+            commit = await self.head_of(Branch(repo_url=task.repo_url, ref=task.ref))
+        except CheckoutFailed as error:
+            again = error.reason in {Reason.CHECKOUT_FAILED, Reason.MACHINE_FAILED}
+            reason, detail = (TickReason.FORGE_AWAY if again else TickReason.UNREADABLE), error.detail
+        else:
+            if commit is not None:
+                return await patiently(lambda: self.timetable.fired(task, commit), self.rng)
+            reason, detail = TickReason.BRANCH_GONE, f"{task.repo_url} has no {task.ref}"
+        return await patiently(lambda: self.timetable.not_fired(task, reason, detail, again=again), self.rng)
+
+    def _tell(self, settled: Settled) -> None:
+        bound = log.bind(schedule=settled.schedule, tick_at=format_seconds(settled.tick_at))
+        if settled.state is TickState.DUE:
+            bound.warning(LogEvent.TICK_DELAYED, detail=settled.detail)
+            return
+        self.metrics.tick_settled(settled.state, settled.reason, settled.count, settled.late_seconds)
+        if settled.state is TickState.FIRED:
+            bound.info(
+                LogEvent.TICK_FIRED,
+                run_id=settled.run_id,
+                reason=settled.reason,
+                late_seconds=round(settled.late_seconds, 3),
+            )
+        else:
+            bound.warning(
+                LogEvent.TICK_NOT_FIRED,
+                state=settled.state,
+                reason=settled.reason,
+                detail=settled.detail,
+                ticks=settled.count,
+            )

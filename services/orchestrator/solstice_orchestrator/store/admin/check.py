@@ -1,0 +1,162 @@
+"""Whether a store is fit for work: its schema, what it holds, and whether that fits together. Only reads."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.settings import sqlite_path, without_password
+from solstice_common.storage.migrations import Migration, applied_to, migrations_of, missing
+from solstice_common.storage.postgresql import connected
+from solstice_common.storage.postgresql_schema import applied_to as applied_to_postgresql
+from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
+
+COUNTED: Final = (
+    "runs",
+    "jobs",
+    "attempts",
+    "log_chunks",
+    "outbox",
+    "request_aliases",
+    "workers",
+    "schedules",
+    "ticks",
+)
+_COUNTS: Final[Mapping[str, str]] = {
+    "outbox": "coalesce(sum(messages), 0) FROM outbox",
+    "attempts": f"count(*) FROM {ENDED_ATTEMPTS}",
+}
+"""A row of the outbox may be many messages; an attempt needs no row of its own."""
+
+RULES: Final[Mapping[str, str]] = {
+    "runs without their request": "runs WHERE NOT EXISTS (SELECT 1 FROM {requests})",
+    "jobs without a run": "jobs WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = jobs.run_id)",
+    "attempts without a job": (
+        "attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.job_id = attempts.job_id)"
+    ),
+    "logs without a job": (
+        "(SELECT DISTINCT job_id FROM log_chunks) AS logs"
+        " WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.job_id = logs.job_id)"
+    ),
+    "other request ids without a run": (
+        "request_aliases WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = request_aliases.run_id)"
+    ),
+    "finished runs with unfinished jobs": (
+        "runs WHERE finished_at IS NOT NULL AND EXISTS"
+        " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"
+    ),
+    "planned runs whose jobs have all ended, but which have not": (
+        "runs WHERE finished_at IS NULL AND state NOT IN ('delayed', 'planning') AND NOT EXISTS"
+        " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"
+    ),
+    "running jobs that nobody holds": (
+        "jobs WHERE state = 'running' AND (worker_id IS NULL OR lease_until IS NULL)"
+    ),
+    "ticks without a schedule": (
+        "ticks WHERE NOT EXISTS (SELECT 1 FROM schedules WHERE schedules.schedule_id = ticks.schedule_id)"
+    ),
+    "schedules that wait for no tick, and are not paused": "schedules WHERE next_at IS NULL AND NOT paused",
+    "ticks that are due, and never looked at": "ticks WHERE state = 'due' AND retry_at IS NULL",
+}
+"""What must not be, and how to count it; the same on every database."""
+
+Ask = Callable[[str], Awaitable[Sequence[Any]]]
+"""Runs one query; its first column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """What was found."""
+
+    database: str
+    """Its URL, without a password."""
+    version: int
+    """Of the schema that is there; 0 when there is none."""
+    known: int
+    """The newest version of the schema that we know."""
+    pending: Sequence[int]
+    """The migrations that `migrate`, or the next start of an orchestrator, will apply."""
+    counts: Mapping[str, int]
+    """Rows per table, but messages in the outbox and ended attempts, when the schema is up to date and the file sound."""
+    problems: Sequence[str]
+    """What does not fit together, in words."""
+
+    @property
+    def well(self) -> bool:
+        """Nothing to do and nothing wrong."""
+        return not self.pending and not self.problems
+
+
+async def check(url: str) -> Checkup:
+    """Look at the store at `url`, and change nothing.
+
+    Raises StoreUnavailable (also when there is no such file), SchemaTooNew, ConfigurationError.
+    """
+    if url.startswith("sqlite:"):
+        return await _check_sqlite(sqlite_path(url))
+    async with connected(url) as connection:
+        applied = await applied_to_postgresql(connection)
+
+        async def ask(query: str) -> Sequence[Any]:
+            return [row[0] for row in await connection.fetch(query)]
+
+        return await _checkup(without_password(url), applied, "postgresql", ask, own=())
+
+
+async def _check_sqlite(path: Path) -> Checkup:
+    with reading(path) as connection:
+
+        async def ask(query: str) -> Sequence[Any]:
+            found = await asyncio.to_thread(lambda: connection.execute(query).fetchall())
+            return [row[0] for row in found]
+
+        own = [f"the file is damaged: {said}" for said in await ask("PRAGMA integrity_check") if said != "ok"]
+        return await _checkup(str(path), applied_to(connection), "sqlite", ask, own=own)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write, nor make the file."""
+    if not path.is_file():
+        raise StoreUnavailable(str(path), "there is no such file")
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise StoreUnavailable(str(path), str(error)) from error
+
+
+async def _checkup(
+    where: str, applied: Mapping[int, str], dialect: str, ask: Ask, *, own: Sequence[str]
+) -> Checkup:
+    migrations: Sequence[Migration] = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
+    pending = missing(where, applied, migrations)
+    counts: dict[str, int] = {}
+    problems = list(own)
+    # Of a database that is damaged itself, or of another shape, no more can be said.
+    if not pending and not own:
+        for table in COUNTED:
+            counts[table] = int((await ask(f"SELECT {_COUNTS.get(table, f'count(*) FROM {table}')}"))[0])  # noqa: S608  names of ours
+        for problem, rows in RULES.items():
+            found = int((await ask(f"SELECT count(*) FROM {rows.format(requests=_REQUESTS[dialect])}"))[0])  # noqa: S608  rules of ours
+            if found:
+                problems.append(f"{found} {problem}")
+    return Checkup(
+        database=where,
+        version=max(applied, default=0),
+        known=max(migration.version for migration in migrations),
+        pending=[migration.version for migration in pending],
+        counts=counts,
+        problems=problems,
+    )
+
+
+_REQUESTS: Final = {
+    "sqlite": "requests WHERE requests.age = runs.age",
+    "postgresql": "requests WHERE requests.run_id = runs.run_id",
+}

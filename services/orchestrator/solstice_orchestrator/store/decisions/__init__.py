@@ -1,0 +1,1 @@
+"""What each change of the store decides, given the rows that it loaded. Pure."""

@@ -1,0 +1,95 @@
+"""Requests become runs. Pure: which of them are new is for the store's unique indexes to say."""
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from solstice_common.messages import JobRequestV1, stored_request
+from solstice_common.times import parse_timestamp
+from solstice_orchestrator.domain.cancels import change_key
+from solstice_orchestrator.domain.jobs import RunState
+from solstice_orchestrator.domain.statuses import (
+    RUN_CONTEXT,
+    Status,
+    describe_delayed,
+    describe_run,
+    status_about,
+)
+from solstice_orchestrator.store.records.moment import Moment
+from solstice_orchestrator.store.records.rows import key, request_fields
+
+
+class NewRun(NamedTuple):
+    """A request on its way into the store, and what makes it unique."""
+
+    run_id: str
+    request_key: bytes
+    idempotency_key: bytes | None
+    repository: str
+    change_key: str | None
+    ref: str | None
+    state: RunState
+    plan_at: float
+    """Of a delayed one, its time; 0 for what may be planned at once."""
+    request: JobRequestV1
+    body: bytes
+
+
+def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> list[NewRun]:
+    """The runs that these requests would be, in their order."""
+    return [
+        NewRun(
+            moment.new_id(),
+            key(request.request_id),
+            None if request.idempotency_key is None else key(request.idempotency_key),
+            request.repo_full_name or request.repo_url,
+            change_key(request),
+            request.ref,
+            *_begins(request, moment.now),
+            request,
+            body if request_fields(body)["repo_url"] == request.repo_url else request.encode(),
+        )
+        for request, body in zip(requests, bodies, strict=True)
+    ]
+
+
+def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
+    """How the run begins, and not before when it is planned."""
+    if request.not_before is None:
+        return RunState.PLANNING, 0.0
+    due = parse_timestamp(request.not_before).timestamp()
+    return (RunState.DELAYED, due) if due > now else (RunState.PLANNING, 0.0)
+
+
+def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
+    """What is told of runs that turned out to be new."""
+    at, base = moment.stamp, moment.rules.public_url
+    planning = describe_run(RunState.PLANNING, "", ())
+    return [
+        replace(
+            status_about(run.request),
+            status_id=moment.new_id(),
+            run_id=run.run_id,
+            sequence=1,
+            context=RUN_CONTEXT,
+            state=run.state,
+            description=describe_delayed(run.plan_at) if run.plan_at else planning,
+            occurred_at=at,
+            target_url=base and f"{base}/runs/{run.run_id}",
+        )
+        for run in runs
+    ]
+
+
+def again(moment: Moment, body: bytes) -> JobRequestV1:
+    """The same request, on purpose and now: under a new request id, without the old idempotency key and delay."""
+    # Not by the fast reader: it would round large integers of fields that we do not know.
+    fields = json.loads(body)
+    for name in ("idempotency_key", "not_before"):
+        fields.pop(name, None)
+    fields["request_id"] = str(uuid.UUID(int=moment.rules.rng.getrandbits(128), version=4))
+    fields["submitted_at"] = moment.stamp
+    return stored_request(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,0 +1,131 @@
+"""Attempts end, by their holder's word or for want of it, and what follows from that is decided here. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from msgspec import structs
+
+from solstice_orchestrator.domain.jobs import (
+    INFRASTRUCTURE,
+    OWN_FAILURES,
+    UNCOUNTED,
+    JobState,
+    Outcome,
+    Reason,
+)
+from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
+from solstice_orchestrator.domain.statuses import detail_of
+from solstice_orchestrator.store.decisions.steer import as_asked, asked_end
+from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.records.changes import Attempt, Job
+
+End = tuple[AttemptKey, Outcome]
+
+# Named here as in ledger.py.
+_RUNNING: Final = JobState.RUNNING
+_RELEASED: Final = Reason.RELEASED
+
+
+def finish(ledger: Ledger, ends: Sequence[End], past: Mapping[AttemptKey, Attempt]) -> Sequence[bool]:
+    """Record the ends of attempts; True also for one of which exactly this was recorded before.
+
+    `past`: the ended attempts among those that are not current (`stale`) any more.
+    """
+    known, answers, settled = dict(past), [], dict[str, None]()
+    for key, outcome in ends:
+        job = current(ledger, key)
+        if job is None:
+            answers.append(_ended_so(known.get(key), as_asked(ledger.jobs.get(key.job_id), outcome)))
+            continue
+        known[key] = end(ledger, job, outcome)
+        settled[job.run_id] = None
+        answers.append(True)
+    ledger.settle(settled)
+    return answers
+
+
+def stale(ledger: Ledger, ends: Sequence[End]) -> Sequence[AttemptKey]:
+    """Those that are over, as far as the ledger knows: their past has to be looked up."""
+    return [key for key, _ in ends if current(ledger, key) is None]
+
+
+def current(ledger: Ledger, key: AttemptKey) -> Job | None:
+    """The job, when this is the attempt that runs."""
+    job = ledger.jobs.get(key.job_id)
+    held = job is not None and job.state is _RUNNING and job.attempt == key.number
+    return job if held else None
+
+
+def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
+    """Close the attempt that runs and move its job to what follows; the run is not settled."""
+    outcome = as_asked(job, outcome)
+    if outcome.reason is _RELEASED:
+        outcome = _if_in_time(ledger, job, outcome)
+    attempt = ledger.close(job, outcome)
+    detail = attempt.detail
+    failed_by_us = outcome.reason in INFRASTRUCTURE
+    if job.cancel_asked and (failed_by_us or outcome.reason is _RELEASED):
+        # Somebody wanted it to end, and it has: there is nothing to try again.
+        outcome = asked_end(job, outcome)
+        failed_by_us = False
+        detail = detail_of(outcome)
+    left = structs.replace(job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step)
+    if outcome.reason is _RELEASED:
+        ledger.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)
+    elif failed_by_us:
+        _failed_by_us(ledger, left, outcome.reason, detail)
+    elif outcome.reason in OWN_FAILURES and job.retried < job.retries and not job.cancel_asked:
+        _failed_by_itself(ledger, left, detail)
+    else:
+        ledger.move(left, outcome.state, outcome.reason, detail)
+    return attempt
+
+
+def _if_in_time(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
+    """What is handed back when its lease had run out counts, as it would have for whoever rescued it.
+
+    Else a job that keeps its holder from the store would begin again and again.
+    """
+    if job.lease_until is None or job.lease_until > ledger.now:
+        return outcome
+    return replace(
+        outcome,
+        state=JobState.ERRORED,
+        reason=Reason.LEASE_EXPIRED,
+        detail=f"handed back by {job.worker_id} after its lease had run out",
+    )
+
+
+def _failed_by_itself(ledger: Ledger, job: Job, detail: str) -> None:
+    """Another try at once, which its author gave it."""
+    retried = job.retried + 1
+    again = structs.replace(job, retried=retried, worker_id=None, exit_code=None, step=None)
+    ledger.move(again, JobState.WAITING, Reason.RETRYING, f"retrying {retried} of {job.retries}: {detail}")
+
+
+def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str) -> None:
+    """Another try after a while, or none."""
+    rules = ledger.moment.rules
+    wait: float | None
+    if reason in UNCOUNTED:
+        failures, wait = job.failures, uncounted_wait(job.attempt, rules.rng, rules.retry_base_seconds)
+    else:
+        failures = job.failures + 1
+        wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
+    if wait is None:
+        ledger.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
+    else:
+        later = structs.replace(job, failures=failures, retry_at=ledger.now + wait, worker_id=None)
+        ledger.move(later, JobState.BACKOFF, reason, detail)
+
+
+def _ended_so(past: Attempt | None, outcome: Outcome) -> bool:
+    return past is not None and (past.state, past.reason, past.exit_code, past.step, past.detail) == (
+        outcome.state,
+        outcome.reason,
+        outcome.exit_code,
+        outcome.step,
+        detail_of(outcome),
+    )

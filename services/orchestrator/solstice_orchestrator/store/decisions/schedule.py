@@ -1,0 +1,172 @@
+"""What becomes of a schedule: its ticks come, a person changes it. (moment, its rows) -> rows. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Final, NamedTuple
+
+from solstice_common.messages import derive_request_id
+from solstice_common.times import format_seconds
+from solstice_orchestrator.schedules.cron import InvalidCron, Timing, timing
+from solstice_orchestrator.schedules.ticks import Gap, TickReason, TickState, consider
+from solstice_orchestrator.store.decisions.tick import EVENT, ended
+from solstice_orchestrator.store.records.moment import Moment
+from solstice_orchestrator.store.records.schedule_rows import Schedule, Tick
+from solstice_orchestrator.store.schedule_store import ScheduleChanges, ScheduleSpec
+
+UNREADABLE_SECONDS: Final = 3600.0
+"""Between two looks at a schedule whose time cannot be read."""
+
+
+class Changed(NamedTuple):
+    """A schedule as it stands now, and what follows for its ticks."""
+
+    schedule: Schedule
+    new: Sequence[Tick] = ()
+    """They are written unless they have their row already."""
+    ended: Sequence[Tick] = ()
+    """They were due."""
+
+
+Decide = Callable[[Moment, Schedule, Tick | None], Changed]
+"""What a person's wish comes to; the tick is the one that has not fired yet, if there is one."""
+
+
+def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> Changed:
+    """A new schedule."""
+    return Changed(
+        Schedule(
+            schedule_id=moment.new_id(),
+            **asdict(spec),
+            paused=False,
+            created_by=created_by,
+            created_at=moment.now,
+            changed_at=moment.now,
+            considered_at=moment.now,
+            next_at=_timing(spec.cron, spec.timezone).after(moment.now),
+        )
+    )
+
+
+def edited(moment: Moment, schedule: Schedule, pending: Tick | None, wanted: ScheduleChanges) -> Changed:
+    """With other values; what came until now is settled by the old time."""
+    changed = progressed(moment, schedule, pending)
+    new = changed.schedule._replace(**wanted, changed_at=moment.now)
+    if (new.cron, new.timezone) != (schedule.cron, schedule.timezone) and not new.paused:
+        new = _from_now_on(new, moment.now)
+    return changed._replace(schedule=new)
+
+
+def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> Changed:
+    """Without ticks; one that is due does not fire."""
+    changed = progressed(moment, schedule, pending)
+    new = changed.schedule
+    if not new.paused:
+        new = new._replace(paused=True, next_at=None, changed_at=moment.now)
+    gone = changed.ended
+    if pending is not None and not gone:
+        gone = [_held_up(pending, moment)]
+    came = [_held_up(tick, moment) if tick.state is TickState.DUE else tick for tick in changed.new]
+    return Changed(new, came, gone)
+
+
+def resumed(moment: Moment, schedule: Schedule, _: Tick | None) -> Changed:
+    """With ticks again."""
+    if not schedule.paused:
+        return Changed(schedule)
+    return Changed(_from_now_on(schedule._replace(paused=False, changed_at=moment.now), moment.now))
+
+
+def by_hand(moment: Moment, schedule: Schedule, _: Tick | None) -> Changed:
+    """With a tick that somebody asked for."""
+    return Changed(schedule, [_due(moment, schedule, moment.now, TickReason.BY_HAND)])
+
+
+def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Changed:
+    """With a row for every tick up to now; `pending` is one that is still due, and makes way for a newer one."""
+    if schedule.next_at is None or schedule.next_at > moment.now:
+        return Changed(schedule)
+    try:
+        when = _timing(schedule.cron, schedule.timezone)
+    except InvalidCron as error:
+        return _unreadable(moment, schedule, schedule.next_at, str(error))
+    found = consider(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
+    ticks: list[Tick] = []
+    if found.missed is not None:
+        ticks.append(_missed(moment, schedule, found.missed))
+    if found.due is not None:
+        ticks.append(_due(moment, schedule, found.due, found.reason))
+    overtaken = [
+        _overtaken(pending, moment)
+        for newest in ticks[-1:]
+        # After the clock was set back it may be the same that comes again.
+        if pending is not None and newest.tick_id != pending.tick_id
+    ]
+    return Changed(
+        schedule._replace(considered_at=max(schedule.considered_at, moment.now), next_at=found.next_at),
+        ticks,
+        overtaken,
+    )
+
+
+def _timing(cron: str, zone: str) -> Timing:
+    # Who may have ticks within a minute is for the entrance to say.
+    return timing(cron, zone, seconds=True)
+
+
+def _from_now_on(schedule: Schedule, now: float) -> Schedule:
+    return schedule._replace(considered_at=now, next_at=_timing(schedule.cron, schedule.timezone).after(now))
+
+
+def _unreadable(moment: Moment, schedule: Schedule, tick_at: float, why: str) -> Changed:
+    """What was read once may be unknown to this machine: a zone that its database lacks. Others go on meanwhile."""
+    tick = _due(moment, schedule, tick_at, TickReason.ON_TIME)
+    failed = ended(tick, moment, TickState.FAILED, TickReason.NOT_A_REQUEST, why)
+    return Changed(
+        schedule._replace(considered_at=moment.now, next_at=moment.now + UNREADABLE_SECONDS), [failed]
+    )
+
+
+def _missed(moment: Moment, schedule: Schedule, gap: Gap) -> Tick:
+    return Tick(
+        tick_id=_tick_id(schedule, gap.last),
+        schedule_id=schedule.schedule_id,
+        tick_at=gap.last,
+        first_at=gap.first if gap.count > 1 else None,
+        ticks=gap.count,
+        by_hand=False,
+        state=TickState.SKIPPED,
+        reason=TickReason.MISSED,
+        detail="no orchestrator looked at its schedule in time",
+        settled_at=moment.now,
+    )
+
+
+def _due(moment: Moment, schedule: Schedule, tick_at: float, reason: TickReason) -> Tick:
+    asked = reason is TickReason.BY_HAND
+    return Tick(
+        tick_id=_tick_id(schedule, tick_at, *(["by hand"] if asked else [])),
+        schedule_id=schedule.schedule_id,
+        tick_at=tick_at,
+        first_at=None,
+        ticks=1,
+        by_hand=asked,
+        state=TickState.DUE,
+        reason=reason,
+        retry_at=moment.now,
+    )
+
+
+def _overtaken(pending: Tick, moment: Moment) -> Tick:
+    said = f": {pending.detail}" if pending.detail else ""
+    detail = f"its forge did not answer before the next tick came{said}"
+    return ended(pending, moment, TickState.FAILED, TickReason.OVERTAKEN, detail)
+
+
+def _held_up(tick: Tick, moment: Moment) -> Tick:
+    detail = "its schedule was paused before it could fire"
+    return ended(tick, moment, TickState.SKIPPED, TickReason.PAUSED, detail)
+
+
+def _tick_id(schedule: Schedule, tick_at: float, *more: str) -> str:
+    """The same for the same tick, so that it has one row whoever writes it."""
+    return derive_request_id(EVENT, schedule.schedule_id, format_seconds(tick_at), *more)

@@ -1,0 +1,323 @@
+"""The one place where jobs and runs change their state: a decision moves what was loaded, and yields what to write. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from solstice_orchestrator.domain.jobs import (
+    FINAL,
+    Condition,
+    JobState,
+    Outcome,
+    Reason,
+    RunState,
+    may_move,
+    run_state,
+)
+from solstice_orchestrator.domain.needs import Node, unblock
+from solstice_orchestrator.domain.statuses import Status, detail_of, read_subject, status_about
+from solstice_orchestrator.store.outbox.announcements import Moved, RunMoved, statuses
+from solstice_orchestrator.store.outbox.dead_letter import epitaph
+from solstice_orchestrator.store.records.changes import Attempt, Changes, Job, Kin, Letter, Run, begun_with
+from solstice_orchestrator.store.records.moment import Moment
+
+# Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
+_BLOCKED: Final = JobState.BLOCKED
+_WAITING: Final = JobState.WAITING
+_RUNNING: Final = JobState.RUNNING
+_RUN_RUNS: Final = RunState.RUNNING
+_RUN_CANCELLED: Final = RunState.CANCELLED
+_RUN_ERRORED: Final = RunState.ERRORED
+
+_NEVER_WAITED: Final = frozenset({_BLOCKED, JobState.APPROVAL})
+
+
+class IllegalMove(Exception):
+    """A transition that the table in `jobs.py` does not have: a mistake in our code, never a state of the world."""
+
+    def __init__(self, job_id: str, old: JobState, new: JobState) -> None:
+        super().__init__(f"job {job_id} may not go from {old.value} to {new.value}")
+
+
+class Ledger:
+    """Runs and jobs as they were loaded, and as they become; `changes` is what is to be written.
+
+    A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
+    `position`. A claim alone loads single jobs, and settles no run. `subjects`: those of them that are known, by run id.
+    A run that has begun with its only job is as it is, whatever its row says (`begun_with`).
+    """
+
+    def __init__(
+        self,
+        moment: Moment,
+        runs: Iterable[Run] = (),
+        jobs: Iterable[Job] = (),
+        attempts: Iterable[Attempt] = (),
+        subjects: Mapping[str, Status] | None = None,
+    ) -> None:
+        self.moment = moment
+        self.now = moment.now
+        self.runs = {run.run_id: run for run in runs}
+        self.jobs = {job.job_id: job for job in jobs}
+        self._runs_before, self._jobs_before = dict(self.runs), dict(self.jobs)
+        for job in self.jobs.values():
+            if job.state is _RUNNING:
+                self.runs[job.run_id] = begun_with(self.runs[job.run_id], job)
+        self._past = list(attempts)
+        self._changed_runs: dict[str, None] = {}
+        self._changed_jobs: dict[str, None] = {}
+        self._new: dict[str, bytes] = {}
+        self._ended: list[Attempt] = []
+        self._moves: list[Moved] = []
+        self._letters: list[Letter] = []
+        self._arrivals: list[str] = []
+        self._given_up: list[Job] = []
+        self._kin: list[Kin] = []
+        self._groups: dict[bytes, None] = {}
+        self._subjects = dict(subjects or {})
+
+    def changes(self) -> Changes:
+        """What came of it."""
+        return Changes(
+            runs=[self.runs[run_id] for run_id in self._changed_runs],
+            jobs=[self.jobs[job_id] for job_id in self._changed_jobs if job_id not in self._new],
+            runs_before=self._runs_before,
+            jobs_before=self._jobs_before,
+            new_jobs=[self.jobs[job_id] for job_id in self._new],
+            specs=self._new,
+            attempts=self._ended,
+            statuses=self._told(),
+            letters=self._letters,
+            arrivals=self._arrivals,
+            given_up=self._given_up,
+            kin=self._kin,
+            groups=list(self._groups),
+        )
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def jobs_of(self, run_id: str) -> Sequence[Job]:
+        """In the order of the workflow."""
+        return [job for job in self.jobs.values() if job.run_id == run_id]
+
+    def add(self, job: Job, spec: bytes) -> None:
+        """A new job in its first state, told of like any transition."""
+        self._new[job.job_id] = spec
+        if job.state is JobState.WAITING:
+            self._arrivals.append(job.job_id)
+            job = replace(job, waiting_since=self.now)
+        self._tell_job(replace(job, sequence=1))
+        if job.reason is Reason.CONCURRENCY_GROUP:
+            self.ask(job.job_id)
+
+    def move(self, job: Job, new: JobState, reason: Reason, detail: str = "") -> None:
+        """Bring a job to `new` and tell of it; `job` is as it stands here, but for columns that change beside.
+
+        The run is not looked at: call `settle` once all its jobs have moved. Raises IllegalMove.
+        """
+        known = self.jobs[job.job_id]
+        old = known.state
+        if not may_move(old, new):
+            raise IllegalMove(job.job_id, old, new)
+        waits, final = new is _WAITING, new in FINAL
+        if waits and old in _NEVER_WAITED:
+            self._arrivals.append(job.job_id)
+        if final and old is _WAITING:
+            self._given_up.append(known)
+        if final and job.group_key is not None:
+            self._groups[job.group_key] = None
+        self._tell_job(
+            replace(
+                job,
+                state=new,
+                reason=reason,
+                detail=detail,
+                waiting_since=self.now if waits else job.waiting_since,
+                finished_at=self.now if final else None,
+                sequence=known.sequence + 1,
+            )
+        )
+
+    def change_class(self, job_id: str, priority: int) -> None:
+        """Give a job another priority (a rank). Turns of two classes cannot be compared: where it has one it gets another.
+
+        The turn of a job that waits is free then; one that runs has used its turn, and needs the new one should it have
+        to wait again.
+        """
+        job = self.jobs[job_id]
+        if job.state is JobState.WAITING:
+            self._given_up.append(job)
+        if job.state not in _NEVER_WAITED:
+            self._arrivals.append(job_id)
+        self.change(job_id, priority=priority)
+
+    def change(self, job_id: str, **columns: Any) -> None:
+        """Set columns of which nobody is told."""
+        self.jobs[job_id] = replace(self.jobs[job_id], **columns)
+        self._changed_jobs[job_id] = None
+
+    def close(self, job: Job, outcome: Outcome) -> Attempt:
+        """The job's running attempt is over; what becomes of the job is the caller's business."""
+        started_at = self.now if job.started_at is None else job.started_at
+        # By position, in half the time.
+        attempt = Attempt(
+            job.job_id,
+            job.attempt,
+            job.worker_id or "",
+            outcome.state,
+            outcome.reason,
+            started_at,
+            self.now,
+            outcome.exit_code,
+            outcome.step,
+            detail_of(outcome),
+        )
+        self._ended.append(attempt)
+        return attempt
+
+    def _waits_for_group(self, job_id: str) -> bool:
+        """Also when it has asked: then somebody else's end lets it go."""
+        job = self.jobs[job_id]
+        run = self.runs[job.run_id]
+        if job.reason is Reason.CONCURRENCY_GROUP:
+            return job.group_key is not None or (run.group_key is not None and not run.group_held)
+        return self.ask(job_id)
+
+    def ask(self, job_id: str) -> bool:
+        """Have a job that nothing else keeps from waiting for a slot ask for its concurrency group; False: it needs none.
+
+        First for that of its run, unless the run has it, then for its own.
+        """
+        job = self.jobs[job_id]
+        run = self.runs[job.run_id]
+        group = job.group_key if run.group_key is None or run.group_held else run.group_key
+        if group is None:
+            return False
+        self._groups[group] = None
+        if job.reason is not Reason.CONCURRENCY_GROUP:
+            self._tell_job(replace(job, reason=Reason.CONCURRENCY_GROUP, sequence=job.sequence + 1))
+        return True
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    def settle(self, run_ids: Iterable[str]) -> None:
+        """Let blocked jobs go on (or skip them) as far as their needs have ended, and bring runs to what their jobs amount to."""
+        by_run: dict[str, list[Job]] = {run_id: [] for run_id in run_ids}
+        for job in self.jobs.values():
+            if job.run_id in by_run:
+                by_run[job.run_id].append(job)
+        for run_id, jobs in by_run.items():
+            states = [job.state for job in jobs]
+            if _BLOCKED in states:
+                self._unblock(jobs)
+                states = [self.jobs[job.job_id].state for job in jobs]
+            new = run_state(states)
+            if self.runs[run_id].state is not new:
+                reason, detail = self._way_made(run_id) if new is _RUN_CANCELLED else (None, "")
+                self.move_run(run_id, new, reason=reason, detail=detail, jobs=states)
+
+    def _unblock(self, jobs: Sequence[Job]) -> None:
+        """Move those of a run's jobs whose needs have ended."""
+        ids = {job.name: job.job_id for job in jobs}
+        nodes = {
+            job.name: Node(
+                state=job.state,
+                needs=tuple(json.loads(job.needs)),
+                condition=Condition(job.condition),
+            )
+            for job in jobs
+        }
+        for unblocked in unblock(nodes):
+            job_id = ids[unblocked.name]
+            if unblocked.state is JobState.WAITING and self._waits_for_group(job_id):
+                continue
+            # It needs nothing, and waited for a concurrency group.
+            met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
+            self.move(self.jobs[job_id], unblocked.state, Reason.PLANNED if met else unblocked.reason)
+
+    def _way_made(self, run_id: str) -> tuple[Reason | None, str]:
+        """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
+        cancelled = [job for job in self.jobs_of(run_id) if job.state is JobState.CANCELLED]
+        if all(job.reason is Reason.SUPERSEDED for job in cancelled):
+            return Reason.SUPERSEDED, cancelled[0].detail
+        return None, ""
+
+    def move_run(
+        self,
+        run_id: str,
+        new: RunState,
+        *,
+        reason: Reason | None = None,
+        detail: str = "",
+        jobs: Collection[JobState] = (),
+    ) -> None:
+        """Bring a run to `new` and tell of it; a run that ends because our budget was spent becomes a dead letter too."""
+        run = self.runs[run_id]
+        started_at = self.now if run.started_at is None and new is _RUN_RUNS else run.started_at
+        final = new.final
+        run = replace(
+            run,
+            state=new,
+            detail=detail,
+            sequence=run.sequence + 1,
+            started_at=started_at,
+            finished_at=self.now if final else None,
+            plan_worker=None,
+            plan_since=None,
+        )
+        self.runs[run_id] = run
+        self._changed_runs[run_id] = None
+        if final and run.group_key is not None:
+            self._groups[run.group_key] = None
+        self._moves.append(RunMoved(run, reason, jobs))
+        if new is _RUN_ERRORED:
+            self._bury(run, reason, detail)
+
+    def change_run(self, run_id: str, **columns: Any) -> None:
+        """Set columns of which nobody is told."""
+        self.runs[run_id] = replace(self.runs[run_id], **columns)
+        self._changed_runs[run_id] = None
+
+    def join(self, kin: Kin) -> None:
+        """The run is planned, and one of its branch or change request from now on."""
+        self._kin.append(kin)
+
+    # -- what is told ---------------------------------------------------------------------------------------------
+
+    def _tell_job(self, job: Job) -> None:
+        """Keep the job as it has become, and tell of it."""
+        self.jobs[job.job_id] = job
+        self._changed_jobs[job.job_id] = None
+        self._moves.append(job)
+
+    def _told(self) -> Sequence[Status]:
+        if not self._moves:
+            return ()
+        for moved in self._moves:
+            run_id = moved.run_id
+            if run_id not in self._subjects:
+                self.subject(self.runs[run_id])
+        return statuses(self.moment, self._subjects, self._moves)
+
+    def subject(self, run: Run) -> Status:
+        """What all statuses about the run have in common."""
+        found = self._subjects.get(run.run_id)
+        if found is None:
+            found = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
+        return found
+
+    def _bury(self, run: Run, reason: Reason | None, detail: str) -> None:
+        """The request goes to the dead letters with its whole history, when it was the world that failed it (DESIGN 7)."""
+        tries = [
+            (job.name, attempt)
+            for job in self.jobs_of(run.run_id)
+            if job.state is JobState.ERRORED
+            for attempt in (*self._past, *self._ended)
+            if attempt.job_id == job.job_id
+        ]
+        told = epitaph(tries, reason, detail)
+        if told is not None:
+            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self.moment.stamp}
+            self._letters.append(Letter(self.subject(run).request_id, run.request, json.dumps(headers)))

@@ -1,0 +1,176 @@
+"""Workers as the store keeps them: how one begins, what ends of attempts do to it, and how readers see it. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.scheduling.governor import Resource
+from solstice_orchestrator.scheduling.quarantine import (
+    COUNTED,
+    Cause,
+    Record,
+    after_end,
+    proves_able,
+    quarantined,
+)
+from solstice_orchestrator.scheduling.workers import (
+    HeldJob,
+    Ordered,
+    Presence,
+    Standing,
+    WorkerCard,
+    WorkerView,
+    inherited,
+    presence_at,
+    state_at,
+)
+from solstice_orchestrator.store.records.changes import Attempt, Job
+
+
+class Worker(NamedTuple):
+    """A worker's row; its fields have the names of their columns, in every store."""
+
+    worker_id: str
+    name: str
+    """Empty for one that never registered."""
+    host: str
+    version: str
+    slots: str
+    """JSON object of numbers by label."""
+    slot_limit: int
+    ordered: Ordered
+    failures: int
+    quarantined_until: float | None
+    started_at: float
+    seen_at: float
+    ended_at: float | None
+    shrunk_to: int | None = None
+    refuses: str | None = None
+    refusal: str = ""
+    condition_at: float | None = None
+    causes: str = "[]"
+    """JSON: of its failures in a row."""
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(
+            ordered=self.ordered,
+            record=Record(
+                failures=self.failures,
+                quarantined_until=self.quarantined_until,
+                causes=tuple(Cause(*each) for each in json.loads(self.causes)),
+            ),
+        )
+
+    def stands(self, standing: Standing) -> "Worker":
+        """The row with another standing."""
+        return self._replace(
+            ordered=standing.ordered,
+            failures=standing.record.failures,
+            quarantined_until=standing.record.quarantined_until,
+            causes=json.dumps(standing.record.causes),
+        )
+
+
+def registered(card: WorkerCard, known: Worker | None, namesakes: Iterable[Worker], now: float) -> Worker:
+    """The row of a worker that registers.
+
+    `known` is what stands there under its id, made by its first claim or by registering before; `namesakes` are the
+    rows of other processes of its name. The one that was seen last hands its standing on.
+    """
+    row = Worker(
+        worker_id=card.worker_id,
+        name=card.name,
+        host=card.host,
+        version=card.version,
+        slots=json.dumps(dict(card.capacity.slots)),
+        slot_limit=card.capacity.limit,
+        ordered=Ordered.WORK,
+        failures=0,
+        quarantined_until=None,
+        started_at=now,
+        seen_at=now,
+        ended_at=None,
+    )
+    if known is not None:
+        return row.stands(known.standing)._replace(started_at=known.started_at)
+    last = max(namesakes, key=lambda worker: (worker.seen_at, worker.started_at), default=None)
+    return row if last is None else row.stands(inherited(last.standing))
+
+
+def forgotten_with(namesakes: Iterable[Worker], now: float, lease_seconds: float) -> Sequence[str]:
+    """Ids of the namesakes of a registering worker that nobody lives behind."""
+    return [
+        worker.worker_id
+        for worker in namesakes
+        if presence_at(worker.seen_at, worker.ended_at, now, lease_seconds) is not Presence.ALIVE
+    ]
+
+
+def healthy_ends(attempts: Iterable[Attempt]) -> Sequence[str]:
+    """Workers whose failures, if they have any, are cleared by these ends alone: the common case, without their rows."""
+    return [
+        worker_id
+        for worker_id, ended in _by_worker(attempts).items()
+        if not any(attempt.reason in COUNTED for attempt in ended)
+        and any(proves_able(_outcome(attempt.state, attempt.reason)) for attempt in ended)
+    ]
+
+
+def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
+    """The ends of workers with failures that count among them; each goes through `after_ends`."""
+    return {
+        worker_id: ended
+        for worker_id, ended in _by_worker(attempts).items()
+        if any(attempt.reason in COUNTED for attempt in ended)
+    }
+
+
+def after_ends(worker: Worker, attempts: Iterable[Attempt], jobs: Iterable[Job], now: float) -> Worker:
+    """The row once these attempts of the worker have ended, in this order; their jobs are among `jobs`."""
+    causes = {job.job_id: Cause(job.repository, job.name, job.job_id) for job in jobs}
+    standing = worker.standing
+    record = standing.record
+    for attempt in attempts:
+        record = after_end(record, _outcome(attempt.state, attempt.reason), causes[attempt.job_id], now)
+    return worker.stands(Standing(ordered=standing.ordered, record=record))
+
+
+def worker_view(worker: Worker, jobs: Sequence[HeldJob], now: float, lease_seconds: float) -> WorkerView:
+    """The worker as readers see it."""
+    record = worker.standing.record
+    return WorkerView(
+        worker_id=worker.worker_id,
+        name=worker.name or worker.worker_id,
+        host=worker.host,
+        version=worker.version,
+        slots=MappingProxyType(json.loads(worker.slots)),
+        limit=worker.slot_limit,
+        presence=presence_at(worker.seen_at, worker.ended_at, now, lease_seconds),
+        state=state_at(worker.standing, now),
+        quarantined_until=record.quarantined_until if quarantined(record, now) else None,
+        failures_in_a_row=record.failures,
+        started_at=worker.started_at,
+        seen_at=worker.seen_at,
+        jobs=tuple(jobs),
+        shrunk_to=worker.shrunk_to,
+        refuses=None if worker.refuses is None else Resource(worker.refuses),
+        refusal=worker.refusal,
+        condition_at=worker.condition_at,
+    )
+
+
+def _by_worker(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
+    found: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.worker_id, []).append(attempt)
+    return found
+
+
+# Few pairs, and one of them for nearly all attempts.
+@lru_cache(maxsize=128)
+def _outcome(state: JobState, reason: Reason) -> Outcome:
+    return Outcome(state=state, reason=reason)

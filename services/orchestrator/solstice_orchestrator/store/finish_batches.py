@@ -1,0 +1,66 @@
+"""Ends that come while others are being written are written together, in the next transaction."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator.store.decisions.finish import End
+
+TRANSACTIONS_AT_ONCE: Final = 2
+"""One is decided on here while the other is written there."""
+ENDS_AT_ONCE: Final = 256
+
+_Waiting = tuple[End, "asyncio.Future[bool]"]
+
+
+class Finishing:
+    """Call it with the end of an attempt, and await the answer; `write` records the ends of many in one transaction."""
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[End]], Awaitable[Sequence[bool]]],
+        at_once: int = TRANSACTIONS_AT_ONCE,
+    ) -> None:
+        self._write = write
+        self._at_once = at_once
+        self._waiting: list[_Waiting] = []
+        self._serving = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, end: End) -> "asyncio.Future[bool]":
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end, answer))
+        if self._serving < self._at_once:
+            # It begins with the next turn of the loop, and so takes along whatever else came in this one.
+            self._serving += 1
+            task = asyncio.create_task(self._serve(), name="ends of attempts")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return answer
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:ENDS_AT_ONCE], self._waiting[ENDS_AT_ONCE:]
+                await self._answer(group)
+        finally:
+            # In the same turn in which nobody was found waiting: whoever comes next has a new one begun.
+            self._serving -= 1
+
+    async def _answer(self, group: Sequence[_Waiting]) -> None:
+        try:
+            known = await self._write([end for end, _ in group])
+        except Exception as error:  # noqa: BLE001  the callers get it
+            if len(group) == 1 or isinstance(error, StoreUnavailable):
+                for _, answer in group:
+                    if not answer.done():
+                        answer.set_exception(error)
+                return
+            # One of them is at fault; the others are innocent.
+            for one in group:
+                await self._answer([one])
+            return
+        for (_, answer), recorded in zip(group, known, strict=True):
+            if not answer.done():
+                answer.set_result(recorded)

@@ -1,0 +1,72 @@
+"""What moves say to the outside: a status for each, worded once all of a decision has moved. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from solstice_orchestrator.domain.jobs import FINAL, JobState, Reason
+from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of, describe_job, describe_run
+from solstice_orchestrator.store.records.changes import Job, Run
+from solstice_orchestrator.store.records.moment import Moment
+
+_WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
+
+
+class RunMoved(Struct, frozen=True, gc=False):
+    """A run as it has become, and what there is to say of that."""
+
+    run: Run
+    reason: Reason | None
+    jobs: Collection[JobState]
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
+
+Moved = Job | RunMoved
+"""A job says itself what became of it."""
+
+
+def statuses(moment: Moment, subjects: Mapping[str, Status], moves: Iterable[Moved]) -> Sequence[Status]:
+    """In the order of the moves; `subjects`: what all statuses of a run have in common, by run id."""
+    now, stamp = moment.now, moment.stamp
+    new_id, base = moment.rules.new_id, moment.rules.public_url
+    told = []
+    for moved in moves:
+        if isinstance(moved, Job):
+            state = moved.state
+            status = replace(
+                subjects[moved.run_id],
+                occurred_at=stamp,
+                status_id=new_id(now),
+                sequence=moved.sequence,
+                context=context_of(moved.name),
+                state=state,
+                reason=moved.reason,
+                description=describe_job(
+                    state, moved.reason, detail=moved.detail, runs_on=moved.runs_on, attempt=moved.attempt
+                ),
+                target_url=base and f"{base}/jobs/{moved.job_id}",
+                job_id=moved.job_id,
+                job_name=moved.name,
+                attempt=moved.attempt or None,
+                exit_code=moved.exit_code if state in _WITH_EXIT_CODE else None,
+            )
+        else:
+            run = moved.run
+            status = replace(
+                subjects[run.run_id],
+                occurred_at=stamp,
+                status_id=new_id(now),
+                sequence=run.sequence,
+                context=RUN_CONTEXT,
+                state=run.state,
+                reason=moved.reason,
+                description=describe_run(run.state, run.detail, moved.jobs),
+                target_url=base and f"{base}/runs/{run.run_id}",
+            )
+        told.append(status)
+    return told

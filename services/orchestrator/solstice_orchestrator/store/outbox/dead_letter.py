@@ -1,0 +1,70 @@
+"""What a dead letter says of a run that the world failed: why, and the history of every attempt. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
+from solstice_orchestrator.store.records.changes import Attempt
+from solstice_orchestrator.store.records.rows import timestamp
+
+MAX_HISTORY: Final = 4096
+"""Bytes, as all these. All headers of a message have to fit one AMQP frame: a message that does not is refused at each
+try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 takes at least."""
+MAX_DETAIL: Final = 2048
+MAX_DETAIL_OF_ATTEMPT: Final = 400
+
+
+def epitaph(
+    tries: Sequence[tuple[str, Attempt]], reason: Reason | None, detail: str
+) -> Mapping[str, str] | None:
+    """Headers of the dead letter; None when it was not the world that failed the run.
+
+    `tries`: every attempt at the jobs that errored, with the job's name, in order. `reason` and `detail` are those of
+    the run; without a reason the last failure of the world counts.
+    """
+    if reason is None:
+        spoiled = [attempt for _, attempt in tries if attempt.reason in INFRASTRUCTURE]
+        if spoiled:
+            reason, detail = spoiled[-1].reason, spoiled[-1].detail
+    if reason not in INFRASTRUCTURE:
+        return None
+    return {
+        "x-solstice-reason": reason.value,
+        "x-solstice-detail": _cut(detail, MAX_DETAIL),
+        "x-solstice-history": "\n".join(_fitting([_line(name, attempt) for name, attempt in tries])),
+    }
+
+
+def _line(name: str, attempt: Attempt) -> str:
+    detail = _cut(attempt.detail.replace("\n", " "), MAX_DETAIL_OF_ATTEMPT)
+    return (
+        f"{name} #{attempt.number} on {attempt.worker_id}, {timestamp(attempt.started_at)} to "
+        f"{timestamp(attempt.finished_at)}: {attempt.reason.value}" + (f" ({detail})" if detail else "")
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    """The text, or its beginning and `…`, in at most so many bytes of UTF-8."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= most else f"{data[: most - len('…'.encode())].decode(errors='ignore')}…"
+
+
+def _size(line: str) -> int:
+    return len(line.encode()) + 1
+
+
+def _fitting(lines: Sequence[str]) -> Sequence[str]:
+    """All lines, or as many of the first and of the last as there is room for, and how many are missing between them."""
+    room, kept = MAX_HISTORY - 64, 0
+    first: list[str] = []
+    last: list[str] = []
+    if sum(map(_size, lines)) <= MAX_HISTORY:
+        return lines
+    while kept < len(lines):
+        line = lines[len(first)] if len(first) <= len(last) else lines[-1 - len(last)]
+        room -= _size(line)
+        if room < 0:
+            break
+        (first if len(first) <= len(last) else last).append(line)
+        kept += 1
+    return [*first, f"... {len(lines) - kept} attempts more ...", *reversed(last)]

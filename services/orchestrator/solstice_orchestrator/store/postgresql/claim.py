@@ -1,0 +1,299 @@
+"""Waiting jobs are given to workers in the PostgreSQL store; whoever claims waits for nobody.
+
+Rows that another claim is taking are passed over (`SKIP LOCKED`), and so is a run of several jobs that somebody is changing
+at this moment, as long as it has not begun: its change ends with a ring of the bell, and then its jobs are there.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.scheduling.order import (
+    PRIORITY_ORDER,
+    Candidate,
+    PassedOver,
+    Room,
+    assign,
+    full,
+    room_after,
+)
+from solstice_orchestrator.scheduling.quarantine import claim_rounds
+from solstice_orchestrator.scheduling.starts import Starts
+from solstice_orchestrator.scheduling.workers import Standing, may_claim
+from solstice_orchestrator.store.decisions.claim import end_backoffs, give
+from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.postgresql.finish import Alone
+from solstice_orchestrator.store.postgresql.tables import start_limits, workers
+from solstice_orchestrator.store.postgresql.tables.columns import JOB, NOW, RUN
+from solstice_orchestrator.store.postgresql.tables.transaction import (
+    Transaction,
+    job_of,
+    job_state,
+    run_of,
+    write,
+)
+from solstice_orchestrator.store.protocol import Claim
+from solstice_orchestrator.store.records.changes import Job, Run
+from solstice_orchestrator.store.records.moment import Moment
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+class Given(NamedTuple):
+    """What a claim gave away."""
+
+    claims: Sequence[Claim] = ()
+    alone: Sequence[Alone] = ()
+    """Those of their runs that have one job, which was never started before, as the claim leaves their rows."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was locked for a claim."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    specs: dict[str, bytes] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
+    alone: dict[str, None] = field(default_factory=dict)
+    """Runs of one job that has never been started."""
+    busy: set[str] = field(default_factory=set)
+    """Jobs whose run is being changed by somebody else."""
+
+
+async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Given:
+    """Jobs that are the worker's from now on, under a lease, in dispatch order."""
+    starts = await start_limits.ours(transaction.connection, transaction.rules, transaction.test_now, free)
+    free = starts.fit(free)
+    wanted = _wanted(free, limit)
+    if not wanted:
+        return Given()
+    limited, rooms = starts.limits.by_sender, Room()
+    passed_over = full(starts.rooms()) if limited else PassedOver()
+    moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
+    # What the worker passes over is known once it comes with the first rows.
+    rounds: Sequence[PassedOver] = (PassedOver(),)
+    while wanted and rounds:
+        taken = {candidate.job_id for candidate in chosen} | found.busy
+        # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
+        now = transaction.test_now if moment is None else moment.now
+        rows = await _candidates(
+            transaction, worker_id, wanted, now=now, passed_over=passed_over.and_(rounds[0]), taken=taken
+        )
+        if moment is None:
+            if not rows:
+                break
+            moment = transaction.moment(rows[0])
+            rounds = await _rounds(transaction, worker_id, moment, rows)
+            if rounds != (PassedOver(),):
+                continue
+        await _add(transaction, found, rows)
+        candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
+        if limited:
+            rooms = await _with(transaction, rooms, starts, candidates)
+        before = moment.now - transaction.rules.max_wait_seconds
+        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
+        chosen += more
+        for candidate in more:
+            left[candidate.label] -= 1
+        rooms = room_after(rooms, more)
+        passed_over = passed_over.and_(full(rooms))
+        if not rows or not (limited or found.busy - taken):
+            rounds = rounds[1:]
+        wanted = _wanted(left, limit - len(chosen))
+    return (
+        Given()
+        if moment is None or not found.jobs
+        else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
+    )
+
+
+def _wanted(free: Mapping[str, int], most: int) -> dict[str, int]:
+    """How many jobs to ask for, of each label, when `most` of all may start."""
+    return {label: min(slots, most) for label, slots in free.items() if slots > 0 and most > 0}
+
+
+async def _give(
+    transaction: Transaction,
+    worker_id: str,
+    moment: Moment,
+    found: _Found,
+    chosen: Sequence[Candidate],
+    *,
+    starts: Starts,
+) -> Given:
+    if found.busy:
+        # Several rounds may have taken a while, and a lease begins when it is given.
+        moment = Moment(await transaction.now(), transaction.rules)
+    ids = dict.fromkeys(candidate.job_id for candidate in chosen)
+    concerned = [job for job in found.jobs.values() if job.job_id in ids or job.state is JobState.BACKOFF]
+    ledger = Ledger(moment, found.runs.values(), concerned)
+    end_backoffs(ledger)
+    claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
+    changes = ledger.changes()
+    # These begin with their only job, whose row tells it (`begun_with`): one row less to write, and none to lock.
+    await write(
+        transaction, replace(changes, runs=[run for run in changes.runs if run.run_id not in found.alone])
+    )
+    await start_limits.keep(transaction.connection, starts, chosen, moment.now)
+    alone = [
+        Alone(run := found.runs[claim.run_id], ledger.jobs[claim.key.job_id], ledger.subject(run))
+        for claim in claims
+        if claim.run_id in found.alone
+    ]
+    return Given(claims, alone)
+
+
+async def _rounds(
+    transaction: Transaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
+) -> Sequence[PassedOver]:
+    """What the worker's claim passes over in each of its rounds; none when it gets no jobs.
+
+    One that gets jobs and was not known, or seemed dead, is known from now on.
+    """
+    found = rows[0]["worker"]
+    worker = None if found is None else workers.decode_worker(found)
+    standing = Standing() if worker is None else worker.standing
+    if not may_claim(standing, moment.now):
+        return ()
+    lease_seconds = moment.rules.lease_seconds
+    # Its row is left alone where it can be: a renewal of its own may have locked it, and a claim waits for nobody.
+    if worker is None or worker.seen_at <= moment.now - lease_seconds or worker.ended_at is not None:
+        await workers.appear(transaction.connection, worker_id, moment.now, lease_seconds)
+    return claim_rounds(standing.record, moment.now)
+
+
+async def _candidates(
+    transaction: Transaction,
+    worker_id: str,
+    wanted: Mapping[str, int],
+    *,
+    now: float | None,
+    passed_over: PassedOver,
+    taken: Collection[str],
+) -> Sequence["asyncpg.Record"]:
+    """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
+
+    Each with the worker, if it is known, and one that is the only job of its run and was never started with that run.
+    """
+    owners = [list(passed_over.owners)] if passed_over.owners else []
+    return await transaction.connection.fetch(
+        _CANDIDATES_OF_OTHERS if owners else _CANDIDATES,
+        list(wanted),
+        list(wanted.values()),
+        now,
+        transaction.rules.max_wait_seconds,
+        list(passed_over.repositories),
+        [*taken, *passed_over.jobs],
+        worker_id,
+        *owners,
+    )
+
+
+_RUN_AT: Final = len(Job.__struct_fields__) + len(("spec", "now", "worker"))
+"""Where the run begins in a row of `_CANDIDATES`."""
+_LOCKED: Final = "FOR NO KEY UPDATE SKIP LOCKED"
+_OTHERS: Final = "repository <> ALL($5::text[]) AND job_id <> ALL($6::text[])"
+
+
+def _first_of_all(others: str) -> str:
+    return f"""
+WITH moment AS MATERIALIZED (SELECT coalesce($3::double precision, {NOW}) AS now),
+queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots))
+SELECT {JOB}, jobs.spec, moment.now, ({workers.ENCODED} WHERE worker_id = $7::text) AS worker, alone.*
+FROM moment CROSS JOIN (
+    (SELECT overdue.* FROM moment, queues, LATERAL (
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
+            AND waiting_since < moment.now - $4::double precision AND {others}
+        ORDER BY waiting_since LIMIT queues.slots {_LOCKED}) AS overdue)
+    UNION ALL
+    (SELECT in_order.* FROM queues, LATERAL (
+        SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
+        ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS in_order)
+    UNION ALL
+    (SELECT rested.* FROM moment, LATERAL (
+        SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
+        ORDER BY retry_at LIMIT 100 {_LOCKED}) AS rested)) AS jobs
+LEFT JOIN LATERAL (
+    SELECT {RUN} FROM runs JOIN requests USING (run_id)
+    WHERE runs.run_id = jobs.run_id AND runs.state = 'waiting' AND runs.job_count = 1
+) AS alone ON jobs.position = 0 AND jobs.attempt = 0
+"""  # noqa: S608  made of constants
+
+
+_CANDIDATES: Final = _first_of_all(_OTHERS)
+_CANDIDATES_OF_OTHERS: Final = _first_of_all(f"{_OTHERS} AND owner <> ALL($8::text[])")
+"""The usual claim knows of no owner that it passes over, and is not asked to look."""
+
+_RUNS: Final = f"""
+SELECT {RUN}, NULL AS siblings FROM runs JOIN requests USING (run_id)
+WHERE runs.run_id = ANY($1) AND runs.state = 'running'
+UNION ALL
+SELECT * FROM (
+    SELECT {RUN}, ARRAY(
+        SELECT ARRAY[jobs.job_id, jobs.state] FROM jobs WHERE jobs.run_id = runs.run_id ORDER BY position
+    ) AS siblings
+    FROM runs JOIN requests USING (run_id)
+    WHERE runs.run_id = ANY($1) AND runs.state = 'waiting'
+    FOR NO KEY UPDATE OF runs SKIP LOCKED) AS beginning
+"""  # noqa: S608  made of constants
+
+
+async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.Record"]) -> None:
+    """Take these rows of `_CANDIDATES`, and the runs of their jobs.
+
+    Whoever changes a run locks all its jobs first. So a run that came with its only job is as it was when this job began
+    to wait for its first start, and stays so while we have the job. Others need a statement of its own, for it has to
+    see what was committed before the jobs were locked. From then on nobody else ends or restarts these runs either.
+    """
+    fresh = {}
+    for row in rows:
+        job = job_of(row)
+        found.specs[job.job_id] = row["spec"]
+        fresh[job.job_id] = job
+        if row[_RUN_AT] is not None:
+            found.runs[job.run_id] = run_of(row[_RUN_AT:])
+            found.siblings[job.run_id] = {job.job_id: job.state}
+            found.alone[job.run_id] = None
+    others = {job.run_id for job in fresh.values()} - found.alone.keys()
+    for row in await transaction.connection.fetch(_RUNS, list(others)) if others else ():
+        run = run_of(row)
+        found.runs[run.run_id] = run
+        if row["siblings"]:
+            found.siblings[run.run_id] = {job_id: job_state(state) for job_id, state in row["siblings"]}
+    for job in fresh.values():
+        if job.run_id in found.runs:
+            found.jobs[job.job_id] = job
+        else:
+            found.busy.add(job.job_id)
+
+
+async def _with(
+    transaction: Transaction, room: Room, starts: Starts, candidates: Sequence[Candidate]
+) -> Room:
+    """The room of those who have not been met before, too; they are ours now."""
+    repositories = {each.repository for each in candidates} - room.repositories.keys()
+    owners = {each.owner for each in candidates} - room.owners.keys()
+    if not repositories and not owners:
+        return room
+    met = await start_limits.room(transaction.connection, starts, repositories, owners)
+    return Room(repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners})
+
+
+def _candidate(job: Job) -> Candidate:
+    return Candidate(
+        job_id=job.job_id,
+        label=job.runs_on,
+        priority=PRIORITY_ORDER[job.priority],
+        age=int(job.job_id.replace("-", ""), 16),
+        repository=job.repository,
+        owner=job.owner,
+        turn=job.turn,
+        # Whoever comes back from a backoff begins to wait now.
+        waiting_since=math.inf
+        if job.waiting_since is None or job.state is JobState.BACKOFF
+        else job.waiting_since,
+    )

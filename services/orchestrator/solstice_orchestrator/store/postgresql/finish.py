@@ -1,0 +1,100 @@
+"""Ends of attempts in one statement: what this process has claimed itself it need not read again.
+
+Many runs have one job. Whoever claims it knows the rows of both as the claim left them, and until the end nobody changes
+what the end depends on, or hardly ever. So the end is decided on these rows, and written if they are still as they were;
+the statement itself looks, row by row, and at the clock. If not, nothing was written, and the end goes the usual way.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from solstice_common.messages import REMEMBERED_BYTES
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
+from solstice_orchestrator.domain.statuses import Status
+from solstice_orchestrator.store.decisions import finish as ends
+from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.postgresql.tables.writing import statement_if_unchanged
+from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.records.changes import Job, Run
+from solstice_orchestrator.store.records.moment import Moment, Rules
+
+if TYPE_CHECKING:
+    from solstice_common.storage.postgresql import Database
+
+REMEMBERED: Final = 1024
+"""Attempts, of a kilobyte or two; who runs more of them at once reads some again."""
+
+_NOT_AS_KNOWN: Final = INFRASTRUCTURE | {Reason.RELEASED}
+"""Ends for which a lease is looked at, which others prolong, or the worker's row."""
+
+
+class Alone(Struct, frozen=True, gc=False):
+    """A run of one job, which runs."""
+
+    run: Run
+    job: Job
+    subject: Status
+    """What its statuses have in common."""
+
+
+class InHand:
+    """What this process has claimed and not ended."""
+
+    def __init__(self) -> None:
+        self._held: dict[AttemptKey, Alone] = {}
+
+    def keep(self, claimed: Iterable[Alone]) -> None:
+        """As a claim left them, once that is committed."""
+        for each in claimed:
+            if _is_simple(each):
+                self._held[AttemptKey(job_id=each.job.job_id, number=each.job.attempt)] = each
+        while len(self._held) > REMEMBERED:
+            del self._held[next(iter(self._held))]
+
+    def forget(self, keys: Iterable[AttemptKey]) -> None:
+        """Somebody has changed something about these: trying would be in vain."""
+        for key in keys:
+            self._held.pop(key, None)
+
+    def take(self, key: AttemptKey, outcome: Outcome) -> Alone | None:
+        """What is known of an attempt, if that is enough to end it so; it is forgotten."""
+        found = self._held.pop(key, None)
+        return None if outcome.reason in _NOT_AS_KNOWN else found
+
+
+def _is_simple(alone: Alone) -> bool:
+    """Whether its end changes nothing but its rows, has no past to tell of, and is small enough to be remembered."""
+    run, job = alone.run, alone.job
+    in_group = run.group_key is not None or job.group_key is not None
+    return not (in_group or job.failures or len(run.request) > REMEMBERED_BYTES)
+
+
+async def end_at_once(
+    database: "Database", rules: Rules, now: float, group: Sequence[tuple[ends.End, Alone]], *, look: bool
+) -> float | None:
+    """Record these ends; what the database's clock says, or None: nothing was changed, and they have to be looked at.
+
+    `look`: whether that clock has to show `now`, as far as a decision may be behind it.
+    """
+    # Changes come out in the order of the ends, and rows are locked in the order of the changes.
+    in_order = sorted(group, key=_run_id)
+    alone = [each for _, each in in_order]
+    ledger = Ledger(
+        Moment(now, rules),
+        [each.run for each in alone],
+        [each.job for each in alone],
+        subjects={each.run.run_id: each.subject for each in alone},
+    )
+    answers = ends.finish(ledger, [end for end, _ in in_order], {})
+    changes = ledger.changes()
+    if not all(answers) or not changes.rows_alone:
+        return None
+    statement, arguments = statement_if_unchanged(changes, now if look else None)
+    rows = await database.at_once(statement, *arguments)
+    return None if rows is None else float(rows[0]["now"])
+
+
+def _run_id(ended: tuple[ends.End, Alone]) -> str:
+    return ended[1].run.run_id

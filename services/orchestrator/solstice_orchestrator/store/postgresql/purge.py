@@ -1,0 +1,61 @@
+"""What is old goes from the PostgreSQL store: finished runs with all that belongs to them, a little at a time."""
+
+from typing import TYPE_CHECKING, Final
+
+from solstice_orchestrator.domain.identifiers import lowest_id
+from solstice_orchestrator.store.decisions.supersede import REMEMBERED_SECONDS
+from solstice_orchestrator.store.postgresql.tables import schedules
+from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
+from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
+
+if TYPE_CHECKING:
+    from solstice_common.storage.postgresql import Connection
+
+_OLD: Final = "FROM runs WHERE run_id < $1 AND finished_at < $2"
+"""By id, which grows with time: unlike the time of the end it has an index, and what ended so early began earlier."""
+
+
+async def purgeable(connection: "Connection", before: float) -> int:
+    """How many runs ended before that moment."""
+    return int(await connection.fetchval(f"SELECT count(*) {_OLD}", lowest_id(before), before))
+
+
+async def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
+    """Remove the oldest; first their logs, and them only once nothing of these is left."""
+    connection = transaction.connection
+    now = await transaction.now()
+    before = now - older_than_seconds
+    await schedules.forget(connection, before)
+    await connection.execute("DELETE FROM cancels WHERE kept_at < $1", before)
+    await connection.execute(
+        "DELETE FROM lineages WHERE run_id < $1"
+        " AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL)",
+        lowest_id(min(before, now - REMEMBERED_SECONDS)),
+    )
+    old = [
+        row["run_id"]
+        for row in await connection.fetch(
+            # Two who purge at once take different ones.
+            f"SELECT run_id {_OLD} ORDER BY run_id LIMIT $3 FOR UPDATE SKIP LOCKED",
+            lowest_id(before),
+            before,
+            limit,
+        )
+    ]
+    if not old:
+        return Purged(runs=0, more=False)
+    jobs = [
+        row["job_id"] for row in await connection.fetch("SELECT job_id FROM jobs WHERE run_id = ANY($1)", old)
+    ]
+    chunks = await connection.fetchval(
+        "WITH gone AS (DELETE FROM log_chunks WHERE ctid = ANY(ARRAY("
+        "SELECT ctid FROM log_chunks WHERE job_id = ANY($1) LIMIT $2)) RETURNING 1) SELECT count(*) FROM gone",
+        jobs,
+        LOG_CHUNKS_PER_PURGE,
+    )
+    if chunks == LOG_CHUNKS_PER_PURGE:
+        return Purged(runs=0, more=True)
+    await connection.execute("DELETE FROM attempts WHERE job_id = ANY($1)", jobs)
+    for table in ("jobs", "request_aliases", "requests", "runs"):
+        await connection.execute(f"DELETE FROM {table} WHERE run_id = ANY($1)", old)  # noqa: S608  made of constants
+    return Purged(runs=len(old), more=len(old) == limit)

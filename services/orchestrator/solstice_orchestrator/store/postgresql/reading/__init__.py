@@ -1,0 +1,1 @@
+"""What readers ask the PostgreSQL store; nothing here changes anything."""

@@ -1,0 +1,194 @@
+"""Lists of runs and jobs, by what people ask for: newest first, a page at a time."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_orchestrator.scheduling.order import rank
+from solstice_orchestrator.store.postgresql.reading.views_of_runs import RUN, run_of
+from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
+from solstice_orchestrator.store.records.rows import job_view
+from solstice_orchestrator.store.views import JobFilters, JobView, Page, RunFilters
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from solstice_common.storage.postgresql import Connection
+
+    Rows = Sequence[asyncpg.Record]
+
+Condition = tuple[Any, ...]
+"""A text, and the values that stand for each `{}` of it."""
+
+WALKED: Final = 1000
+"""So many runs are looked through for those that wait, before jobs are."""
+
+# The offset keeps the planner from looking for the jobs first, of which there may be any number.
+_HAS_JOB: Final = (
+    "EXISTS (SELECT FROM jobs WHERE jobs.run_id = runs.run_id"
+    " AND runs_on = coalesce({}, runs_on) AND priority = coalesce({}, priority) OFFSET 0)"
+)
+_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = {})"
+_JOBS_OF: Final[Mapping[RunState, Sequence[str]]] = {
+    RunState.WAITING: ("state = 'waiting'", "state IN ('blocked', 'backoff', 'approval')"),
+    RunState.RUNNING: ("state = 'running'",),
+}
+"""The states of the job of a run of one job, as `jobs.run_state` has it; each condition names a partial index."""
+
+
+async def runs(
+    connection: "Connection", *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
+) -> Page:
+    """Newest first; the cursor is the id of the last run of a page."""
+    match wanted.get("state"):
+        case RunState.WAITING:
+            rows = await _waiting(connection, limit + 1, after, wanted)
+        case RunState.RUNNING:
+            rows = await _by_jobs(connection, limit + 1, after, wanted, RunState.RUNNING)
+        case _:
+            rows = await _by_index(connection, limit + 1, after, wanted)
+    views = [run_of(row) for row in rows[:limit]]
+    return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
+
+
+async def _by_index(connection: "Connection", most: int, after: str | None, wanted: RunFilters) -> "Rows":
+    """Runs of a state that has an index in the order of the list, or is what most runs come to; or of all states."""
+    state = wanted.get("state")
+    match state:
+        case RunState.DELAYED:
+            ways = ["due_at IS NOT NULL AND runs.state = {}"]
+        case RunState.PLANNING:
+            ways = ["to_plan AND runs.state = {}", "plan_worker IS NOT NULL AND runs.state = {}"]
+        case None | RunState.SUCCEEDED:
+            ways = ["runs.state = {}"]
+        case _:
+            ways = ["unsuccessful = {}"]
+    parts = []
+    for way in ways:
+        where, values = _where(("runs.run_id < {}", after), (way, state), *_filters(wanted))
+        parts.append(_walk(where, most))
+    return await connection.fetch(_first(parts, most), *values)
+
+
+async def _waiting(connection: "Connection", most: int, after: str | None, wanted: RunFilters) -> "Rows":
+    """Those among the newest runs, and as many more by their jobs as the page has room for.
+
+    Thousands may wait, and then the newest hold a page of them; or else their jobs are few.
+    """
+    of = next((name for name in ("repository", "ref") if wanted.get(name) is not None), "")
+    below, values = _where(("run_id < {}", after), (f"{of} = {{}}", wanted.get(of)))
+    newest = f"SELECT run_id FROM requests {below} ORDER BY run_id DESC"  # noqa: S608  made of constants
+    waits = f"runs.state = {{}} AND {BEGUN_AT} IS NULL"
+    where, more = _where((waits, RunState.WAITING), *_filters(wanted), first=len(values) + 1)
+    found = await connection.fetch(_among(f"{newest} LIMIT {WALKED:d}", where, most), *values, *more)
+    if len(found) == most:
+        return found
+    last = await connection.fetchval(f"{newest} OFFSET {WALKED - 1:d} LIMIT 1", *values)
+    if last is None:
+        return found
+    return [*found, *await _by_jobs(connection, most - len(found), last, wanted, RunState.WAITING)]
+
+
+async def _by_jobs(
+    connection: "Connection", most: int, after: str | None, wanted: RunFilters, state: RunState
+) -> "Rows":
+    """Runs that wait or run: of several jobs by an index, of one job by this job, which is in the same state.
+
+    An index of the latter would have to be changed by each run that ends; and their rows do not say that they have begun.
+    """
+    where, values = _where(("runs.run_id < {}", after), *_filters(wanted))
+    where = where or "WHERE true"
+    of_jobs, more = _where(*_of_repository(wanted), first=len(values) + 1)
+    jobs = " UNION ALL ".join(
+        f"SELECT run_id FROM jobs {of_jobs or 'WHERE true'} AND {condition}"  # noqa: S608  made of constants
+        for condition in _JOBS_OF[state]
+    )
+    # By themselves: else the planner might rather walk through all jobs before the cursor.
+    found = f"WITH open AS MATERIALIZED ({jobs})"
+    of_one = _among("SELECT run_id FROM open ORDER BY run_id DESC", f"{where} AND NOT of_several", most)
+    of_several = _walk(f"{where} AND of_several AND runs.state = '{state.value}'", most)
+    return await connection.fetch(f"{found} {_first([of_one, of_several], most)}", *values, *more)
+
+
+def _walk(where: str, most: int) -> str:
+    """The newest runs of which the conditions hold."""
+    return f"{RUN} {where} ORDER BY runs.run_id DESC LIMIT {most:d}"
+
+
+def _among(ids: str, where: str, most: int) -> str:
+    """The same among those that a statement names in the order of the list; no more of them are looked at than it takes."""
+    return (
+        f"SELECT found.* FROM ({ids}) AS ids CROSS JOIN LATERAL"  # noqa: S608  made of constants
+        f" ({RUN} {where} AND runs.run_id = ids.run_id OFFSET 0) AS found"
+        f" ORDER BY ids.run_id DESC LIMIT {most:d}"
+    )
+
+
+def _first(parts: Sequence[str], most: int) -> str:
+    """The newest of what these statements find."""
+    union = " UNION ALL ".join(f"({part})" for part in parts)
+    return f"SELECT * FROM ({union}) AS found ORDER BY run_id DESC LIMIT {most:d}"  # noqa: S608  made of constants
+
+
+def _filters(wanted: RunFilters) -> Sequence[Condition]:
+    """All but the state."""
+    priority = wanted.get("priority")
+    return [
+        *((f"requests.{text}", value) for text, value in _of_repository(wanted)),
+        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
+    ]
+
+
+def _of_repository(wanted: RunFilters) -> Sequence[Condition]:
+    """What a request says, and each job of its run as well."""
+    return [("repository = {}", wanted.get("repository")), ("ref = {}", wanted.get("ref"))]
+
+
+async def jobs(
+    connection: "Connection",
+    *,
+    limit: int,
+    run_id: str | None,
+    after: str | None,
+    **wanted: Unpack[JobFilters],
+) -> Sequence[JobView]:
+    """Of one run in workflow order, else newest first."""
+    state, priority = wanted.get("state"), wanted.get("priority")
+    filters = (
+        ("repository = {}", wanted.get("repository")),
+        ("ref = {}", wanted.get("ref")),
+        ("runs_on = {}", wanted.get("label")),
+        ("priority = {}", None if priority is None else rank(priority)),
+    )
+    if run_id is not None:
+        where, values = _where(
+            ("run_id = {}", run_id), ("state = {}", state), ("position > " + _POSITION, after), *filters
+        )
+        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT {limit:d}"  # noqa: S608  made of the constants above
+    elif state is None and not any(value is not None for _, value in filters):
+        where, values = _where(("job_id < {}", after))
+        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
+    else:
+        # One part per partial index that holds such jobs, each of which walks no further than it must. The states are
+        # spelled out, not parameters: they name these indexes.
+        where, values = _where(("job_id < {}", after), *filters)
+        parts = [
+            f"(SELECT * FROM jobs {where or 'WHERE true'} AND {condition} ORDER BY job_id DESC LIMIT {limit:d})"  # noqa: S608  the same
+            for condition in (map(_in_state, [state] if state else JobState))
+        ]
+        union = " UNION ALL ".join(parts)
+        query = f"SELECT * FROM ({union}) AS found ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
+    return [job_view(row) for row in await connection.fetch(query, *values)]
+
+
+def _in_state(state: JobState) -> str:
+    return f"state = '{state.value}'{' AND finished_at IS NOT NULL' if state.final else ''}"
+
+
+def _where(*conditions: Condition, first: int = 1) -> tuple[str, list[Any]]:
+    """The conditions that are asked for: those of which a value is not None. Their values are numbered from `first` on."""
+    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
+    numbers = itertools.count(first)
+    text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in asked)
+    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])

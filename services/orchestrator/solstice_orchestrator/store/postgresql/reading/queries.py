@@ -1,0 +1,124 @@
+"""What the PostgreSQL store is asked; nothing here changes anything."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from solstice_common.storage.postgresql import Database
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.demand import DemandFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.store.postgresql.reading import demand, listing, views_of_runs, waiting
+from solstice_orchestrator.store.postgresql.tables import start_limits
+from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
+from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
+from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    JobFilters,
+    JobView,
+    LogPage,
+    LogPlace,
+    Page,
+    RunFilters,
+    RunView,
+)
+
+if TYPE_CHECKING:
+    from solstice_common.storage.postgresql import Connection
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+
+class PostgreSQLQueries:
+    """Keeps the promises of `JobQueries`, each answer of one moment."""
+
+    def __init__(self, database: Database, rules: Rules, clock: Clock | None) -> None:
+        self._database = database
+        self._rules = rules
+        self._clock = clock
+        self._heard = HeardClock()
+
+    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
+        return await self._read(
+            lambda connection: listing.runs(connection, limit=limit, after=after, **wanted)
+        )
+
+    async def run(self, run_id: str) -> RunView | None:
+        return await self._read(lambda connection: views_of_runs.run(connection, run_id))
+
+    async def run_of_request(self, request_id: str) -> RunView | None:
+        return await self._read(lambda connection: views_of_runs.run_of_request(connection, request_id))
+
+    async def jobs(
+        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
+    ) -> Sequence[JobView]:
+        return await self._read(
+            lambda connection: listing.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
+        )
+
+    async def job(self, job_id: str) -> JobView | None:
+        return await self._read(lambda connection: views_of_runs.job(connection, job_id))
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        return await self._read(lambda connection: views_of_runs.attempts(connection, job_id))
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage | None:
+        return await self._read(
+            lambda connection: views_of_runs.log(
+                connection, job_id, attempt=attempt, after=after, limit=limit
+            )
+        )
+
+    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+        return await self._read(
+            lambda connection: views_of_runs.log_place(connection, job_id, attempt=attempt, byte=byte)
+        )
+
+    async def planning(self, run_id: str) -> WaitFacts | None:
+        return await self._look(lambda transaction: waiting.planning(transaction, run_id))
+
+    async def waiting(self, job_id: str) -> WaitFacts | None:
+        return await self._look(lambda transaction: waiting.waiting(transaction, job_id))
+
+    async def backlog(self, most: int) -> int:
+        return await self._read(lambda connection: views_of_runs.backlog(connection, most))
+
+    async def delayed(self) -> int:
+        return await self._read(demand.count_delayed)
+
+    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
+        return await self._look(lambda transaction: demand.demand(transaction, within_seconds, label))
+
+    async def counts(self) -> Mapping[tuple[JobState, str], int]:
+        return await self._read(views_of_runs.counts)
+
+    async def planning_pause(self) -> float | None:
+        async def ask(transaction: Transaction) -> float | None:
+            due = await demand.next_due(transaction.connection)
+            return None if due is None else max(0.0, due - await transaction.now())
+
+        return await self._look(ask)
+
+    async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
+        if not self._rules.limits.of_time:
+            return None
+        found = await self._look(
+            lambda each: start_limits.starts(
+                each.connection, each.rules, each.test_now, since_seconds=since_seconds
+            ),
+        )
+        return found.pause_seconds(since_seconds)
+
+    async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
+        return await self._database.read(work)
+
+    async def _look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Carry out what only reads, and needs to know the rules and the moment."""
+        return await self._read(lambda connection: work(self._transaction(connection)))
+
+    def _transaction(self, connection: "Connection") -> Transaction:
+        test_now = None if self._clock is None else self._clock()
+        return Transaction(connection=connection, rules=self._rules, clock=self._heard, test_now=test_now)

@@ -1,0 +1,138 @@
+"""What readers see of single runs, jobs and logs, and how many there are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
+from solstice_orchestrator.store.postgresql.tables.transaction import job_state
+from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
+from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    JobView,
+    LogPage,
+    LogPlace,
+    LogState,
+    RunView,
+)
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from solstice_common.storage.postgresql import Connection
+
+RUN: Final = (
+    f"SELECT runs.*, {BEGUN_AT} AS begun_at, requests.created_at, requests.rerun_of, requests.body AS request"  # noqa: S608  made of constants
+    " FROM runs JOIN requests USING (run_id)"
+)
+
+
+def run_of(row: "asyncpg.Record") -> RunView:
+    """From the columns of `RUN`, which say what a run is that began with its job (changes.py, `begun_with`)."""
+    view, begun_at = run_view(row), row["begun_at"]
+    if begun_at is None:
+        return view
+    started_at = begun_at if view.started_at is None else view.started_at
+    return replace(view, state=RunState.RUNNING, started_at=started_at)
+
+
+async def run(connection: "Connection", run_id: str) -> RunView | None:
+    row = await connection.fetchrow(f"{RUN} WHERE runs.run_id = $1", run_id)
+    return None if row is None else run_of(row)
+
+
+async def run_of_request(connection: "Connection", request_id: str) -> RunView | None:
+    """Also for the id of a request that was a duplicate of another."""
+    row = await connection.fetchrow(
+        f"{RUN} WHERE runs.run_id = ("  # noqa: S608  made of constants
+        "SELECT run_id FROM requests WHERE request_key = $1"
+        " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = $1 LIMIT 1)",
+        key(request_id),
+    )
+    return None if row is None else run_of(row)
+
+
+async def job(connection: "Connection", job_id: str) -> JobView | None:
+    row = await connection.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
+    return None if row is None else job_view(row)
+
+
+async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptView]:
+    """Those that ended, and the one that runs, which stands in its job's row."""
+    rows = await connection.fetch(
+        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"  # noqa: S608  made of constants
+        f" FROM {ENDED_ATTEMPTS} WHERE job_id = $1"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, ''"
+        " FROM jobs WHERE job_id = $1 AND state = 'running' ORDER BY 1",
+        job_id,
+    )
+    return [attempt_view(row) for row in rows]
+
+
+async def log(
+    connection: "Connection", job_id: str, *, attempt: int | None, after: int, limit: int
+) -> LogPage | None:
+    """Chunks after `after`; one more is read than is shown, to know whether the page holds the last."""
+    row = await connection.fetchrow("SELECT state, attempt FROM jobs WHERE job_id = $1", job_id)
+    if row is None:
+        return None
+    number = row["attempt"] if attempt is None else attempt
+    # Of a job that has not ended, every attempt that has stands there.
+    ended = await connection.fetchval(
+        "SELECT true FROM attempts WHERE job_id = $1 AND number = $2", job_id, number
+    )
+    over = bool(ended) or job_state(row["state"]).final
+    rows = await connection.fetch(
+        "SELECT sequence, at, data, kind FROM log_chunks WHERE job_id = $1 AND attempt = $2 AND sequence > $3"
+        " ORDER BY sequence LIMIT $4",
+        job_id,
+        number,
+        after,
+        limit + 1,
+    )
+    chunks = [chunk_of(each) for each in rows[:limit]]
+    state = LogState.CLOSED if over and len(rows) <= limit else LogState.OPEN
+    return LogPage(attempt=number, chunks=chunks, state=state)
+
+
+async def log_place(connection: "Connection", job_id: str, *, attempt: int, byte: int) -> LogPlace:
+    """The lengths of chunks are read without the chunks."""
+    of_log = "FROM log_chunks WHERE job_id = $1 AND attempt = $2"
+    total = int(await connection.fetchval(f"SELECT coalesce(sum(length(data)), 0) {of_log}", job_id, attempt))
+    start = byte if byte >= 0 else max(0, total + byte)
+    row = await connection.fetchrow(
+        "SELECT sequence, until - size AS begins FROM (SELECT sequence, length(data) AS size,"  # noqa: S608  made of constants
+        f" sum(length(data)) OVER (ORDER BY sequence) AS until {of_log}) AS sized"
+        " WHERE until > $3 ORDER BY sequence LIMIT 1",
+        job_id,
+        attempt,
+        start,
+    )
+    sequence, begins = (1, 0) if row is None else (row["sequence"], int(row["begins"]))
+    return LogPlace(total=total, start=start, sequence=sequence, begins=begins)
+
+
+async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]:
+    rows = await connection.fetch(
+        " UNION ALL ".join(
+            f"SELECT state, runs_on, count(*) AS jobs FROM jobs WHERE {condition} GROUP BY state, runs_on"  # noqa: S608  made of constants
+            for condition in (
+                "state = 'waiting'",
+                "state = 'running'",
+                "state IN ('blocked', 'backoff', 'approval')",
+            )
+        )
+    )
+    return {(job_state(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
+
+
+async def backlog(connection: "Connection", most: int) -> int:
+    return int(
+        await connection.fetchval(
+            "SELECT least($1::bigint, (SELECT count(*) FROM (SELECT FROM jobs WHERE state = 'waiting' LIMIT $1) AS jobs)"
+            " + (SELECT count(*) FROM (SELECT FROM runs WHERE to_plan LIMIT $1) AS runs))",
+            most,
+        )
+    )

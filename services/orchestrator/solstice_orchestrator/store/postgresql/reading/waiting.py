@@ -1,0 +1,193 @@
+"""What the PostgreSQL store knows about why a job waits."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.forecast import Sample
+from solstice_orchestrator.queue_times.waits import COUNTED, Holder, WaitFacts
+from solstice_orchestrator.scheduling.order import overdue
+from solstice_orchestrator.store.decisions.wait_facts import (
+    HOLDERS,
+    IN_LINE,
+    LOOKED_AT,
+    RECENT,
+    ahead_of,
+    group_of,
+    holder_of,
+    hour_of,
+    needs_of,
+    of_job,
+    of_planning,
+    passed_over,
+    samples_of,
+    throttle_keys,
+)
+from solstice_orchestrator.store.postgresql.supersede import members_of
+from solstice_orchestrator.store.postgresql.tables import start_limits
+from solstice_orchestrator.store.postgresql.tables import workers as roster
+from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
+
+if TYPE_CHECKING:
+    import asyncpg
+
+Seen = dict[str, WaitFacts | None]
+
+
+async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
+    run = await transaction.connection.fetchrow(
+        "SELECT runs.*, requests.repository, requests.created_at FROM runs JOIN requests USING (run_id)"
+        " WHERE runs.run_id = $1 AND runs.state IN ('delayed', 'planning')",
+        run_id,
+    )
+    if run is None:
+        return None
+    now = await transaction.now()
+    workers = await roster.workers(transaction.connection, now, transaction.rules.lease_seconds)
+    return of_planning(run, now, workers)
+
+
+async def waiting(transaction: Transaction, job_id: str, seen: Seen | None = None) -> WaitFacts | None:
+    """About one job; `seen` collects what was looked at on the way to one that is blocked."""
+    job = await transaction.connection.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
+    if job is None:
+        return None
+    facts = of_job(job, await transaction.now())
+    if facts.state is JobState.BLOCKED:
+        return await _blocked(transaction, job, facts, {} if seen is None else seen)
+    if facts.state in IN_LINE:
+        return await _in_line(transaction, job, facts)
+    if seen is not None and facts.state is JobState.RUNNING:
+        return replace(facts, recent=await _recent(transaction, facts.runs_on))
+    return facts
+
+
+async def _others(transaction: Transaction, job_ids: Sequence[str], seen: Seen) -> Sequence[WaitFacts | None]:
+    """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
+    found: list[WaitFacts | None] = []
+    for job_id in job_ids:
+        if job_id not in seen and len(seen) < LOOKED_AT:
+            seen[job_id] = None
+            seen[job_id] = await waiting(transaction, job_id, seen)
+        found.append(seen.get(job_id))
+    return found
+
+
+async def _blocked(
+    transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts, seen: Seen
+) -> WaitFacts:
+    connection = transaction.connection
+    facts = replace(facts, recent=await _recent(transaction, facts.runs_on))
+    run = await connection.fetchrow("SELECT * FROM runs WHERE run_id = $1", facts.run_id)
+    asked = None if run is None else group_of(job, run)
+    if asked is not None:
+        group, holder = asked
+        name, ahead = ahead_of(await members_of(transaction, group), holder, facts.repository)
+        jobs = await _jobs_of(transaction, ahead[0]) if ahead else ()
+        return replace(
+            facts, group=name, group_ahead=ahead, group_jobs=await _others(transaction, jobs, seen)
+        )
+    siblings = await connection.fetch(
+        "SELECT job_id, name, state FROM jobs WHERE run_id = $1 ORDER BY position", facts.run_id
+    )
+    needs = needs_of(job, siblings)
+    others = await _others(transaction, [need.job_id for need in needs], seen)
+    return replace(facts, needs=[replace(need, facts=each) for need, each in zip(needs, others, strict=True)])
+
+
+async def _jobs_of(transaction: Transaction, holder: Holder) -> Sequence[str]:
+    """The jobs of a holder of a group that have not ended."""
+    if holder.job_id is not None:
+        return (holder.job_id,)
+    rows = await transaction.connection.fetch(
+        "SELECT job_id FROM jobs WHERE run_id = $1 AND finished_at IS NULL LIMIT $2",
+        holder.run_id,
+        LOOKED_AT + 1,
+    )
+    return [row["job_id"] for row in rows]
+
+
+async def _recent(transaction: Transaction, label: str) -> Sequence[Sample]:
+    rows = await transaction.connection.fetch(
+        "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+        " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = $1 AND started_at IS NOT NULL"
+        " ORDER BY finished_at DESC LIMIT $2",
+        label,
+        RECENT,
+    )
+    return samples_of(rows)
+
+
+async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
+    connection, rules = transaction.connection, transaction.rules
+    cap = rules.limits.caps.cap(facts.repository)
+    owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
+    starts = await start_limits.starts(connection, rules, transaction.test_now)
+    others = passed_over(starts, facts)
+    common = (
+        facts.runs_on,
+        facts.job_id,
+        list(others.repositories),
+        facts.repository,
+        COUNTED,
+        list(others.owners),
+        facts.owner,
+    )
+    if facts.state is JobState.WAITING and overdue(facts.since, facts.now, rules.max_wait_seconds):
+        ahead = await connection.fetchrow(_AHEAD_OF_LATE, *common, facts.since)
+    else:
+        before = facts.now - rules.max_wait_seconds
+        ahead = await connection.fetchrow(_AHEAD, *common, before, job["priority"], job["turn"])
+    return replace(
+        facts,
+        ahead=min(ahead["jobs"], COUNTED) if ahead else 0,
+        ahead_of_repository=ahead["own"] if ahead else 0,
+        ahead_of_owner=ahead["owned"] if ahead else 0,
+        cap=cap,
+        running_of_repository=()
+        if cap is None
+        else await _holders(transaction, "repository = $1", facts.repository),
+        owner_cap=owner_cap,
+        running_of_owner=() if owner_cap is None else await _holders(transaction, "owner = $1", facts.owner),
+        owner_hour=hour_of(starts, facts.owner),
+        running=await _holders(transaction, "runs_on = $1", facts.runs_on),
+        workers=await roster.workers(connection, facts.now, rules.lease_seconds),
+        throttles=starts.throttles(throttle_keys(facts)),
+        recent=await _recent(transaction, facts.runs_on),
+    )
+
+
+async def _holders(transaction: Transaction, which: str, value: str) -> Sequence[Holder]:
+    rows = await transaction.connection.fetch(
+        "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"  # noqa: S608  made of constants
+        f" WHERE state = 'running' AND {which} ORDER BY started_at, job_id LIMIT $2",
+        value,
+        HOLDERS,
+    )
+    return [holder_of(row) for row in rows]
+
+
+_IN_LINE: Final = (
+    "SELECT job_id, repository, owner FROM jobs WHERE state = 'waiting' AND runs_on = $1 AND job_id <> $2"
+    " AND repository <> ALL($3::text[]) AND owner <> ALL($6::text[])"
+)
+
+
+def _counted(*conditions: str) -> str:
+    """Each is the beginning of an index, and is left as soon as enough were seen."""
+    each_part = [f"(SELECT * FROM ({_IN_LINE} AND {each} LIMIT $5) AS ahead)" for each in conditions]  # noqa: S608  made of constants
+    parts = " UNION ".join(each_part)
+    return (
+        "SELECT count(*) AS jobs, count(*) FILTER (WHERE repository = $4) AS own,"  # noqa: S608  made of constants
+        f" count(*) FILTER (WHERE owner = $7) AS owned FROM ({parts}) AS jobs"
+    )
+
+
+_AHEAD_OF_LATE: Final = _counted("waiting_since < $8", "waiting_since = $8 AND job_id < $2")
+_AHEAD: Final = _counted(
+    "waiting_since < $8",
+    "priority < $9",
+    "priority = $9 AND turn < $10",
+    "priority = $9 AND turn = $10 AND job_id < $2",
+)

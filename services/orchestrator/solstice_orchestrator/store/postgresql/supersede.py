@@ -1,0 +1,102 @@
+"""Concurrency groups and lineages in the PostgreSQL store.
+
+Who changes a run's jobs holds the locks of that run, and what follows for others of its group comes after its commit, in
+transactions of their own: each takes the group's lock first, and then those of the runs it is about.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.reruns import FIRST, Again, again_of
+from solstice_orchestrator.store.decisions.supersede import Lineage, MemberRow, concerned, lineage_of, settle
+from solstice_orchestrator.store.postgresql.tables.transaction import Transaction, ledger_of_runs, write
+from solstice_orchestrator.store.records.changes import Kin
+
+_GROUP_LOCK: Final = 0x5016
+_LINEAGE_LOCK: Final = 0x5017
+"""Classes of advisory locks."""
+_LOOKED_AT: Final = 100
+
+
+async def settle_group(transaction: Transaction, group: bytes) -> None:
+    """Let go who is next in a group, and end who makes way."""
+    await _lock(transaction, _GROUP_LOCK, group)
+    rows = await members_of(transaction, group)
+    run_ids = concerned(rows)
+    if run_ids:
+        ledger = await ledger_of_runs(transaction, run_ids)
+        settle(ledger, rows)
+        await write(transaction, ledger.changes())
+
+
+async def members_of(transaction: Transaction, group: bytes) -> Sequence[MemberRow]:
+    """Who holds the group or asks for it."""
+    return [MemberRow(*row) for row in await transaction.connection.fetch(_MEMBERS, group)]
+
+
+async def groups_asked_for(transaction: Transaction) -> Sequence[bytes]:
+    """Some groups that somebody waits for: should an orchestrator die between an end and what follows from it."""
+    rows = await transaction.connection.fetch(
+        "SELECT group_key FROM ("
+        "SELECT group_key FROM jobs WHERE group_key IS NOT NULL AND finished_at IS NULL AND state = 'blocked'"
+        " AND reason = 'concurrency_group'"
+        " UNION SELECT open_group FROM runs WHERE open_group IS NOT NULL AND NOT group_held"
+        # Whichever: each is looked at before long, however many there are.
+        ") AS asked ORDER BY random() LIMIT $1",
+        _LOOKED_AT,
+    )
+    return [row["group_key"] for row in rows]
+
+
+async def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
+    """What is remembered of a request's branch or change request; too many of those that have ended are forgotten.
+
+    Until the transaction ends nobody else plans one of them.
+    """
+    lineage = lineage_of(request)
+    if lineage is None:
+        return Lineage()
+    await _lock(transaction, _LINEAGE_LOCK, lineage)
+    rows = await transaction.connection.fetch(_KIN, lineage)
+    found = Lineage(
+        [Kin(*row[1:]) for row in rows if row["is_open"]],
+        [Kin(*row[1:]) for row in rows if not row["is_open"]],
+    )
+    if found.forgettable:
+        await transaction.connection.execute(
+            "DELETE FROM lineages WHERE run_id = ANY($1)", list(found.forgettable)
+        )
+    return found
+
+
+async def again(transaction: Transaction, run_id: str) -> Again:
+    """Whether the run is another one again, and how much of it."""
+    row = await transaction.connection.fetchrow(
+        "SELECT rerun_of, only_jobs FROM requests WHERE run_id = $1", run_id
+    )
+    return FIRST if row is None else again_of(*row)
+
+
+async def _lock(transaction: Transaction, what: int, digest: bytes) -> None:
+    await transaction.connection.execute(
+        "SELECT pg_advisory_xact_lock($1, $2)", what, int.from_bytes(digest[:4], signed=True)
+    )
+
+
+_KIN: Final = (
+    "SELECT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL) AS is_open,"  # noqa: S608  made of constants
+    f" {', '.join(Kin._fields)} FROM lineages WHERE lineage = $1 ORDER BY run_id DESC"
+)
+_MEMBERS: Final = """
+SELECT NULL, run_id, 0, group_held,
+    EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.state = 'running'),
+    convert_to(concurrency, 'UTF8'), requests.created_at, requests.body
+FROM runs JOIN requests USING (run_id) WHERE runs.open_group = $1
+UNION ALL
+SELECT jobs.job_id, jobs.run_id, jobs.position, jobs.state NOT IN ('blocked', 'approval'), jobs.state = 'running',
+    jobs.spec, requests.created_at, requests.body
+FROM jobs JOIN runs USING (run_id) JOIN requests USING (run_id)
+WHERE jobs.group_key = $1 AND jobs.finished_at IS NULL AND (jobs.state NOT IN ('blocked', 'approval')
+    OR jobs.reason = 'concurrency_group' AND (runs.group_key IS NULL OR runs.group_held))
+"""

@@ -1,0 +1,1 @@
+"""How rows of the PostgreSQL store are locked, loaded for a decision, and written after it."""

@@ -1,0 +1,74 @@
+"""Which columns the rows of the store are read from, and the types of those that are written. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from solstice_orchestrator.store.records.changes import Attempt, Job, Run
+
+NOW: Final = "extract(epoch FROM clock_timestamp())::double precision"
+"""The database's clock, in seconds since the epoch; read when it is asked for, not when the transaction began."""
+
+_IN_REQUESTS: Final[Mapping[str, str]] = {
+    "repository": "requests.repository",
+    "created_at": "requests.created_at",
+    "request": "requests.body AS request",
+}
+RUN: Final = ", ".join(_IN_REQUESTS.get(name, f"runs.{name}") for name in Run.__struct_fields__)
+"""Of `runs JOIN requests USING (run_id)`."""
+BEGUN_AT: Final = (
+    "(SELECT started_at FROM jobs WHERE runs.state = 'waiting' AND runs.job_count = 1"
+    " AND jobs.run_id = runs.run_id AND jobs.state = 'running')"
+)
+"""When the only job of a run was started, where the run's row does not say yet that it runs (changes.py, `begun_with`)."""
+JOB: Final = ", ".join(f"jobs.{name}" for name in Job.__struct_fields__)
+ATTEMPT: Final = ", ".join(Attempt._fields)
+
+_TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "created_at",
+            "waiting_since",
+            "started_at",
+            "finished_at",
+            "retry_at",
+            "lease_until",
+            "plan_since",
+            "plan_at",
+            "timeout_at",
+            "seen_at",
+            "quarantined_until",
+            "ended_at",
+            "asked_at",
+        ),
+        "double precision",
+    ),
+    **dict.fromkeys(
+        (
+            "position",
+            "priority",
+            "sequence",
+            "attempt",
+            "failures",
+            "exit_code",
+            "number",
+            "plan_attempt",
+            "plan_failures",
+            "retries",
+            "retried",
+            "slot_limit",
+            "job_count",
+            "lead",
+            "messages",
+        ),
+        "integer",
+    ),
+    **dict.fromkeys(("body", "spec", "request_key", "idempotency_key", "group_key", "lineage"), "bytea"),
+    "turn": "bigint",
+    **dict.fromkeys(("cancel_asked", "group_held", "supersede", "rerun"), "boolean"),
+}
+"""All others are text."""
+
+
+def type_of(column: str) -> str:
+    """PostgreSQL's name of it."""
+    return _TYPES.get(column, "text")

@@ -1,0 +1,161 @@
+"""What bounds starts beside slots, in the PostgreSQL store: what runs, and the counts and buckets of what has started.
+
+Claims that would take from the same label's bucket, or from those of repositories, wait for each other: a moment, and
+only where a rate is set. What each takes is then counted at a moment of the database's clock that comes after that of
+the one before, so the rates hold to the letter over all orchestrators. For a repository's cap and an owner's quotas
+nobody waits: who else claims for those at this moment passes over their jobs.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from solstice_orchestrator.scheduling.order import Candidate, Room
+from solstice_orchestrator.scheduling.quotas import MINUTE
+from solstice_orchestrator.scheduling.rates import Scope
+from solstice_orchestrator.scheduling.starts import BucketRow, StartedRow, Starts, buckets_of, started_of
+from solstice_orchestrator.store.postgresql.tables.columns import NOW
+from solstice_orchestrator.store.records.moment import Rules
+
+if TYPE_CHECKING:
+    from solstice_common.storage.postgresql import Connection
+
+_REPOSITORY_LOCK: Final = 0x5015
+"""The class of the advisory locks of repositories that have a cap."""
+_BUCKET_LOCK: Final = 0x5016
+"""The class of the advisory locks of the buckets."""
+_OWNER_LOCK: Final = 0x5017
+"""The class of the advisory locks of owners that have a quota."""
+_REPOSITORIES: Final = "*"
+"""Stands for those of all repositories: a claim knows only later which it takes from. No label is called so."""
+_BUCKET: Final = ", ".join(BucketRow._fields)
+_STARTED: Final = ", ".join(StartedRow._fields)
+
+
+async def starts(
+    connection: "Connection", rules: Rules, test_now: float | None, *, since_seconds: float = 0.0
+) -> Starts:
+    """How things stand, as far as the limits ask for it: nothing is asked where none is set.
+
+    With the buckets and counts that have come to mean nothing in the last `since_seconds`.
+    """
+    limits, now = rules.limits, test_now
+    if not limits.any:
+        return Starts(limits=limits)
+    if now is None:
+        now = float(await connection.fetchval(f"SELECT {NOW}")) if limits.of_time else 0.0
+    found = Starts(
+        limits=limits,
+        buckets=buckets_of(
+            map(
+                tuple,
+                await connection.fetch(
+                    f"SELECT {_BUCKET} FROM start_buckets WHERE full_at > $1",  # noqa: S608  made of constants
+                    now - since_seconds,
+                ),
+            )
+        )
+        if limits.rates.any
+        else {},
+        now=now,
+    )
+    return await _counted(connection, found, since_seconds)
+
+
+async def ours(
+    connection: "Connection", rules: Rules, test_now: float | None, labels: Collection[str]
+) -> Starts:
+    """The same for a claim for these labels: the buckets that it may take from are ours until the transaction ends."""
+    rates = rules.limits.rates
+    names = [label for label in labels if rates.labels.rate(label) is not None]
+    if rates.repositories.any:
+        names.append(_REPOSITORIES)
+    if names:
+        # In one order, so that nobody waits in a circle.
+        await connection.execute(
+            "SELECT pg_advisory_xact_lock($1, key) FROM"
+            " (SELECT DISTINCT hashtext(name) AS key FROM unnest($2::text[]) AS name ORDER BY key) AS keys",
+            _BUCKET_LOCK,
+            names,
+        )
+    # Statements of their own: they see what was committed, and the time that passed, while the locks were waited for.
+    return await starts(connection, rules, test_now)
+
+
+async def room(
+    connection: "Connection", starts: Starts, repositories: Collection[str], owners: Collection[str]
+) -> Room:
+    """How many more jobs of these may start; none of those for whom somebody else claims at this moment.
+
+    They are ours until the transaction ends.
+    """
+    limits = starts.limits
+    capped = sorted(each for each in repositories if limits.caps.cap(each) is not None)
+    bound = sorted(each for each in owners if limits.quotas.bound(each))
+    if not capped and not bound:
+        return starts.room(repositories, owners)
+    rows = await connection.fetch(
+        "SELECT class, name FROM unnest($1::integer[], $2::text[]) AS one (class, name)"
+        " WHERE pg_try_advisory_xact_lock(class, hashtext(name))",
+        [_REPOSITORY_LOCK] * len(capped) + [_OWNER_LOCK] * len(bound),
+        [*capped, *bound],
+    )
+    locked = {(row["class"], row["name"]) for row in rows}
+    # Counted when the locks are ours: nobody starts another one of them before we have committed.
+    found = (await _counted(connection, starts)).room(repositories, owners)
+    others = [each for each in capped if (_REPOSITORY_LOCK, each) not in locked]
+    strangers = [each for each in bound if (_OWNER_LOCK, each) not in locked]
+    return Room(
+        repositories={**found.repositories, **dict.fromkeys(others, 0)},
+        owners={**found.owners, **dict.fromkeys(strangers, 0)},
+    )
+
+
+async def keep(connection: "Connection", starts: Starts, chosen: Sequence[Candidate], now: float) -> None:
+    """What a claim leaves; what says nothing any more is forgotten."""
+    buckets = starts.spent(chosen, now)
+    if buckets:
+        await connection.execute(
+            "INSERT INTO start_buckets SELECT * FROM unnest"
+            "($1::text[], $2::text[], $3::double precision[], $4::double precision[], $5::double precision[])"
+            " ON CONFLICT (scope, name) DO UPDATE"
+            " SET amount = excluded.amount, at = excluded.at, full_at = excluded.full_at",
+            *[list(column) for column in zip(*buckets, strict=True)],
+        )
+    if any(row.scope == Scope.REPOSITORY for row in buckets):
+        await connection.execute(
+            "DELETE FROM start_buckets WHERE scope = $1 AND full_at <= $2",
+            Scope.REPOSITORY.value,
+            now - MINUTE,
+        )
+    counted = starts.counted(chosen, now)
+    if counted:
+        await connection.execute(
+            "INSERT INTO owner_starts SELECT * FROM unnest($1::text[], $2::double precision[], $3::integer[])"
+            " ON CONFLICT (owner, until) DO UPDATE SET starts = owner_starts.starts + excluded.starts",
+            *[list(column) for column in zip(*counted, strict=True)],
+        )
+        # Not what another claim, which was told the time before us, has still to count; nor what another one deletes.
+        await connection.execute(
+            "DELETE FROM owner_starts WHERE (owner, until) IN"
+            " (SELECT owner, until FROM owner_starts WHERE until <= $1 FOR UPDATE SKIP LOCKED)",
+            now - MINUTE,
+        )
+
+
+async def _counted(connection: "Connection", starts: Starts, since_seconds: float = 0.0) -> Starts:
+    """The same with what runs and has started by now."""
+    limits = starts.limits
+    running: Mapping[str, int] = {}
+    if limits.of_running:
+        rows = await connection.fetch(
+            "SELECT repository, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY repository"
+        )
+        running = {row["repository"]: row["jobs"] for row in rows}
+    if not limits.quotas.starts_per_hour.any:
+        return replace(starts, running=running)
+    rows = await connection.fetch(
+        f"SELECT {_STARTED} FROM owner_starts WHERE until > $1",  # noqa: S608  made of constants
+        starts.now - since_seconds,
+    )
+    return replace(starts, running=running, started=started_of(map(tuple, rows)))

@@ -1,0 +1,236 @@
+"""One transaction of the PostgreSQL store: rows are locked and loaded for a decision, and its changes are written.
+
+Locks are taken in one order, so that nobody waits in a circle: runs by their ids, then jobs by run and position, then
+what turns depend on. Claims take theirs in any order, and wait for none.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
+from solstice_orchestrator.store.decisions.enqueue import Line, Place, arrange, places, still_running
+from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.postgresql.tables import start_limits, workers
+from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
+from solstice_orchestrator.store.postgresql.tables.columns import ATTEMPT, JOB, NOW, RUN
+from solstice_orchestrator.store.postgresql.tables.writing import statement_of
+from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
+from solstice_orchestrator.store.records.changes import Attempt, Changes, Job, Run
+from solstice_orchestrator.store.records.moment import Moment, Rules
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from solstice_common.storage.postgresql import Connection
+
+_RUN_WIDTH: Final = len(Run.__struct_fields__)
+_JOB_WIDTH: Final = len(Job.__struct_fields__)
+_RUN_STATES: Final = {state.value: state for state in RunState}
+_JOB_STATES: Final = {state.value: state for state in JobState}
+_REASONS: Final = {reason.value: reason for reason in Reason}
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """All that happens in it happens at one moment, wholly or not at all."""
+
+    connection: "Connection"
+    rules: Rules
+    clock: HeardClock
+    test_now: float | None = None
+    """The moment, where a test sets the clock; else the database's clock decides."""
+    groups: set[bytes] = field(default_factory=set)
+    """Concurrency groups that are to be settled once it has ended."""
+    changed: bool = False
+    """Whether anything was written of which others want to know."""
+
+    async def now(self) -> float:
+        """The database's clock."""
+        if self.test_now is not None:
+            return self.test_now
+        now = float(await self.connection.fetchval(f"SELECT {NOW}"))
+        self.clock.hear(now)
+        return now
+
+    def moment(self, row: "asyncpg.Record | None") -> Moment:
+        """The moment at which a row with a column `now` was read; of nothing nothing is decided, at whatever moment."""
+        if self.test_now is not None:
+            return Moment(self.test_now, self.rules)
+        if row is None:
+            return Moment(0.0, self.rules)
+        now: float = row["now"]
+        self.clock.hear(now)
+        return Moment(now, self.rules)
+
+
+async def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Ledger:
+    """These runs with all their jobs, locked."""
+    fetch = transaction.connection.fetch
+    runs = await fetch(
+        f"SELECT {RUN}, {NOW} AS now FROM runs JOIN requests USING (run_id)"  # noqa: S608  made of constants
+        " WHERE runs.run_id = ANY($1) ORDER BY runs.run_id FOR NO KEY UPDATE OF runs",
+        list(run_ids),
+    )
+    # A statement of its own: it sees what was committed while the runs' locks were waited for.
+    jobs = await fetch(
+        f"SELECT {JOB} FROM jobs WHERE run_id = ANY($1) ORDER BY run_id, position FOR NO KEY UPDATE",  # noqa: S608  made of constants
+        [row["run_id"] for row in runs],
+    )
+    moment = transaction.moment(runs[0] if runs else None)
+    return await _ledger(transaction, moment, map(run_of, runs), map(job_of, jobs))
+
+
+async def ledger_of_jobs(transaction: Transaction, job_ids: Iterable[str]) -> Ledger:
+    """The runs of these jobs, with all their jobs, locked."""
+    rows = await transaction.connection.fetch(
+        # In one statement, for no run gets new jobs once it has some. Each row is locked, and so is given as it is now.
+        f"SELECT {JOB}, {_RUN_ONCE}, {NOW} AS now FROM runs JOIN requests USING (run_id) JOIN jobs USING (run_id)"  # noqa: S608  made of constants
+        " WHERE runs.run_id = ANY(ARRAY("
+        "SELECT run_id FROM jobs AS named WHERE named.job_id = ANY(string_to_array($1, E'\\n'))))"
+        " ORDER BY runs.run_id, jobs.position FOR NO KEY UPDATE OF runs, jobs",
+        "\n".join(job_ids),
+    )
+    runs = [run_of(row[_JOB_WIDTH:]) for row in rows if row["position"] == 0]
+    moment = transaction.moment(rows[0] if rows else None)
+    return await _ledger(transaction, moment, runs, map(job_of, rows))
+
+
+async def _ledger(
+    transaction: Transaction, moment: Moment, runs: Iterable[Run], jobs: Iterable[Job]
+) -> Ledger:
+    jobs = list(jobs)
+    # What a dead letter would have to tell of.
+    failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
+    return Ledger(moment, runs, jobs, await attempts_of(transaction, failed))
+
+
+_RUN_ONCE: Final = RUN.replace(
+    "requests.body AS request", "CASE jobs.position WHEN 0 THEN requests.body END AS request"
+)
+"""The request of a run comes with its first job alone."""
+
+
+async def attempts_of(transaction: Transaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
+    """The ended attempts of these jobs, oldest first."""
+    if not job_ids:
+        return ()
+    rows = await transaction.connection.fetch(
+        f"SELECT {ATTEMPT} FROM {ENDED_ATTEMPTS} WHERE job_id = ANY($1) ORDER BY job_id, number",  # noqa: S608  made of constants
+        list(job_ids),
+    )
+    return [Attempt(row[0], row[1], row[2], _JOB_STATES[row[3]], _REASONS[row[4]], *row[5:]) for row in rows]
+
+
+def run_of(row: Any) -> Run:
+    """From the columns `RUN`, and whatever follows them."""
+    return Run(_RUN_STATES[row[0]], *row[1:_RUN_WIDTH])
+
+
+def job_of(row: Any) -> Job:
+    """From the columns `JOB`, and whatever follows them."""
+    return Job(_JOB_STATES[row[0]], _REASONS[row[1]], *row[2:_JOB_WIDTH])
+
+
+def job_state(word: str) -> JobState:
+    """The state of that name."""
+    return _JOB_STATES[word]
+
+
+async def write(transaction: Transaction, changes: Changes) -> None:
+    """Write what a decision yielded."""
+    if changes.arrivals or changes.given_up:
+        changes = await _arrange(transaction, changes)
+    written = statement_of(changes)
+    if written is not None:
+        statement, arrays = written
+        await transaction.connection.execute(statement, *arrays)
+        transaction.changed = True
+    transaction.groups.update(changes.groups)
+    if changes.attempts:
+        await workers.note_troubles(
+            transaction.connection, changes.attempts, changes.jobs, changes.attempts[0].finished_at
+        )
+
+
+async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
+    """The same with turns for those that begin to wait."""
+    execute, fetch = transaction.connection.execute, transaction.connection.fetch
+    wanted = places(changes)
+    lines = list(dict.fromkeys(place.line for place in wanted))
+    labels, priorities = [line.label for line in lines], [line.priority for line in lines]
+    # Whoever joins a line does so alone; the sorted lines are locked in one order.
+    await execute(
+        "INSERT INTO clocks SELECT *, 0 FROM unnest($1::text[], $2::integer[]) ON CONFLICT DO NOTHING",
+        labels,
+        priorities,
+    )
+    clocks = {
+        Line(row["label"], row["priority"]): row["clock"]
+        for row in await fetch(
+            "SELECT label, priority, clock FROM clocks"
+            " WHERE (label, priority) IN (SELECT * FROM unnest($1::text[], $2::integer[]))"
+            " ORDER BY label, priority FOR NO KEY UPDATE",
+            labels,
+            priorities,
+        )
+    }
+    passed_over = PassedOver()
+    if transaction.rules.limits.by_sender:
+        standing = await start_limits.starts(transaction.connection, transaction.rules, transaction.test_now)
+        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
+    queues = {line: await _queue(transaction, line, clocks[line], passed_over) for line in lines}
+    known = {
+        Place(Line(row["label"], row["priority"]), row["repository"]): row["next_turn"]
+        for row in await fetch(
+            "SELECT * FROM turns"
+            " WHERE (label, priority, repository) IN (SELECT * FROM unnest($1::text[], $2::integer[], $3::text[]))",
+            *_columns_of(wanted),
+        )
+    }
+    arranged = arrange(changes, queues, known)
+    await execute(
+        "UPDATE clocks SET clock = new.clock FROM unnest($1::text[], $2::integer[], $3::bigint[])"
+        " AS new (label, priority, clock) WHERE clocks.label = new.label AND clocks.priority = new.priority"
+        " AND clocks.clock <> new.clock",
+        [line.label for line in arranged.clocks],
+        [line.priority for line in arranged.clocks],
+        list(arranged.clocks.values()),
+    )
+    await execute(
+        "INSERT INTO turns SELECT * FROM unnest($1::text[], $2::integer[], $3::text[], $4::bigint[])"
+        " ON CONFLICT (label, priority, repository) DO UPDATE SET next_turn = excluded.next_turn",
+        *_columns_of(arranged.next_turns),
+        list(arranged.next_turns.values()),
+    )
+    return arranged.changes
+
+
+async def _queue(transaction: Transaction, line: Line, clock: int, passed_over: PassedOver) -> Queue:
+    first = await transaction.connection.fetchrow(
+        "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
+        " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
+        " WHERE state = 'waiting' AND runs_on = $1 AND priority = $2 AND repository <> ALL($3) AND owner <> ALL($4)"
+        " ORDER BY turn, job_id LIMIT 1",
+        line.label,
+        line.priority,
+        list(passed_over.repositories),
+        list(passed_over.owners),
+    )
+    if first is not None:
+        return Queue(clock=clock, first_turn=first["turn"], first_next_turn=first["next_turn"] or 0)
+    # Nobody waits: what each took is forgotten.
+    gone = await transaction.connection.fetch(
+        "DELETE FROM turns WHERE label = $1 AND priority = $2 RETURNING next_turn", line.label, line.priority
+    )
+    return Queue(clock=clock, largest_next_turn=max((row["next_turn"] for row in gone), default=0))
+
+
+def _columns_of(wanted: Iterable[Place]) -> tuple[list[str], list[int], list[str]]:
+    listed = list(wanted)
+    return (
+        [place.line.label for place in listed],
+        [place.line.priority for place in listed],
+        [place.repository for place in listed],
+    )

@@ -1,0 +1,202 @@
+"""Workers in the PostgreSQL store: who there is, how each stands, and what ends of attempts do to that."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec.json import Decoder
+
+from solstice_orchestrator.scheduling.workers import (
+    FORGET_SECONDS,
+    Condition,
+    HeldJob,
+    NotObeyed,
+    Order,
+    Ordered,
+    WorkerCard,
+    WorkerState,
+    WorkerView,
+    may_claim,
+    obey,
+    presence_at,
+    state_at,
+)
+from solstice_orchestrator.store.decisions.worker_records import (
+    Worker,
+    after_ends,
+    forgotten_with,
+    registered,
+    troubled_ends,
+    worker_view,
+)
+from solstice_orchestrator.store.records.changes import Attempt, Job
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from solstice_common.storage.postgresql import Connection
+
+WORKER: Final = ", ".join(f"workers.{name}" for name in Worker._fields)
+ENCODED: Final = f"SELECT json_build_array({WORKER})::text FROM workers"  # noqa: S608  made of constants
+"""One column for `decode_worker`: where the worker comes with each of many rows, only one of them is looked at."""
+_KEEP: Final = (
+    f"INSERT INTO workers ({', '.join(Worker._fields)})"  # noqa: S608  made of constants
+    f" VALUES ({', '.join(f'${number}' for number in range(1, len(Worker._fields) + 1))})"
+    f" ON CONFLICT (worker_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in Worker._fields[1:])}"
+)
+
+
+async def beat(connection: "Connection", worker_id: str, now: float) -> Worker:
+    """The worker is alive; how it stands."""
+    row = await connection.fetchrow(
+        "INSERT INTO workers (worker_id, started_at, seen_at) VALUES ($1, $2, $2)"  # noqa: S608  made of constants
+        f" ON CONFLICT (worker_id) DO UPDATE SET seen_at = $2, ended_at = NULL RETURNING {WORKER}",
+        worker_id,
+        now,
+    )
+    assert row is not None  # noqa: S101  an upsert without a condition returns its row
+    return worker_of(row)
+
+
+async def appear(connection: "Connection", worker_id: str, now: float, lease_seconds: float) -> None:
+    """The worker claims: it is known from now on.
+
+    This is no heartbeat while there is one: leases are prolonged with heartbeats alone, so that they never outlive what
+    tells whether their holder is alive.
+    """
+    await connection.execute(
+        "INSERT INTO workers (worker_id, started_at, seen_at) VALUES ($1, $2, $2)"
+        " ON CONFLICT (worker_id) DO UPDATE SET seen_at = $2, ended_at = NULL"
+        " WHERE workers.seen_at <= $3 OR workers.ended_at IS NOT NULL",
+        worker_id,
+        now,
+        now - lease_seconds,
+    )
+
+
+async def takes_jobs(connection: "Connection", worker_id: str, now: float) -> bool:
+    """Whether it gets jobs, or runs to plan; one that never registered does."""
+    worker = await known(connection, worker_id)
+    return worker is None or may_claim(worker.standing, now)
+
+
+async def register(
+    connection: "Connection", card: WorkerCard, now: float, lease_seconds: float
+) -> WorkerState:
+    namesakes = [
+        worker_of(row)
+        for row in await connection.fetch(
+            f"SELECT {WORKER} FROM workers WHERE name = $1 AND worker_id <> $2"  # noqa: S608  made of constants
+            " ORDER BY worker_id FOR UPDATE",
+            card.name,
+            card.worker_id,
+        )
+    ]
+    worker = registered(card, await known(connection, card.worker_id), namesakes, now)
+    await connection.execute(_KEEP, *worker)
+    await connection.execute(
+        "DELETE FROM workers WHERE worker_id = ANY($1)", forgotten_with(namesakes, now, lease_seconds)
+    )
+    return state_at(worker.standing, now)
+
+
+async def leave(connection: "Connection", worker_id: str, now: float) -> None:
+    await connection.execute(
+        "UPDATE workers SET seen_at = $2, ended_at = $2 WHERE worker_id = $1", worker_id, now
+    )
+
+
+async def report(connection: "Connection", worker_id: str, condition: Condition, now: float) -> None:
+    await connection.execute(
+        "UPDATE workers SET shrunk_to = $2, refuses = $3, refusal = $4, condition_at = $5 WHERE worker_id = $1",
+        worker_id,
+        condition.shrunk_to,
+        condition.refuses and condition.refuses.value,
+        condition.refusal,
+        now,
+    )
+
+
+async def steer(
+    connection: "Connection", worker_id: str, order: Order, now: float, lease_seconds: float
+) -> WorkerView | NotObeyed | None:
+    worker = await known(connection, worker_id, lock=True)
+    if worker is None:
+        return None
+    presence = presence_at(worker.seen_at, worker.ended_at, now, lease_seconds)
+    standing = obey(worker.standing, presence, order, now)
+    if isinstance(standing, NotObeyed):
+        return standing
+    await connection.execute(_KEEP, *worker.stands(standing))
+    (view,) = await workers(connection, now, lease_seconds, worker_id=worker_id)
+    return view
+
+
+async def workers(
+    connection: "Connection", now: float, lease_seconds: float, *, worker_id: str | None = None
+) -> Sequence[WorkerView]:
+    """All, or the one; by name, the newest of a name first."""
+    held: dict[str, list[HeldJob]] = {}
+    for job in await connection.fetch(
+        "SELECT worker_id, job_id, name, runs_on, attempt, started_at FROM jobs"
+        " WHERE state = 'running' ORDER BY started_at, job_id"
+    ):
+        held.setdefault(job["worker_id"], []).append(
+            HeldJob(
+                job_id=job["job_id"],
+                name=job["name"],
+                runs_on=job["runs_on"],
+                attempt=job["attempt"],
+                started_at=job["started_at"],
+            )
+        )
+    rows = await connection.fetch(
+        f"SELECT {WORKER} FROM workers WHERE seen_at > $1 AND ($2::text IS NULL OR worker_id = $2)"  # noqa: S608  made of constants
+        " ORDER BY CASE name WHEN '' THEN worker_id ELSE name END COLLATE \"C\", started_at DESC, worker_id",
+        now - FORGET_SECONDS,
+        worker_id,
+    )
+    return [
+        worker_view(worker, held.get(worker.worker_id, ()), now, lease_seconds)
+        for worker in map(worker_of, rows)
+    ]
+
+
+async def note_troubles(
+    connection: "Connection", attempts: Iterable[Attempt], jobs: Sequence[Job], now: float
+) -> None:
+    """Count what the ends of these attempts, at some of `jobs`, say against their workers.
+
+    What they say for them is written with them.
+    """
+    for worker_id, ended in sorted(troubled_ends(attempts).items()):
+        worker = await known(connection, worker_id, lock=True)
+        if worker is not None:
+            await connection.execute(_KEEP, *after_ends(worker, ended, jobs, now))
+
+
+async def forget(connection: "Connection", now: float, lease_seconds: float) -> None:
+    """Workers that have been gone for long, or whose place another of their name has taken."""
+    await connection.execute(
+        "DELETE FROM workers AS gone WHERE seen_at <= $1 OR seen_at <= $2 AND name <> '' AND EXISTS"
+        " (SELECT FROM workers WHERE name = gone.name AND seen_at > $2 AND started_at >= gone.started_at)",
+        now - FORGET_SECONDS,
+        now - lease_seconds,
+    )
+
+
+async def known(connection: "Connection", worker_id: str, *, lock: bool = False) -> Worker | None:
+    row = await connection.fetchrow(
+        f"SELECT {WORKER} FROM workers WHERE worker_id = $1 {'FOR NO KEY UPDATE' if lock else ''}",  # noqa: S608  made of constants
+        worker_id,
+    )
+    return None if row is None else worker_of(row)
+
+
+def worker_of(row: "asyncpg.Record") -> Worker:
+    """From the columns `WORKER`."""
+    worker = Worker(*row)
+    return worker._replace(ordered=Ordered(worker.ordered))
+
+
+decode_worker: Final = Decoder(Worker).decode
+"""From the column `ENCODED`."""

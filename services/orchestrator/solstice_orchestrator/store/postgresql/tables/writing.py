@@ -1,0 +1,257 @@
+"""The changes of a decision become one statement, however many rows of however many tables they touch. Pure.
+
+Only what changed is written, and a value that is the same in every row is sent once. Values that differ are sent as one
+text per column: the client library would look at every element of an array for ten times as long as it takes to send it.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, structs
+
+from solstice_orchestrator.store.decisions.worker_records import healthy_ends
+from solstice_orchestrator.store.outbox.batches import Parcel, pack
+from solstice_orchestrator.store.postgresql.tables.columns import NOW, type_of
+from solstice_orchestrator.store.records.attempts import untold
+from solstice_orchestrator.store.records.changes import (
+    JOB_CHANGES,
+    RUN_CHANGES,
+    Attempt,
+    Changes,
+    Job,
+    Kin,
+    Run,
+)
+
+OUTDATED_SECONDS: Final = 5.0
+"""A decision that is older when it is written is not: a transaction that stood still for so long is lost as well."""
+
+Rows = Sequence[Sequence[Any]]
+
+_AS_BEFORE_OF_RUN: Final = ("sequence",)
+_AS_BEFORE_OF_JOB: Final = ("attempt", "sequence", "cancel_asked")
+"""What changes with every change on which an end depends. Their states do not change without `sequence`, and asking for
+those would have PostgreSQL look through all that runs, for which it has an index."""
+_PLACES_OF_RUN: Final = {name: Run.__struct_fields__.index(name) for name in ("run_id", *RUN_CHANGES)}
+_PLACES_OF_JOB: Final = {name: Job.__struct_fields__.index(name) for name in ("job_id", *JOB_CHANGES)}
+"""The key first, then what decisions change."""
+
+
+def statement_of(changes: Changes) -> tuple[str, Sequence[Any]] | None:
+    """The statement and its arguments; None when there is nothing to write.
+
+    No part of it sees what another one does, and none needs to: each row is changed by one of them, once.
+    """
+    arguments: list[Any] = []
+    texts = [*_updates(changes, arguments, (), ()), *_rest(changes, arguments)]
+    if not texts:
+        return None
+    *before, last = texts
+    return _with(tuple(before), last), arguments
+
+
+def statement_if_unchanged(changes: Changes, now: float | None) -> tuple[str, Sequence[Any]]:
+    """The same for rows that nobody has locked or looked at: it undoes itself (a serialization failure) unless they are as before.
+
+    Unless `now` is None, the database's clock has to show that as well, give or take `OUTDATED_SECONDS`; its row says
+    what it shows.
+    Rows are locked as everybody locks them, runs before jobs, each in the order in which they stand in `changes`.
+    """
+    arguments: list[Any] = []
+    updates = _updates(changes, arguments, _AS_BEFORE_OF_RUN, _AS_BEFORE_OF_JOB)
+    rest = _rest(changes, arguments)
+    expected = []
+    if now is not None:
+        arguments.append(now)
+        expected.append(f"abs({NOW} - ${len(arguments)}::double precision) < {OUTDATED_SECONDS}")
+    changed = [len(rows) for rows in (changes.runs, changes.jobs) if rows]
+    for number, (_, count) in enumerate(zip(updates, changed, strict=True)):
+        arguments.append(count)
+        expected.append(f"(SELECT count(*) FROM part{number}) = ${len(arguments)}::bigint")  # noqa: S608  numbers of our own
+    # What is counted is carried out when it is asked for, the rest afterwards.
+    return _with((*updates, *rest), f"SELECT only_if({' AND '.join(expected)}), {NOW} AS now"), arguments
+
+
+def _updates(
+    changes: Changes, arguments: list[Any], of_runs: Sequence[str], of_jobs: Sequence[str]
+) -> list[str]:
+    """`of_runs`, `of_jobs`: the columns that have to be as before; with any, the rows that were changed are returned."""
+    runs_before = [changes.runs_before.get(run.run_id, run) for run in changes.runs]
+    jobs_before = [changes.jobs_before.get(job.job_id, job) for job in changes.jobs]
+    parts = [
+        _update("runs", _PLACES_OF_RUN, changes.runs, runs_before, arguments, of_runs),
+        _update("jobs", _PLACES_OF_JOB, changes.jobs, jobs_before, arguments, of_jobs),
+    ]
+    return [part for part in parts if part]
+
+
+def _rest(changes: Changes, arguments: list[Any]) -> list[str]:
+    parts = [
+        _insert(
+            "jobs",
+            (*Job.__struct_fields__, "spec"),
+            [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
+            arguments,
+        ),
+        _insert("attempts", Attempt._fields, untold(changes), arguments),
+        _insert("outbox", Parcel._fields, pack(changes.statuses, changes.letters), arguments),
+        _insert("lineages", Kin._fields, changes.kin, arguments),
+        _clear_failures(healthy_ends(changes.attempts), arguments),
+    ]
+    return [part for part in parts if part]
+
+
+def _clear_failures(worker_ids: Sequence[str], arguments: list[Any]) -> str:
+    """Workers that did well; those without failures are left alone."""
+    if not worker_ids:
+        return ""
+    arguments.append(list(worker_ids))
+    ids = f"${len(arguments)}::text[]"
+    return f"UPDATE workers SET failures = 0, causes = '[]' WHERE failures > 0 AND worker_id = ANY({ids})"  # noqa: S608  a number of our own
+
+
+class _Form(StrEnum):
+    """How the values of one column are sent."""
+
+    SAME = "same"
+    """Once: it is the same in every row."""
+    LINES = "lines"
+    """As the lines of a text."""
+    TEXTS = "texts"
+    """As an array, since some have lines of their own."""
+    LITERAL = "literal"
+    """As the text of an array."""
+
+
+_Sent = tuple[str, _Form]
+"""The name of a column, and how its values are sent."""
+
+
+def _update(  # noqa: PLR0917  two of everything
+    table: str,
+    places: Mapping[str, int],
+    rows: Sequence[Struct],
+    before: Sequence[Struct],
+    arguments: list[Any],
+    as_before: Sequence[str],
+) -> str:
+    """`places`: where the columns stand in a row, first the key; those that are as they were are left out."""
+    if not rows:
+        return ""
+    # Whole rows: to pick fields one by one takes longer than all that is done with them.
+    columns = list(zip(*map(structs.astuple, rows), strict=True))
+    old = list(zip(*map(structs.astuple, before), strict=True))
+    key, *others = places
+    changed = [name for name in others if columns[places[name]] != old[places[name]]]
+    if not changed:
+        return ""
+    first = len(arguments) + 1
+    sent = [_send(key, columns[places[key]], arguments, varies=len(rows) > 1)]
+    sent += [_send(name, columns[places[name]], arguments) for name in changed]
+    known = [_send(name, old[places[name]], arguments) for name in as_before]
+    return _update_text(table, tuple(sent), tuple(known), first)
+
+
+def _insert(table: str, names: Sequence[str], rows: Rows, arguments: list[Any]) -> str:
+    if not rows:
+        return ""
+    first = len(arguments) + 1
+    sent = [
+        _send(name, values, arguments) for name, values in zip(names, zip(*rows, strict=True), strict=True)
+    ]
+    if len(rows) > 1 and all(form is _Form.SAME for _, form in sent):
+        raise ValueError(f"rows of {table} that are all the same")
+    return _insert_text(table, tuple(sent), first)
+
+
+def _send(name: str, values: tuple[Any, ...], arguments: list[Any], *, varies: bool = False) -> _Sent:
+    """Add what is sent of a column to the arguments."""
+    if not varies and values.count(values[0]) == len(values):
+        arguments.append(values[0])
+        return name, _Form.SAME
+    if type_of(name) not in {"text", "bytea"}:
+        arguments.append(f"{{{','.join(['NULL' if each is None else repr(each) for each in values])}}}")
+        return name, _Form.LITERAL
+    lines = _lines(values)
+    if lines is None:
+        arguments.append(list(values))
+        return name, _Form.TEXTS
+    arguments.append(lines)
+    return name, _Form.LINES
+
+
+def _lines(values: tuple[Any, ...]) -> str | None:
+    """Texts, a line each; None when they have lines of their own, or are no texts at all."""
+    try:
+        text: str = b"\n".join(values).decode() if isinstance(values[0], bytes) else "\n".join(values)
+    except (TypeError, UnicodeDecodeError):
+        return None
+    return text if text.count("\n") == len(values) - 1 and "\0" not in text else None
+
+
+# -- texts: one for each shape of changes, and few are met again and again -------------------------------------------
+
+
+@lru_cache(maxsize=512)
+def _with(parts: tuple[str, ...], last: str) -> str:
+    if not parts:
+        return last
+    return f"WITH {', '.join(f'part{number} AS ({text})' for number, text in enumerate(parts))} {last}"
+
+
+@lru_cache(maxsize=512)
+def _update_text(table: str, sent: tuple[_Sent, ...], known: tuple[_Sent, ...], first: int) -> str:
+    """`sent` begins with the key, `known` is what has to be as before; their arguments are numbered from `first` on."""
+    key, *new = _columns(sent, first)
+    old = _columns(known, first + len(sent), prefix="old_")
+    assignments = ", ".join(f"{column.name} = {column.value}" for column in new)
+    same = "".join(f" AND {table}.{column.name.removeprefix('old_')} = {column.value}" for column in old)
+    returning = " RETURNING 1" if old else ""
+    return f"UPDATE {table} SET {assignments}{_from((key, *new, *old))} WHERE {table}.{key.name} = {key.value}{same}{returning}"  # noqa: S608  our own names
+
+
+@lru_cache(maxsize=512)
+def _insert_text(table: str, sent: tuple[_Sent, ...], first: int) -> str:
+    columns = _columns(sent, first)
+    names = ", ".join(column.name for column in columns)
+    values = ", ".join(column.value for column in columns)
+    return f"INSERT INTO {table} ({names}) SELECT {values}{_from(columns)}"
+
+
+class _Column(NamedTuple):
+    """One column of the rows to write."""
+
+    name: str
+    rows: str
+    """What to unnest; empty for a value that is the same in every row."""
+    value: str
+    """What stands for it in the statement."""
+
+
+def _columns(sent: Sequence[_Sent], first: int, prefix: str = "") -> Sequence[_Column]:
+    return [_column(name, form, f"${number}", prefix) for number, (name, form) in enumerate(sent, first)]
+
+
+def _column(name: str, form: _Form, place: str, prefix: str) -> _Column:
+    kind, name = type_of(name), prefix + name
+    value = f"new.{name}"
+    match form:
+        case _Form.SAME:
+            return _Column(name, "", f"{place}::{kind}")
+        case _Form.LINES:
+            text = value if kind == "text" else f"convert_to({value}, 'UTF8')"
+            return _Column(name, f"string_to_array({place}::text, E'\\n')", text)
+        case _Form.TEXTS:
+            return _Column(name, f"{place}::{kind}[]", value)
+        case _Form.LITERAL:
+            return _Column(name, f"{place}::text::{kind}[]", value)
+
+
+def _from(columns: Sequence[_Column]) -> str:
+    varying = [column for column in columns if column.rows]
+    if not varying:
+        return ""
+    arrays, names = (", ".join(column.rows for column in varying), ", ".join(each.name for each in varying))
+    return f" FROM unnest({arrays}) AS new ({names})"

@@ -1,0 +1,54 @@
+"""The moment at which a change of the store happens, and the rules of the house it goes by."""
+
+import random
+from dataclasses import dataclass, field
+
+from solstice_common.messages import Source
+from solstice_orchestrator.domain.identifiers import NewId
+from solstice_orchestrator.domain.retries import RETRY_BASE_SECONDS
+from solstice_orchestrator.domain.trust import V1_TRUST
+from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
+from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.store.records.rows import timestamp
+from solstice_orchestrator.superseding.policy import Supersede
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What every change of one opened store goes by."""
+
+    new_id: NewId
+    rng: random.Random
+    public_url: str | None = None
+    """Where readers find the pages, without a trailing slash; None leaves `target_url` out of statuses."""
+    lease_seconds: float = 60.0
+    planning_seconds: float = 300.0
+    """A run that is planned for longer is taken back even from a living worker."""
+    retry_base_seconds: float = RETRY_BASE_SECONDS
+    max_wait_seconds: float = MAX_WAIT_SECONDS
+    """Jobs that have waited for longer start before all others of their label."""
+    limits: Limits = field(default_factory=Limits)
+    """What bounds starts beside slots."""
+    supersede: Supersede = Supersede.RUNNING
+    """Which older runs a newer push ends."""
+    v1_trust: frozenset[Source] = V1_TRUST
+    """Sources whose requests are trusted when they do not say."""
+    holder: str = ""
+    """Tells this opened store from others, for the outbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All that one transaction changes happens at `now`, by the store's clock."""
+
+    now: float
+    rules: Rules
+
+    @property
+    def stamp(self) -> str:
+        """`now` as messages write it."""
+        return timestamp(self.now)
+
+    def new_id(self) -> str:
+        """Grows with every call."""
+        return self.rules.new_id(self.now)

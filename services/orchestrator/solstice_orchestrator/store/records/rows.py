@@ -1,0 +1,212 @@
+"""Rows of the store to values and back. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import orjson
+
+from solstice_common.messages import REMEMBERED_BYTES, Priority
+from solstice_common.times import format_seconds, parse_timestamp
+from solstice_orchestrator.domain.jobs import (
+    Concurrency,
+    Condition,
+    GroupMode,
+    JobSpec,
+    JobState,
+    Reason,
+    RunState,
+    StepSpec,
+)
+from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
+from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
+
+
+class Row(Protocol):
+    """A row of any database, by the names of its columns."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+
+
+def timestamp(at: float) -> str:
+    """Seconds since the epoch as messages write them."""
+    return format_seconds(at)
+
+
+def chunk_of(row: Row) -> LogChunk:
+    """A stored piece of a log; older versions told none of their marks from output."""
+    kind = ChunkKind(row["kind"] or ChunkKind.OUTPUT)
+    return LogChunk(sequence=row["sequence"], at=row["at"], data=row["data"], kind=kind)
+
+
+def kind_column(chunk: LogChunk) -> str | None:
+    """What the store writes as the kind of a chunk."""
+    return None if chunk.kind is ChunkKind.OUTPUT else chunk.kind.value
+
+
+def key(text: str) -> bytes:
+    """What stands for a request id or an idempotency key in the unique indexes: 16 bytes, however long it is."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def request_fields(body: bytes) -> dict[str, Any]:
+    """A stored request as plain JSON; it was validated when it was admitted."""
+    try:
+        fields: dict[str, Any] = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        # An integer beyond every float in a field we do not know: the slow way reads it.
+        fields = json.loads(body)
+    return fields
+
+
+def encode_spec(spec: JobSpec) -> bytes:
+    """A job's spec as JSON, for the store alone."""
+    steps = [
+        {
+            "name": step.name,
+            "run": step.run,
+            "env": dict(step.env),
+            "timeout_seconds": step.timeout_seconds,
+            **({"secrets": step.secrets} if step.secrets else {}),
+        }
+        for step in spec.steps
+    ]
+    return orjson.dumps(
+        {
+            "name": spec.name,
+            "runs_on": spec.runs_on,
+            "steps": steps,
+            "needs": spec.needs,
+            "env": dict(spec.env),
+            "timeout_seconds": spec.timeout_seconds,
+            "priority": spec.priority.value,
+            "condition": spec.condition.value,
+            "retries": spec.retries,
+            "no_output_seconds": spec.no_output_seconds,
+            "concurrency": encode_concurrency(spec.concurrency),
+            "matrix": dict(spec.matrix),
+            **({"secrets": spec.secrets} if spec.secrets else {}),
+        }
+    )
+
+
+def decode_spec(text: bytes) -> JobSpec:
+    """What `encode_spec` wrote, also before it knew all of today's fields.
+
+    Remembered: one workflow asks for the same jobs push after push. Large ones are read each time, so that what is
+    remembered stays small.
+    """
+    return _remembered_spec(text) if len(text) <= REMEMBERED_BYTES else _read_spec(text)
+
+
+def _read_spec(text: bytes) -> JobSpec:
+    fields = orjson.loads(text)
+    steps = tuple(
+        StepSpec(
+            name=step["name"],
+            run=step["run"],
+            env=MappingProxyType(step["env"]),
+            timeout_seconds=step["timeout_seconds"],
+            secrets=tuple(step.get("secrets", ())),
+        )
+        for step in fields["steps"]
+    )
+    return JobSpec(
+        name=fields["name"],
+        runs_on=fields["runs_on"],
+        steps=steps,
+        needs=tuple(fields["needs"]),
+        env=MappingProxyType(fields["env"]),
+        timeout_seconds=fields["timeout_seconds"],
+        priority=Priority(fields["priority"]),
+        condition=Condition(fields.get("condition", Condition.SUCCESS)),
+        retries=fields.get("retries", 0),
+        no_output_seconds=fields.get("no_output_seconds"),
+        concurrency=decode_concurrency(fields.get("concurrency")),
+        matrix=MappingProxyType(fields.get("matrix", {})),
+        secrets=tuple(fields.get("secrets", ())),
+    )
+
+
+_remembered_spec = lru_cache(maxsize=512)(_read_spec)
+
+
+def encode_concurrency(concurrency: Concurrency | None) -> dict[str, str] | None:
+    """As JSON; None stays None."""
+    return None if concurrency is None else {"group": concurrency.group, "mode": concurrency.mode.value}
+
+
+def decode_concurrency(fields: Mapping[str, str] | None) -> Concurrency | None:
+    """What `encode_concurrency` gave."""
+    return Concurrency(group=fields["group"], mode=GroupMode(fields["mode"])) if fields else None
+
+
+def run_view(row: Row) -> RunView:
+    request = request_fields(row["request"])
+    return RunView(
+        run_id=row["run_id"],
+        request_id=request["request_id"],
+        state=RunState(row["state"]),
+        detail=row["detail"],
+        source=request["source"],
+        repo_url=request["repo_url"],
+        repo_full_name=request.get("repo_full_name"),
+        commit_sha=request["commit_sha"],
+        ref=request.get("ref"),
+        event=request.get("event"),
+        change_number=request.get("change_number"),
+        sender=request.get("sender"),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        rerun_of=row["rerun_of"],
+        source_name=request.get("source_name"),
+        not_before=_moment(request.get("not_before")),
+        delivery_id=request.get("delivery_id"),
+    )
+
+
+def _moment(text: str | None) -> float | None:
+    return None if text is None else parse_timestamp(text).timestamp()
+
+
+def job_view(row: Row) -> JobView:
+    return JobView(
+        job_id=row["job_id"],
+        run_id=row["run_id"],
+        name=row["name"],
+        state=JobState(row["state"]),
+        reason=Reason(row["reason"]),
+        detail=row["detail"],
+        runs_on=row["runs_on"],
+        needs=tuple(json.loads(row["needs"])),
+        priority=PRIORITY_ORDER[row["priority"]],
+        attempt=row["attempt"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        retry_at=row["retry_at"],
+        exit_code=row["exit_code"],
+        step=row["step"],
+        worker_id=row["worker_id"],
+        retries=row["retries"],
+        retried=row["retried"],
+        sequence=row["sequence"],
+    )
+
+
+def attempt_view(row: Row) -> AttemptView:
+    return AttemptView(
+        number=row["number"],
+        worker_id=row["worker_id"],
+        state=JobState(row["state"]),
+        reason=Reason(row["reason"]),
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        exit_code=row["exit_code"],
+        step=row["step"],
+        detail=row["detail"],
+    )

@@ -1,0 +1,187 @@
+"""Requests become runs in the SQLite store: a batch in a few statements, each request once; and runs are taken for planning."""
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Final, TypeVar
+
+import orjson
+
+from solstice_common.messages import JobRequestV1, stored_request
+from solstice_common.storage.sqlite import insert_many
+from solstice_orchestrator.store.decisions.admit import NewRun, again, first_statuses, new_runs
+from solstice_orchestrator.store.decisions.plan import BEGUN_AT_ONCE, begin
+from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
+from solstice_orchestrator.store.sqlite.cancel import end_cancelled
+from solstice_orchestrator.store.sqlite.tables import workers
+from solstice_orchestrator.store.sqlite.tables.transaction import (
+    REQUEST,
+    Transaction,
+    ledger_of_runs,
+    tell,
+    write,
+)
+
+Key = TypeVar("Key", str, bytes)
+
+_ASKED_AT_ONCE: Final = 64
+"""Keys per question: few enough texts to stay prepared, and far below SQLite's limit on variables."""
+# The rows as one JSON text: Python's module gives up the interpreter once per row it fetches, and takes it back from a
+# busy event loop each time.
+_TO_PLAN: Final = (
+    "SELECT json_group_array(json_array(age, run_id, plan_attempt, CAST(body AS TEXT)))"
+    " FROM (SELECT age, run_id, plan_attempt, body FROM runs INDEXED BY runs_to_plan"
+    " JOIN requests USING (age) WHERE state = 'planning' AND plan_worker IS NULL AND plan_at <= ? ORDER BY age LIMIT ?)"
+)
+
+
+def admit(
+    transaction: Transaction, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]
+) -> Sequence[Admission]:
+    """Store those that are new; say for each what it became."""
+    new = new_runs(transaction.moment, requests, bodies)
+    known = _among(
+        transaction,
+        "SELECT request_key FROM request_aliases WHERE request_key IN",
+        [each.request_key for each in new],
+    )
+    fresh = [each for each in new if each.request_key not in known] if known else new
+    next_age = transaction.connection.execute("SELECT ifnull(max(age), 0) + 1 FROM runs").fetchone()[0]
+    aged = list(enumerate(fresh, start=next_age))
+    if _insert_runs(transaction, aged) == len(new):
+        _keep_and_tell(transaction, aged)
+        return [Admitted(run_id=each.run_id) for each in new]
+    stored = _among(transaction, "SELECT run_id FROM runs WHERE run_id IN", [each.run_id for each in fresh])
+    _keep_and_tell(transaction, [(age, each) for age, each in aged if each.run_id in stored])
+    return [
+        Admitted(run_id=each.run_id)
+        if each.run_id in stored
+        else Duplicate(run_id=_run_of(transaction, each))
+        for each in new
+    ]
+
+
+def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -> str | None:
+    """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
+    row = transaction.connection.execute(
+        f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
+        (run_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    request = again(transaction.moment, row["request"])
+    (admitted,) = admit(transaction, [request], [request.encode()])
+    transaction.connection.execute(
+        "UPDATE runs SET rerun_of = ?, only_jobs = ? WHERE run_id = ?",
+        (run_id, None if only is None else json.dumps(sorted(only)), admitted.run_id),
+    )
+    return admitted.run_id
+
+
+def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+    """Take runs that wait to be planned, oldest first."""
+    _begin(transaction)
+    if not workers.takes_jobs(transaction.connection, worker_id, transaction.now):
+        return []
+    (listed,) = transaction.connection.execute(_TO_PLAN, (transaction.now, limit)).fetchone()
+    rows = orjson.loads(listed)
+    if not rows:
+        return []
+    workers.appear(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
+    transaction.connection.execute(
+        "UPDATE runs SET plan_worker = ?, plan_since = ?, plan_attempt = plan_attempt + 1"
+        " WHERE age IN (SELECT value FROM json_each(?))",
+        (worker_id, transaction.now, json.dumps([row[0] for row in rows])),
+    )
+    return [
+        PlanningTask(run_id=run_id, attempt=attempt + 1, request=stored_request(request.encode()))
+        for _, run_id, attempt, request in rows
+    ]
+
+
+def _begin(transaction: Transaction) -> None:
+    """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
+    due = transaction.connection.execute(
+        "SELECT run_id FROM runs INDEXED BY runs_delayed WHERE state = 'delayed' AND plan_at <= ?"
+        " ORDER BY plan_at LIMIT ?",
+        (transaction.now, BEGUN_AT_ONCE),
+    ).fetchall()
+    if due:
+        ledger = ledger_of_runs(transaction, [row["run_id"] for row in due])
+        begin(ledger)
+        write(transaction, ledger.changes())
+
+
+def take_back_planning(transaction: Transaction, worker_id: str, held: Collection[str]) -> None:
+    """Nobody plans the runs of this worker but for those it holds."""
+    transaction.connection.execute(
+        "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE state = 'planning' AND plan_worker = ?"
+        " AND run_id NOT IN (SELECT value FROM json_each(?))",
+        (worker_id, json.dumps(list(held))),
+    )
+
+
+def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) -> int:
+    """One statement for many rows: SQLite's module gives up the interpreter once per statement, not once per row."""
+    rows = [
+        (
+            age,
+            each.run_id,
+            each.request_key,
+            each.idempotency_key,
+            each.repository,
+            each.ref,
+            transaction.now,
+            each.change_key,
+            each.state,
+            each.plan_at,
+            each.request.runs_on,
+        )
+        for age, each in new
+    ]
+    return insert_many(
+        transaction.connection,
+        "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, ref, created_at, change_key,"
+        " state, plan_at, runs_on) VALUES",
+        rows,
+        "ON CONFLICT DO NOTHING",
+    )
+
+
+def _keep_and_tell(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) -> None:
+    """What belongs to runs that turned out to be new: their requests, and their first status."""
+    insert_many(
+        transaction.connection, "INSERT INTO requests VALUES", [(age, each.body) for age, each in new]
+    )
+    runs = [each for _, each in new]
+    tell(transaction.connection, first_statuses(transaction.moment, runs))
+    end_cancelled(transaction, runs)
+
+
+def _among(transaction: Transaction, head: str, values: Sequence[Key]) -> set[Key]:
+    """Those of `values` that are there."""
+    found: set[Key] = set()
+    for start in range(0, len(values), _ASKED_AT_ONCE):
+        group: Sequence[Key] = values[start : start + _ASKED_AT_ONCE]
+        # Padded to one length, so that the statement stays prepared.
+        padded = list(group) + [group[0]] * (_ASKED_AT_ONCE - len(group))
+        marks = ",".join("?" * len(padded))
+        found.update(row[0] for row in transaction.connection.execute(f"{head} ({marks})", padded))
+    return found
+
+
+def _run_of(transaction: Transaction, new: NewRun) -> str:
+    """The run of a request that is a duplicate; from now on it is found under this request id too."""
+    known = transaction.connection.execute(
+        "SELECT run_id FROM runs WHERE request_key = ?1"
+        " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = ?1",
+        (new.request_key,),
+    ).fetchone()
+    if known is not None:
+        return str(known["run_id"])
+    same = transaction.connection.execute(
+        "SELECT run_id FROM runs WHERE idempotency_key = ?", (new.idempotency_key,)
+    ).fetchone()
+    transaction.connection.execute(
+        "INSERT INTO request_aliases VALUES (?, ?)", (new.request_key, same["run_id"])
+    )
+    return str(same["run_id"])

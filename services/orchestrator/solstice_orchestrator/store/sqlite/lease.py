@@ -1,0 +1,107 @@
+"""What workers hold in the SQLite store: heartbeats, leases, logs, and what nobody holds any more."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.store.decisions import finish as ends
+from solstice_orchestrator.store.decisions.claim import end_backoffs
+from solstice_orchestrator.store.decisions.lease import renewal
+from solstice_orchestrator.store.decisions.rescue import rescue as decide_rescue
+from solstice_orchestrator.store.protocol import AttemptKey, Renewal
+from solstice_orchestrator.store.records.rows import kind_column
+from solstice_orchestrator.store.sqlite.tables import workers
+from solstice_orchestrator.store.sqlite.tables.transaction import (
+    Transaction,
+    attempts_of,
+    ledger_of_jobs,
+    ledger_of_runs,
+    write,
+)
+from solstice_orchestrator.store.views import LogChunk
+
+
+def renew(transaction: Transaction, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+    """Prolong what is still the worker's; say what is not, and what somebody wants ended."""
+    worker = workers.beat(transaction.connection, worker_id, transaction.now)
+    until = transaction.now + transaction.rules.lease_seconds
+    renewed: dict[AttemptKey, bool] = {}
+    ended: dict[AttemptKey, Reason] = {}
+    for key in held:
+        row = transaction.connection.execute(
+            "UPDATE jobs SET lease_until = ? WHERE job_id = ? AND attempt = ? AND worker_id = ?"
+            " AND state = 'running' RETURNING cancel_asked",
+            (until, key.job_id, key.number, worker_id),
+        ).fetchone()
+        if row is not None:
+            renewed[key] = bool(row["cancel_asked"])
+        elif (past := _ended(transaction, key)) is not None:
+            ended[key] = Reason(past["reason"])
+    return renewal(held, renewed, ended, worker, transaction.now)
+
+
+def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+    """Keep what is new of `chunks`."""
+    held = transaction.connection.execute(
+        "SELECT 1 FROM jobs WHERE job_id = ? AND attempt = ? AND state = 'running'", (key.job_id, key.number)
+    ).fetchone()
+    if held is None:
+        return False
+    kinds = [
+        (key.job_id, key.number, chunk.sequence, kind)
+        for chunk in chunks
+        if (kind := kind_column(chunk)) is not None
+    ]
+    if kinds:
+        transaction.connection.executemany(
+            "INSERT INTO log_marks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", kinds
+        )
+    transaction.connection.executemany(
+        "INSERT INTO log_chunks (job_id, attempt, sequence, at, data) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [(key.job_id, key.number, chunk.sequence, chunk.at, chunk.data) for chunk in chunks],
+    )
+    return True
+
+
+def finish(transaction: Transaction, group: Sequence[ends.End]) -> Sequence[bool]:
+    """Record the ends of attempts; True also for one of which exactly this was recorded before."""
+    ledger = ledger_of_jobs(transaction, {key.job_id for key, _ in group})
+    stale = ends.stale(ledger, group)
+    past = {
+        AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
+        for attempt in attempts_of(transaction, [key.job_id for key in stale])
+    }
+    answers = ends.finish(ledger, group, past)
+    write(transaction, ledger.changes())
+    return answers
+
+
+def rescue(transaction: Transaction) -> Sequence[AttemptKey]:
+    """End what nobody holds any more."""
+    connection, now = transaction.connection, transaction.now
+    found = connection.execute(
+        "SELECT run_id FROM jobs WHERE finished_at IS NULL AND state = 'running' AND lease_until <= ?1"
+        " UNION SELECT run_id FROM jobs WHERE state = 'backoff' AND retry_at <= ?1"
+        " UNION SELECT run_id FROM runs WHERE timeout_at <= ?1 AND finished_at IS NULL"
+        " UNION SELECT run_id FROM runs LEFT JOIN workers ON worker_id = plan_worker"
+        " WHERE state = 'planning' AND plan_worker IS NOT NULL"
+        " AND (seen_at IS NULL OR seen_at <= ?2 OR plan_since <= ?3)",
+        (now, now - transaction.rules.lease_seconds, now - transaction.rules.planning_seconds),
+    ).fetchall()
+    if not found:
+        workers.forget(connection, now, transaction.rules.lease_seconds)
+        return []
+    ledger = ledger_of_runs(transaction, [row["run_id"] for row in found])
+    end_backoffs(ledger)
+    seen = {row["worker_id"]: row["seen_at"] for row in connection.execute("SELECT * FROM workers")}
+    rescued = decide_rescue(ledger, seen)
+    write(transaction, ledger.changes())
+    workers.forget(connection, now, transaction.rules.lease_seconds)
+    return rescued
+
+
+def _ended(transaction: Transaction, key: AttemptKey) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = transaction.connection.execute(
+        "SELECT reason FROM attempts WHERE job_id = ? AND number = ?", (key.job_id, key.number)
+    ).fetchone()
+    return row

@@ -1,0 +1,1 @@
+"""What readers ask the SQLite store; nothing here changes anything."""

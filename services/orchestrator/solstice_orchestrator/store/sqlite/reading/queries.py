@@ -1,0 +1,115 @@
+"""What the SQLite store is asked; nothing here changes anything."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack
+
+from solstice_common.storage.sqlite import Database
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.demand import DemandFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.sqlite.reading import demand, views_of_runs, waiting
+from solstice_orchestrator.store.sqlite.tables import start_limits
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    JobFilters,
+    JobView,
+    LogPage,
+    LogPlace,
+    Page,
+    RunFilters,
+    RunView,
+)
+
+Clock = Callable[[], float]
+
+
+class SqliteQueries:
+    """Keeps the promises of `JobQueries`, each answer of one moment."""
+
+    def __init__(self, database: Database, rules: Rules, clock: Clock) -> None:
+        self._database = database
+        self._rules = rules
+        self._clock = clock
+
+    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
+        return await self._database.read(
+            lambda connection: views_of_runs.runs(connection, limit=limit, after=after, **wanted)
+        )
+
+    async def run(self, run_id: str) -> RunView | None:
+        return await self._database.read(lambda connection: views_of_runs.run(connection, run_id))
+
+    async def run_of_request(self, request_id: str) -> RunView | None:
+        return await self._database.read(
+            lambda connection: views_of_runs.run_of_request(connection, request_id)
+        )
+
+    async def jobs(
+        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
+    ) -> Sequence[JobView]:
+        return await self._database.read(
+            lambda connection: views_of_runs.jobs(
+                connection, limit=limit, run_id=run_id, after=after, **wanted
+            )
+        )
+
+    async def job(self, job_id: str) -> JobView | None:
+        return await self._database.read(lambda connection: views_of_runs.job(connection, job_id))
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        return await self._database.read(lambda connection: views_of_runs.attempts(connection, job_id))
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage | None:
+        return await self._database.read(
+            lambda connection: views_of_runs.log(
+                connection, job_id, attempt=attempt, after=after, limit=limit
+            )
+        )
+
+    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+        return await self._database.read(
+            lambda connection: views_of_runs.log_place(connection, job_id, attempt=attempt, byte=byte)
+        )
+
+    async def planning(self, run_id: str) -> WaitFacts | None:
+        return await self._database.read(
+            lambda connection: waiting.planning(connection, run_id, Moment(self._clock(), self._rules))
+        )
+
+    async def waiting(self, job_id: str) -> WaitFacts | None:
+        return await self._database.read(
+            lambda connection: waiting.waiting(connection, job_id, Moment(self._clock(), self._rules))
+        )
+
+    async def backlog(self, most: int) -> int:
+        return await self._database.read(lambda connection: views_of_runs.backlog(connection, most))
+
+    async def delayed(self) -> int:
+        return await self._database.read(demand.count_delayed)
+
+    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
+        return await self._database.read(
+            lambda connection: demand.demand(
+                connection, Moment(self._clock(), self._rules), within_seconds, label
+            )
+        )
+
+    async def counts(self) -> Mapping[tuple[JobState, str], int]:
+        return await self._database.read(views_of_runs.counts)
+
+    async def planning_pause(self) -> float | None:
+        due = await self._database.read(demand.next_due)
+        return None if due is None else max(0.0, due - self._clock())
+
+    async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
+        if not self._rules.limits.of_time:
+            return None
+        starts = await self._database.read(
+            lambda connection: start_limits.starts(
+                connection, Moment(self._clock(), self._rules), since_seconds=since_seconds
+            )
+        )
+        return starts.pause_seconds(since_seconds)

@@ -1,0 +1,188 @@
+"""What readers see."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
+
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.scheduling.order import rank
+from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
+from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    JobFilters,
+    JobView,
+    LogPage,
+    LogPlace,
+    LogState,
+    Page,
+    RunFilters,
+    RunView,
+)
+
+_HAS_JOB: Final = (
+    "EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id"
+    " AND runs_on = ifnull(?, runs_on) AND priority = ifnull(?, priority))"
+)
+_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = ?)"
+
+
+def runs(
+    connection: sqlite3.Connection, *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
+) -> Page:
+    """Newest first; the cursor is the id of the last run of a page."""
+    state, priority = wanted.get("state"), wanted.get("priority")
+    asked = {
+        "state": state and state.value,
+        "repository": wanted.get("repository"),
+        "ref": wanted.get("ref"),
+    }
+    # Few runs are unfinished, and a repository or a branch may have any number. The plus keeps other indexes out.
+    order = asked if state is not None and not state.final else ("repository", "ref", "state")
+    first = next((name for name in order if asked[name] is not None), None)
+    where, values = _where(
+        ("run_id < ?", after),
+        *((f"{'' if name == first else '+'}{name} = ?", value) for name, value in asked.items()),
+        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
+    )
+    rows = connection.execute(
+        f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above
+        (*values, limit + 1),
+    ).fetchall()
+    views = [run_view(row) for row in rows[:limit]]
+    return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
+
+
+def run(connection: sqlite3.Connection, run_id: str) -> RunView | None:
+    row = connection.execute(
+        f"SELECT *, {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
+        (run_id,),
+    ).fetchone()
+    return None if row is None else run_view(row)
+
+
+def run_of_request(connection: sqlite3.Connection, request_id: str) -> RunView | None:
+    """Also for the id of a request that was a duplicate of another."""
+    row = connection.execute(
+        f"SELECT *, {REQUEST} FROM runs WHERE request_key = ?1"  # noqa: S608  made of constants
+        " OR run_id = (SELECT run_id FROM request_aliases WHERE request_key = ?1)",
+        (key(request_id),),
+    ).fetchone()
+    return None if row is None else run_view(row)
+
+
+def jobs(
+    connection: sqlite3.Connection,
+    *,
+    limit: int,
+    run_id: str | None,
+    after: str | None,
+    **wanted: Unpack[JobFilters],
+) -> Sequence[JobView]:
+    """Of one run in workflow order, else newest first."""
+    state, priority = wanted.get("state"), wanted.get("priority")
+    filters = (
+        ("repository = ?", wanted.get("repository")),
+        ("ref = ?", wanted.get("ref")),
+        ("runs_on = ?", wanted.get("label")),
+        ("priority = ?", None if priority is None else rank(priority)),
+    )
+    if run_id is not None:
+        where, values = _where(
+            ("run_id = ?", run_id), ("state = ?", state), ("position > " + _POSITION, after), *filters
+        )
+        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT ?"  # noqa: S608  made of the constants above
+    elif state is None and not any(value is not None for _, value in filters):
+        where, values = _where(("job_id < ?", after))
+        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT ?"  # noqa: S608  the same
+    else:
+        # One part per state, each of which walks through the index that holds such jobs, and no further than it must.
+        where, values = _where(("job_id < ?", after), *filters)
+        parts = [
+            f"SELECT * FROM (SELECT * FROM jobs {where or 'WHERE true'} AND state = '{each}'"  # noqa: S608  the same
+            f" AND finished_at IS {'NOT ' if each.final else ''}NULL ORDER BY job_id DESC LIMIT {limit:d})"
+            for each in ([state] if state else JobState)
+        ]
+        query = f"{' UNION ALL '.join(parts)} ORDER BY job_id DESC LIMIT ?"
+        values *= len(parts)
+    return [job_view(row) for row in connection.execute(query, (*values, limit))]
+
+
+def job(connection: sqlite3.Connection, job_id: str) -> JobView | None:
+    row = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+    return None if row is None else job_view(row)
+
+
+def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptView]:
+    """Those that ended, and the one that runs, which stands in its job's row."""
+    rows = connection.execute(
+        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"
+        " FROM attempts WHERE job_id = ?1"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, ''"
+        " FROM jobs WHERE job_id = ?1 AND state = 'running' ORDER BY 1",
+        (job_id,),
+    )
+    return [attempt_view(row) for row in rows]
+
+
+def log(
+    connection: sqlite3.Connection, job_id: str, *, attempt: int | None, after: int, limit: int
+) -> LogPage | None:
+    """Chunks after `after`; one more is read than is shown, to know whether the page holds the last."""
+    row = connection.execute("SELECT state, attempt FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+    if row is None:
+        return None
+    number = row["attempt"] if attempt is None else attempt
+    found = connection.execute(
+        "SELECT finished_at FROM attempts WHERE job_id = ? AND number = ?", (job_id, number)
+    ).fetchone()
+    over = JobState(row["state"]).final if found is None else found["finished_at"] is not None
+    rows = connection.execute(
+        "SELECT sequence, at, data, kind FROM log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)"
+        " WHERE job_id = ? AND attempt = ? AND sequence > ?"
+        " ORDER BY sequence LIMIT ?",
+        (job_id, number, after, limit + 1),
+    ).fetchall()
+    chunks = [chunk_of(each) for each in rows[:limit]]
+    state = LogState.CLOSED if over and len(rows) <= limit else LogState.OPEN
+    return LogPage(attempt=number, chunks=chunks, state=state)
+
+
+def log_place(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+    """The lengths of chunks are read without the chunks."""
+    of_log = "FROM log_chunks WHERE job_id = ? AND attempt = ?"
+    (total,) = connection.execute(
+        f"SELECT ifnull(sum(length(data)), 0) {of_log}",
+        (job_id, attempt),
+    ).fetchone()
+    start = byte if byte >= 0 else max(0, total + byte)
+    row = connection.execute(
+        "SELECT sequence, until - size FROM (SELECT sequence, length(data) AS size,"  # noqa: S608  made of constants
+        f" sum(length(data)) OVER (ORDER BY sequence) AS until {of_log}) WHERE until > ? ORDER BY sequence LIMIT 1",
+        (job_id, attempt, start),
+    ).fetchone()
+    sequence, begins = row or (1, 0)
+    return LogPlace(total=total, start=start, sequence=sequence, begins=begins)
+
+
+def counts(connection: sqlite3.Connection) -> Mapping[tuple[JobState, str], int]:
+    rows = connection.execute(
+        "SELECT state, runs_on, count(*) AS jobs FROM jobs WHERE finished_at IS NULL GROUP BY state, runs_on"
+    )
+    return {(JobState(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
+
+
+def backlog(connection: sqlite3.Connection, most: int) -> int:
+    row = connection.execute(
+        "SELECT min(?1, (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 'waiting' LIMIT ?1)) + (SELECT count(*)"
+        " FROM (SELECT 1 FROM runs WHERE state = 'planning' AND plan_worker IS NULL LIMIT ?1))) AS backlog",
+        (most,),
+    ).fetchone()
+    return int(row["backlog"])
+
+
+def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
+    """The conditions (a text and its values) that are asked for: those of which a value is not None."""
+    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
+    text = " AND ".join(text for text, _ in asked)
+    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])

@@ -1,0 +1,189 @@
+"""What the SQLite store knows about why a job waits."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from solstice_orchestrator.domain.jobs import JobState
+from solstice_orchestrator.queue_times.forecast import Sample
+from solstice_orchestrator.queue_times.waits import COUNTED, Holder, WaitFacts
+from solstice_orchestrator.scheduling.order import overdue
+from solstice_orchestrator.store.decisions.wait_facts import (
+    HOLDERS,
+    IN_LINE,
+    LOOKED_AT,
+    RECENT,
+    ahead_of,
+    group_of,
+    holder_of,
+    hour_of,
+    needs_of,
+    of_job,
+    of_planning,
+    passed_over,
+    samples_of,
+    throttle_keys,
+)
+from solstice_orchestrator.store.records.moment import Moment
+from solstice_orchestrator.store.sqlite.supersede import members_of
+from solstice_orchestrator.store.sqlite.tables import start_limits, workers
+from solstice_orchestrator.store.sqlite.tables.transaction import Transaction
+
+Seen = dict[str, WaitFacts | None]
+
+
+def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> WaitFacts | None:
+    run = connection.execute(
+        "SELECT * FROM runs WHERE run_id = ? AND state IN ('delayed', 'planning')", (run_id,)
+    ).fetchone()
+    if run is None:
+        return None
+    return of_planning(run, moment.now, workers.workers(connection, moment.now, moment.rules.lease_seconds))
+
+
+def waiting(
+    connection: sqlite3.Connection, job_id: str, moment: Moment, seen: Seen | None = None
+) -> WaitFacts | None:
+    """About one job; `seen` collects what was looked at on the way to one that is blocked."""
+    job = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+    if job is None:
+        return None
+    facts = of_job(job, moment.now)
+    if facts.state is JobState.BLOCKED:
+        return _blocked(connection, moment, job, facts, {} if seen is None else seen)
+    if facts.state in IN_LINE:
+        return _in_line(Transaction(connection=connection, moment=moment), job, facts)
+    if seen is not None and facts.state is JobState.RUNNING:
+        return replace(facts, recent=_recent(connection, facts.runs_on))
+    return facts
+
+
+def _others(
+    connection: sqlite3.Connection, moment: Moment, job_ids: Sequence[str], seen: Seen
+) -> Sequence[WaitFacts | None]:
+    """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
+    found: list[WaitFacts | None] = []
+    for job_id in job_ids:
+        if job_id not in seen and len(seen) < LOOKED_AT:
+            seen[job_id] = None
+            seen[job_id] = waiting(connection, job_id, moment, seen)
+        found.append(seen.get(job_id))
+    return found
+
+
+def _blocked(
+    connection: sqlite3.Connection, moment: Moment, job: sqlite3.Row, facts: WaitFacts, seen: Seen
+) -> WaitFacts:
+    facts = replace(facts, recent=_recent(connection, facts.runs_on))
+    run = connection.execute("SELECT * FROM runs WHERE run_id = ?", (facts.run_id,)).fetchone()
+    asked = group_of(job, run)
+    if asked is not None:
+        group, holder = asked
+        name, ahead = ahead_of(members_of(connection, group), holder, facts.repository)
+        jobs = _jobs_of(connection, ahead[0]) if ahead else ()
+        return replace(
+            facts, group=name, group_ahead=ahead, group_jobs=_others(connection, moment, jobs, seen)
+        )
+    siblings = connection.execute(
+        "SELECT job_id, name, state FROM jobs WHERE run_id = ? ORDER BY position", (facts.run_id,)
+    )
+    needs = needs_of(job, siblings)
+    others = _others(connection, moment, [need.job_id for need in needs], seen)
+    return replace(facts, needs=[replace(need, facts=each) for need, each in zip(needs, others, strict=True)])
+
+
+def _jobs_of(connection: sqlite3.Connection, holder: Holder) -> Sequence[str]:
+    """The jobs of a holder of a group that have not ended."""
+    if holder.job_id is not None:
+        return (holder.job_id,)
+    rows = connection.execute(
+        "SELECT job_id FROM jobs WHERE run_id = ? AND finished_at IS NULL LIMIT ?",
+        (holder.run_id, LOOKED_AT + 1),
+    )
+    return [row["job_id"] for row in rows]
+
+
+def _recent(connection: sqlite3.Connection, label: str) -> Sequence[Sample]:
+    rows = connection.execute(
+        "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+        " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = ? AND started_at IS NOT NULL"
+        " ORDER BY finished_at DESC LIMIT ?",
+        (label, RECENT),
+    )
+    return samples_of(rows)
+
+
+def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
+    connection, rules, now = transaction.connection, transaction.rules, transaction.now
+    cap = rules.limits.caps.cap(facts.repository)
+    owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
+    starts = start_limits.starts(connection, transaction.moment)
+    others = passed_over(starts, facts)
+    is_late = facts.state is JobState.WAITING and overdue(facts.since, now, rules.max_wait_seconds)
+    ahead = connection.execute(
+        _AHEAD_OF_LATE if is_late else _AHEAD,
+        {
+            "label": facts.runs_on,
+            "age": job["age"],
+            "priority": job["priority"],
+            "turn": job["turn"],
+            "since": facts.since,
+            "before": now - rules.max_wait_seconds,
+            "repositories": json.dumps(list(others.repositories)),
+            "owners": json.dumps(list(others.owners)),
+            "repository": facts.repository,
+            "owner": facts.owner,
+            "most": COUNTED,
+        },
+    ).fetchone()
+    return replace(
+        facts,
+        ahead=min(ahead["jobs"], COUNTED),
+        ahead_of_repository=ahead["own"] or 0,
+        ahead_of_owner=ahead["owned"] or 0,
+        cap=cap,
+        running_of_repository=() if cap is None else _holders(connection, "repository = ?", facts.repository),
+        owner_cap=owner_cap,
+        running_of_owner=() if owner_cap is None else _holders(connection, "owner = ?", facts.owner),
+        owner_hour=hour_of(starts, facts.owner),
+        running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
+        workers=workers.workers(connection, now, rules.lease_seconds),
+        throttles=starts.throttles(throttle_keys(facts)),
+        recent=_recent(connection, facts.runs_on),
+    )
+
+
+def _holders(connection: sqlite3.Connection, which: str, value: str) -> Sequence[Holder]:
+    rows = connection.execute(
+        "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"  # noqa: S608  made of constants
+        f" WHERE state = 'running' AND {which} ORDER BY started_at, age LIMIT ?",
+        (value, HOLDERS),
+    )
+    return [holder_of(row) for row in rows]
+
+
+_IN_LINE: Final = (
+    "SELECT age, repository, owner FROM jobs WHERE state = 'waiting' AND runs_on = :label AND age <> :age"
+    " AND repository NOT IN (SELECT value FROM json_each(:repositories))"
+    " AND owner NOT IN (SELECT value FROM json_each(:owners))"
+)
+
+
+def _counted(*conditions: str) -> str:
+    """Each is the beginning of an index, and is left as soon as enough were seen."""
+    parts = " UNION ".join(f"SELECT * FROM ({_IN_LINE} AND {each} LIMIT :most)" for each in conditions)  # noqa: S608  made of constants
+    return (
+        "SELECT count(*) AS jobs, sum(repository = :repository) AS own, sum(owner = :owner) AS owned"  # noqa: S608  made of constants
+        f" FROM ({parts})"
+    )
+
+
+_AHEAD_OF_LATE: Final = _counted("waiting_since < :since", "waiting_since = :since AND age < :age")
+_AHEAD: Final = _counted(
+    "waiting_since < :before",
+    "priority < :priority",
+    "priority = :priority AND turn < :turn",
+    "priority = :priority AND turn = :turn AND age < :age",
+)

@@ -1,0 +1,199 @@
+"""Schedules and their ticks in SQLite: loaded for a decision, and written after it."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from solstice_orchestrator.schedules.ticks import KEPT_TICKS, TickState
+from solstice_orchestrator.store.decisions import tick as tick_changes
+from solstice_orchestrator.store.decisions.schedule import Changed
+from solstice_orchestrator.store.records.schedule_rows import (
+    SCHEDULE,
+    TICK,
+    Schedule,
+    Tick,
+    full_ref,
+    schedule_of,
+    schedule_view,
+    scheduled_tick_of,
+    settled_of,
+    tick_of,
+    tick_view_of,
+)
+from solstice_orchestrator.store.schedule_store import (
+    ScheduleFilters,
+    ScheduleView,
+    Settled,
+    TickTask,
+    TickView,
+)
+
+_LISTED: Final = "(SELECT value FROM json_each(?))"
+_NEWEST: Final = (
+    f"SELECT {TICK}, runs.state FROM ticks LEFT JOIN runs USING (run_id)"  # noqa: S608  made of constants
+    " WHERE schedule_id = ? ORDER BY tick_at DESC, tick_id LIMIT ?"
+)
+
+
+def listed(
+    connection: sqlite3.Connection, wanted: ScheduleFilters, *, after: str | None, limit: int
+) -> Sequence[ScheduleView]:
+    """In the order in which they were added, behind the one with the id `after`."""
+    ref = wanted.get("ref")
+    rows = connection.execute(
+        f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id > ?1"  # noqa: S608  made of constants
+        " AND (?2 IS NULL OR ?2 IN (repo_full_name, repo_url)) AND (?3 IS NULL OR ?3 = "
+        "CASE WHEN branch LIKE 'refs/%' THEN branch ELSE 'refs/heads/' || branch END)"
+        " ORDER BY schedule_id LIMIT ?4",
+        (after or "", wanted.get("repository"), ref and full_ref(ref), limit),
+    ).fetchall()
+    return [seen(connection, schedule_of(row)) for row in rows]
+
+
+def known(connection: sqlite3.Connection, which: str) -> Schedule | None:
+    """By its id or its name."""
+    row = connection.execute(
+        f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id = ?1 OR name = ?1",  # noqa: S608  made of constants
+        (which,),
+    ).fetchone()
+    return None if row is None else schedule_of(row)
+
+
+def seen(connection: sqlite3.Connection, schedule: Schedule) -> ScheduleView:
+    """The schedule with its newest tick."""
+    last = newest(connection, schedule.schedule_id, 1)
+    return schedule_view(schedule, last[0] if last else None)
+
+
+def newest(connection: sqlite3.Connection, schedule_id: str, limit: int) -> Sequence[TickView]:
+    """Its newest ticks, newest first."""
+    return [tick_view_of(row) for row in connection.execute(_NEWEST, (schedule_id, limit)).fetchall()]
+
+
+def pending_of(connection: sqlite3.Connection, schedule: Schedule) -> Tick | None:
+    """The tick of the schedule that has not fired yet; there is one at most."""
+    row = connection.execute(
+        f"SELECT {TICK} FROM ticks WHERE schedule_id = ? AND state = 'due' AND NOT by_hand",  # noqa: S608  made of constants
+        (schedule.schedule_id,),
+    ).fetchone()
+    return None if row is None else tick_of(row)
+
+
+def of_task(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
+    """The tick with its schedule."""
+    row = connection.execute(
+        f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE tick_id = ?",  # noqa: S608  made of constants
+        (task.tick_id,),
+    ).fetchone()
+    return None if row is None else scheduled_tick_of(row)
+
+
+def held(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
+    """The tick with its schedule, while the tick is in the hands of this attempt."""
+    found = of_task(connection, task)
+    return None if found is None or not tick_changes.is_held(found[1], task) else found
+
+
+def overdue(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[Schedule]:
+    """Those whose next tick has come."""
+    rows = connection.execute(
+        f"SELECT {SCHEDULE} FROM schedules WHERE next_at <= ? ORDER BY next_at LIMIT ?",  # noqa: S608  made of constants
+        (now, limit),
+    )
+    return [schedule_of(row) for row in rows.fetchall()]
+
+
+def due(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
+    """Ticks that are due and in nobody's hands."""
+    rows = connection.execute(
+        f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
+        " AND retry_at <= ?1 AND ifnull(lease_until, 0) <= ?1 ORDER BY retry_at LIMIT ?2",
+        (now, limit),
+    )
+    return [scheduled_tick_of(row) for row in rows.fetchall()]
+
+
+def with_runs(connection: sqlite3.Connection, schedule_ids: Sequence[str]) -> dict[str, str]:
+    """Which of these have a run that has not ended."""
+    rows = connection.execute(
+        "SELECT ticks.schedule_id, runs.run_id FROM ticks JOIN runs USING (run_id)"  # noqa: S608  made of constants
+        f" WHERE ticks.schedule_id IN {_LISTED} AND ticks.state = 'fired' AND runs.finished_at IS NULL",
+        (json.dumps(list(schedule_ids)),),
+    )
+    return {row["schedule_id"]: row["run_id"] for row in rows}
+
+
+def next_at(connection: sqlite3.Connection) -> float | None:
+    """When there is something to claim next; None when nothing is to come."""
+    row = connection.execute(
+        "SELECT min(at) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at IS NOT NULL"
+        " UNION ALL SELECT min(max(retry_at, ifnull(lease_until, 0))) FROM ticks WHERE state = 'due')"
+    ).fetchone()
+    return None if row[0] is None else float(row[0])
+
+
+def change(connection: sqlite3.Connection, changed: Changed) -> ScheduleView:
+    """The schedule as it is seen once this is written."""
+    write(connection, changed)
+    return seen(connection, changed.schedule)
+
+
+def write(connection: sqlite3.Connection, changed: Changed) -> Sequence[Settled]:
+    """Write what a decision yielded; what of it is settled."""
+    _keep(connection, changed.schedule)
+    for tick in changed.ended:
+        record(connection, tick)
+    new = [tick for tick in changed.new if _insert(connection, tick)]
+    settled = (tick for tick in (*changed.ended, *new) if tick.state is not TickState.DUE)
+    return [settled_of(changed.schedule, tick) for tick in settled]
+
+
+def record(connection: sqlite3.Connection, tick: Tick) -> None:
+    """How a tick that was due stands now."""
+    connection.execute(
+        f"UPDATE ticks SET {', '.join(f'{name} = ?' for name in Tick._fields[1:])}"  # noqa: S608  made of constants
+        " WHERE tick_id = ? AND state = 'due'",
+        (*tick[1:], tick.tick_id),
+    )
+    if tick.settled_at is not None:
+        _forget_oldest(connection, tick.schedule_id)
+
+
+def remove(connection: sqlite3.Connection, schedule: Schedule) -> None:
+    """Forget it with its ticks."""
+    for table in ("ticks", "schedules"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE schedule_id = ?",  # noqa: S608  made of constants
+            (schedule.schedule_id,),
+        )
+
+
+def forget(connection: sqlite3.Connection, before: float) -> None:
+    """What became of ticks that were settled before that moment."""
+    connection.execute("DELETE FROM ticks WHERE settled_at < ?", (before,))
+
+
+def _keep(connection: sqlite3.Connection, schedule: Schedule) -> None:
+    marks = ", ".join("?" * len(schedule))
+    connection.execute(f"INSERT OR REPLACE INTO schedules VALUES ({marks})", schedule)  # noqa: S608  made of constants
+
+
+def _insert(connection: sqlite3.Connection, tick: Tick) -> bool:
+    """Whether it is new: a tick has one row, whatever the clock and people do."""
+    marks = ", ".join("?" * len(tick))
+    inserted = connection.execute(
+        f"INSERT INTO ticks VALUES ({marks}) ON CONFLICT DO NOTHING",  # noqa: S608  made of constants
+        tick,
+    ).rowcount
+    if tick.settled_at is not None:
+        _forget_oldest(connection, tick.schedule_id)
+    return inserted == 1
+
+
+def _forget_oldest(connection: sqlite3.Connection, schedule_id: str) -> None:
+    connection.execute(
+        "DELETE FROM ticks WHERE schedule_id = ?1 AND state <> 'due' AND tick_at <= ("
+        "SELECT tick_at FROM ticks WHERE schedule_id = ?1 ORDER BY tick_at DESC LIMIT 1 OFFSET ?2)",
+        (schedule_id, KEPT_TICKS),
+    )

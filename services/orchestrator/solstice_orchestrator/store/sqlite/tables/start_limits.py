@@ -1,0 +1,66 @@
+"""What bounds starts beside slots, in the SQLite store: what runs, and the counts and buckets of what has started."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from solstice_orchestrator.scheduling.order import Candidate
+from solstice_orchestrator.scheduling.quotas import MINUTE
+from solstice_orchestrator.scheduling.rates import Scope
+from solstice_orchestrator.scheduling.starts import BucketRow, StartedRow, Starts, buckets_of, started_of
+from solstice_orchestrator.store.records.moment import Moment
+
+_BUCKET: Final = ", ".join(BucketRow._fields)
+_STARTED: Final = ", ".join(StartedRow._fields)
+
+
+def starts(connection: sqlite3.Connection, moment: Moment, *, since_seconds: float = 0.0) -> Starts:
+    """How things stand, as far as the limits ask for it: nothing is asked where none is set.
+
+    With the buckets and counts that have come to mean nothing in the last `since_seconds`.
+    """
+    limits = moment.rules.limits
+    if not limits.any:
+        return Starts(limits=limits)
+
+    def rows(query: str) -> list[sqlite3.Row]:
+        return connection.execute(query, (moment.now - since_seconds,)).fetchall()
+
+    return Starts(
+        limits=limits,
+        running=_running(connection) if limits.of_running else {},
+        started=started_of(rows(f"SELECT {_STARTED} FROM owner_starts WHERE until > ?"))  # noqa: S608  made of constants
+        if limits.quotas.starts_per_hour.any
+        else {},
+        buckets=buckets_of(rows(f"SELECT {_BUCKET} FROM start_buckets WHERE full_at > ?"))  # noqa: S608  made of constants
+        if limits.rates.any
+        else {},
+        now=moment.now,
+    )
+
+
+def keep(connection: sqlite3.Connection, starts: Starts, chosen: Sequence[Candidate], now: float) -> None:
+    """What a claim leaves; what says nothing any more is forgotten."""
+    buckets = starts.spent(chosen, now)
+    if buckets:
+        connection.executemany("INSERT OR REPLACE INTO start_buckets VALUES (?, ?, ?, ?, ?)", buckets)
+        connection.execute(
+            "DELETE FROM start_buckets WHERE scope = ? AND full_at <= ?",
+            (Scope.REPOSITORY.value, now - MINUTE),
+        )
+    counted = starts.counted(chosen, now)
+    if counted:
+        connection.executemany(
+            "INSERT INTO owner_starts VALUES (?, ?, ?)"
+            " ON CONFLICT (owner, until) DO UPDATE SET starts = starts + excluded.starts",
+            counted,
+        )
+        connection.execute("DELETE FROM owner_starts WHERE until <= ?", (now - MINUTE,))
+
+
+def _running(connection: sqlite3.Connection) -> Mapping[str, int]:
+    """How many jobs of each repository run."""
+    rows = connection.execute(
+        "SELECT repository, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY repository"
+    )
+    return {row["repository"]: row["jobs"] for row in rows}

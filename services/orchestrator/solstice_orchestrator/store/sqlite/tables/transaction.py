@@ -1,0 +1,198 @@
+"""One transaction of the SQLite store: rows are loaded for a decision, and its changes are written."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from msgspec import structs
+
+from solstice_common.storage.sqlite import insert_many
+from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.statuses import Status
+from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
+from solstice_orchestrator.store.decisions.enqueue import Line, Place, arrange, places, still_running
+from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.outbox.batches import Parcel, pack
+from solstice_orchestrator.store.records.changes import (
+    JOB_CHANGES,
+    RUN_CHANGES,
+    Attempt,
+    Changes,
+    Job,
+    Kin,
+    Letter,
+    Run,
+)
+from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.sqlite.tables import start_limits
+from solstice_orchestrator.store.sqlite.tables.workers import note_ends
+
+REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
+"""A column of every statement about `runs` whose rows are to tell of the request."""
+
+RUN: Final = ", ".join((*Run.__struct_fields__[:-1], REQUEST))
+JOB: Final = ", ".join(Job.__struct_fields__)
+ATTEMPT: Final = ", ".join(Attempt._fields)
+
+RUN_STATES: Final = {state.value: state for state in RunState}
+JOB_STATES: Final = {state.value: state for state in JobState}
+REASONS: Final = {reason.value: reason for reason in Reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """All that happens in it happens at one moment, wholly or not at all."""
+
+    connection: sqlite3.Connection
+    moment: Moment
+    groups: set[bytes] = field(default_factory=set)
+    """Concurrency groups that are to be settled before it ends."""
+
+    @property
+    def now(self) -> float:
+        return self.moment.now
+
+    @property
+    def rules(self) -> Rules:
+        return self.moment.rules
+
+
+def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Ledger:
+    """These runs with all their jobs."""
+    execute, ids = transaction.connection.execute, json.dumps(list(run_ids))
+    runs = execute(f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))", (ids,))  # noqa: S608  made of constants
+    jobs = [
+        job_of(row)
+        for row in execute(
+            f"SELECT {JOB} FROM jobs WHERE run_id IN (SELECT value FROM json_each(?)) ORDER BY run_id, position",  # noqa: S608  made of constants
+            (ids,),
+        )
+    ]
+    # What a dead letter would have to tell of.
+    failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
+    return Ledger(transaction.moment, map(run_of, runs), jobs, attempts_of(transaction, failed))
+
+
+def ledger_of_jobs(transaction: Transaction, job_ids: Iterable[str]) -> Ledger:
+    """The runs of these jobs, with all their jobs."""
+    found = transaction.connection.execute(
+        "SELECT DISTINCT run_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(job_ids)),),
+    )
+    return ledger_of_runs(transaction, [row["run_id"] for row in found])
+
+
+def attempts_of(transaction: Transaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
+    """The ended attempts of these jobs, oldest first."""
+    if not job_ids:
+        return ()
+    rows = transaction.connection.execute(
+        f"SELECT {ATTEMPT} FROM attempts WHERE job_id IN (SELECT value FROM json_each(?)) ORDER BY job_id, number",  # noqa: S608  made of constants
+        (json.dumps(job_ids),),
+    )
+    return [Attempt(row[0], row[1], row[2], JOB_STATES[row[3]], REASONS[row[4]], *row[5:]) for row in rows]
+
+
+def run_of(row: sqlite3.Row) -> Run:
+    """From the columns `RUN`."""
+    return Run(RUN_STATES[row[0]], *row[1:])
+
+
+def job_of(row: Sequence[Any]) -> Job:
+    """From the columns `JOB`."""
+    return Job(JOB_STATES[row[0]], REASONS[row[1]], *row[2:])
+
+
+def write(transaction: Transaction, changes: Changes) -> None:
+    """Write what a decision yielded."""
+    connection = transaction.connection
+    if changes.arrivals or changes.given_up:
+        changes = _arrange(transaction, changes)
+    for run in changes.runs:
+        connection.execute(_UPDATE_RUN, (*_values(run, RUN_CHANGES), run.run_id))
+    for job in changes.jobs:
+        connection.execute(_UPDATE_JOB, (*_values(job, JOB_CHANGES), job.job_id))
+    insert_many(
+        connection,
+        f"INSERT INTO jobs ({JOB}, spec) VALUES",
+        [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
+    )
+    insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
+    insert_many(connection, f"INSERT INTO lineages ({', '.join(Kin._fields)}) VALUES", changes.kin)
+    note_ends(connection, changes.attempts, changes.jobs, transaction.now)
+    tell(connection, changes.statuses, changes.letters)
+    transaction.groups.update(changes.groups)
+
+
+def tell(connection: sqlite3.Connection, statuses: Sequence[Status], letters: Sequence[Letter] = ()) -> None:
+    """Into the outbox."""
+    insert_many(
+        connection, f"INSERT INTO outbox ({', '.join(Parcel._fields)}) VALUES", pack(statuses, letters)
+    )
+
+
+def _arrange(transaction: Transaction, changes: Changes) -> Changes:
+    """The same with turns for those that begin to wait."""
+    execute = transaction.connection.execute
+    wanted = places(changes)
+    passed_over = PassedOver()
+    if transaction.rules.limits.by_sender:
+        standing = start_limits.starts(transaction.connection, transaction.moment)
+        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
+    queues = {
+        line: _queue(transaction, line, passed_over) for line in dict.fromkeys(place.line for place in wanted)
+    }
+    known = {}
+    for place in wanted:
+        row = execute(
+            "SELECT next_turn FROM turns WHERE label = ? AND priority = ? AND repository = ?",
+            (*place.line, place.repository),
+        ).fetchone()
+        if row is not None:
+            known[place] = int(row["next_turn"])
+    arranged = arrange(changes, queues, known)
+    for line, clock in arranged.clocks.items():
+        execute("INSERT OR REPLACE INTO clocks VALUES (?, ?, ?)", (*line, clock))
+    for place, next_turn in arranged.next_turns.items():
+        _keep_turn(transaction, place, next_turn)
+    return arranged.changes
+
+
+def _keep_turn(transaction: Transaction, place: Place, next_turn: int) -> None:
+    transaction.connection.execute(
+        "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?)", (*place.line, place.repository, next_turn)
+    )
+
+
+def _queue(transaction: Transaction, line: Line, passed_over: PassedOver) -> Queue:
+    execute = transaction.connection.execute
+    clock = execute("SELECT clock FROM clocks WHERE label = ? AND priority = ?", line).fetchone()
+    first = execute(
+        "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
+        " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
+        " WHERE state = 'waiting' AND runs_on = ? AND priority = ?"
+        " AND repository NOT IN (SELECT value FROM json_each(?))"
+        " AND owner NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, age LIMIT 1",
+        (*line, json.dumps(list(passed_over.repositories)), json.dumps(list(passed_over.owners))),
+    ).fetchone()
+    largest = 0
+    if first is None:
+        # Nobody waits: what each took is forgotten.
+        gone = execute("DELETE FROM turns WHERE label = ? AND priority = ? RETURNING next_turn", line)
+        largest = max((row["next_turn"] for row in gone.fetchall()), default=0)
+    return Queue(
+        clock=clock["clock"] if clock else 0,
+        first_turn=first and first["turn"],
+        first_next_turn=(first and first["next_turn"]) or 0,
+        largest_next_turn=largest,
+    )
+
+
+def _values(row: Run | Job, columns: Sequence[str]) -> list[Any]:
+    return [getattr(row, column) for column in columns]
+
+
+_UPDATE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in RUN_CHANGES)} WHERE run_id = ?"  # noqa: S608  made of constants
+_UPDATE_JOB: Final = f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in JOB_CHANGES)} WHERE job_id = ?"  # noqa: S608  made of constants

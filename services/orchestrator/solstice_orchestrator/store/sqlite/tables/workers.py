@@ -1,0 +1,186 @@
+"""Workers in the SQLite store: who there is, how each stands, and what ends of attempts do to that."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from solstice_orchestrator.scheduling.workers import (
+    FORGET_SECONDS,
+    Condition,
+    HeldJob,
+    NotObeyed,
+    Order,
+    Ordered,
+    WorkerCard,
+    WorkerState,
+    WorkerView,
+    may_claim,
+    obey,
+    presence_at,
+    state_at,
+)
+from solstice_orchestrator.store.decisions.worker_records import (
+    Worker,
+    after_ends,
+    forgotten_with,
+    healthy_ends,
+    registered,
+    troubled_ends,
+    worker_view,
+)
+from solstice_orchestrator.store.records.changes import Attempt, Job
+
+WORKER: Final = ", ".join(Worker._fields)
+_MARKS: Final = ", ".join("?" * len(Worker._fields))
+
+
+def beat(connection: sqlite3.Connection, worker_id: str, now: float) -> Worker:
+    """The worker is alive; how it stands."""
+    row = connection.execute(
+        "INSERT INTO workers (worker_id, started_at, seen_at) VALUES (?1, ?2, ?2)"  # noqa: S608  made of constants
+        f" ON CONFLICT (worker_id) DO UPDATE SET seen_at = ?2, ended_at = NULL RETURNING {WORKER}",
+        (worker_id, now),
+    ).fetchone()
+    return _worker(row)
+
+
+def appear(connection: sqlite3.Connection, worker_id: str, now: float, lease_seconds: float) -> None:
+    """The worker claims: it is known from now on.
+
+    This is no heartbeat while there is one: leases are prolonged with heartbeats alone, so that they never outlive what
+    tells whether their holder is alive.
+    """
+    connection.execute(
+        "INSERT INTO workers (worker_id, started_at, seen_at) VALUES (?1, ?2, ?2)"
+        " ON CONFLICT (worker_id) DO UPDATE SET seen_at = ?2, ended_at = NULL"
+        " WHERE seen_at <= ?3 OR ended_at IS NOT NULL",
+        (worker_id, now, now - lease_seconds),
+    )
+
+
+def takes_jobs(connection: sqlite3.Connection, worker_id: str, now: float) -> bool:
+    """Whether it gets jobs, or runs to plan; one that never registered does."""
+    worker = known(connection, worker_id)
+    return worker is None or may_claim(worker.standing, now)
+
+
+def register(
+    connection: sqlite3.Connection, card: WorkerCard, now: float, lease_seconds: float
+) -> WorkerState:
+    namesakes = [
+        _worker(row)
+        for row in connection.execute(
+            f"SELECT {WORKER} FROM workers WHERE name = ? AND worker_id <> ?",  # noqa: S608  made of constants
+            (card.name, card.worker_id),
+        )
+    ]
+    worker = registered(card, known(connection, card.worker_id), namesakes, now)
+    _keep(connection, worker)
+    connection.execute(
+        "DELETE FROM workers WHERE worker_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(forgotten_with(namesakes, now, lease_seconds)),),
+    )
+    return state_at(worker.standing, now)
+
+
+def leave(connection: sqlite3.Connection, worker_id: str, now: float) -> None:
+    connection.execute(
+        "UPDATE workers SET seen_at = ?2, ended_at = ?2 WHERE worker_id = ?1", (worker_id, now)
+    )
+
+
+def report(connection: sqlite3.Connection, worker_id: str, condition: Condition, now: float) -> None:
+    refuses = condition.refuses and condition.refuses.value
+    connection.execute(
+        "UPDATE workers SET shrunk_to = ?, refuses = ?, refusal = ?, condition_at = ? WHERE worker_id = ?",
+        (condition.shrunk_to, refuses, condition.refusal, now, worker_id),
+    )
+
+
+def steer(
+    connection: sqlite3.Connection, worker_id: str, order: Order, now: float, lease_seconds: float
+) -> WorkerView | NotObeyed | None:
+    worker = known(connection, worker_id)
+    if worker is None:
+        return None
+    presence = presence_at(worker.seen_at, worker.ended_at, now, lease_seconds)
+    standing = obey(worker.standing, presence, order, now)
+    if isinstance(standing, NotObeyed):
+        return standing
+    _keep(connection, worker.stands(standing))
+    (view,) = workers(connection, now, lease_seconds, worker_id=worker_id)
+    return view
+
+
+def workers(
+    connection: sqlite3.Connection, now: float, lease_seconds: float, *, worker_id: str | None = None
+) -> Sequence[WorkerView]:
+    """All, or the one; by name, the newest of a name first."""
+    held: dict[str, list[HeldJob]] = {}
+    for job in connection.execute(
+        "SELECT worker_id, job_id, name, runs_on, attempt, started_at FROM jobs"
+        " WHERE finished_at IS NULL AND state = 'running' ORDER BY started_at, age"
+    ):
+        held.setdefault(job["worker_id"], []).append(
+            HeldJob(
+                job_id=job["job_id"],
+                name=job["name"],
+                runs_on=job["runs_on"],
+                attempt=job["attempt"],
+                started_at=job["started_at"],
+            )
+        )
+    rows = connection.execute(
+        f"SELECT {WORKER} FROM workers WHERE seen_at > ?1 AND (?2 IS NULL OR worker_id = ?2)"  # noqa: S608  made of constants
+        " ORDER BY CASE name WHEN '' THEN worker_id ELSE name END, started_at DESC, worker_id",
+        (now - FORGET_SECONDS, worker_id),
+    )
+    return [
+        worker_view(worker, held.get(worker.worker_id, ()), now, lease_seconds)
+        for worker in map(_worker, rows.fetchall())
+    ]
+
+
+def note_ends(
+    connection: sqlite3.Connection, attempts: Iterable[Attempt], jobs: Sequence[Job], now: float
+) -> None:
+    """Count what the ends of these attempts, at some of `jobs`, say of their workers."""
+    attempts = tuple(attempts)
+    healthy = healthy_ends(attempts)
+    if healthy:
+        connection.execute(
+            "UPDATE workers SET failures = 0, causes = '[]'"
+            " WHERE failures > 0 AND worker_id IN (SELECT value FROM json_each(?))",
+            (json.dumps(healthy),),
+        )
+    for worker_id, ended in troubled_ends(attempts).items():
+        worker = known(connection, worker_id)
+        if worker is not None:
+            _keep(connection, after_ends(worker, ended, jobs, now))
+
+
+def forget(connection: sqlite3.Connection, now: float, lease_seconds: float) -> None:
+    """Workers that have been gone for long, or whose place another of their name has taken."""
+    connection.execute(
+        "DELETE FROM workers AS gone WHERE seen_at <= ?1 OR seen_at <= ?2 AND name <> '' AND EXISTS"
+        " (SELECT 1 FROM workers WHERE name = gone.name AND seen_at > ?2 AND started_at >= gone.started_at)",
+        (now - FORGET_SECONDS, now - lease_seconds),
+    )
+
+
+def known(connection: sqlite3.Connection, worker_id: str) -> Worker | None:
+    row = connection.execute(
+        f"SELECT {WORKER} FROM workers WHERE worker_id = ?",  # noqa: S608  made of constants
+        (worker_id,),
+    ).fetchone()
+    return None if row is None else _worker(row)
+
+
+def _keep(connection: sqlite3.Connection, worker: Worker) -> None:
+    connection.execute(f"INSERT OR REPLACE INTO workers ({WORKER}) VALUES ({_MARKS})", worker)  # noqa: S608  made of constants
+
+
+def _worker(row: sqlite3.Row) -> Worker:
+    worker = Worker(*row)
+    return worker._replace(ordered=Ordered(worker.ordered))

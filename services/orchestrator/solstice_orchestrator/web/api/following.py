@@ -1,0 +1,168 @@
+"""What happens, told as it happens: the log of a job, one run, and that a list has changed."""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.schedule_store import Timetable
+from solstice_orchestrator.store.views import JobView, LogChunk
+from solstice_orchestrator.web.formats.api_json import run_document
+from solstice_orchestrator.web.formats.query_parameters import LARGEST
+from solstice_orchestrator.web.formats.sse import Changing, Event, Events, Streams
+
+BATCH: Final = 16
+"""Chunks read at once, at most 1 MiB: small enough that one busy log leaves the others their turn."""
+MAX_JOBS: Final = 1000
+RUN_SETTLE_SECONDS: Final = 0.25
+LIST_SETTLE_SECONDS: Final = 1.0
+_POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a job's logs: everything up to `sequence` of `attempt` is known."""
+
+    attempt: int
+    sequence: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Position | None":
+        """`ATTEMPT.SEQUENCE`, as in the events' ids; None when it is not that."""
+        found = _POSITION.fullmatch(text)
+        if found is None or max(map(int, found.groups())) > LARGEST:
+            return None
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.attempt}.{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """More of the log of one attempt."""
+
+    attempt: int
+    after: int
+    """The sequence that was told last; when the first of these is not the next one, something is missing."""
+    chunks: Sequence[LogChunk]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAttempt:
+    """The attempt before is over, the log of this one begins."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """There will be no more."""
+
+    state: JobState
+    reason: Reason
+    exit_code: int | None
+
+
+Told = Piece | NewAttempt | JobView | Ended | None
+
+
+async def follow_log(
+    store: JobStore, streams: Streams, job_id: str, *, start: Position | None, pinned: int | None = None
+) -> AsyncGenerator[Told, None]:
+    """The log from `start` (else from the beginning of the newest attempt) to the end of the job.
+
+    With `pinned`, of that attempt only. A JobView comes first and after every change of the job that is no more log.
+    """
+    known: JobView | None = None
+    position = start
+    async with streams.changes(store) as changes:
+        while await changes.look():
+            # The job first, then its log: a job that is seen to have ended has all of its log stored.
+            job = await store.job(job_id)
+            if job is None:
+                return
+            newest = pinned or job.attempt
+            if position is None or position.attempt == 0:
+                position = Position(newest, 0)
+            while True:
+                page = await store.log(job_id, attempt=position.attempt, after=position.sequence, limit=BATCH)
+                if position.attempt > 0 and page is not None and page.chunks:
+                    yield Piece(attempt=position.attempt, after=position.sequence, chunks=page.chunks)
+                    position = Position(position.attempt, page.chunks[-1].sequence)
+                elif position.attempt < newest:
+                    position = Position(position.attempt + 1, 0)
+                    yield NewAttempt(attempt=position.attempt)
+                else:
+                    break
+            yield job if job != known else None
+            known = job
+            ended = await _ended(store, job, pinned)
+            if ended is not None:
+                yield ended
+                return
+
+
+async def follow_run(store: JobStore, streams: Streams, run_id: str) -> Events:
+    """`run` events with the run and its jobs: how it is now, then every change, up to its end."""
+    told = None
+    async with streams.changes(store) as changes:
+        while await changes.look(RUN_SETTLE_SECONDS):
+            run = await store.run(run_id)
+            if run is None:
+                return
+            now = run_document(run, await store.jobs(run_id=run_id, limit=MAX_JOBS))
+            yield Event(name="run", data=now) if now != told else None
+            told = now
+            if run.state.final:
+                return
+
+
+def follow_runs(store: JobStore, streams: Streams) -> Events:
+    """`changed` whenever the newest runs are no longer what they were."""
+
+    async def look() -> object:
+        return (await store.runs(limit=50)).runs
+
+    return _changed(store, streams, look)
+
+
+def follow_workers(store: JobStore, streams: Streams) -> Events:
+    """`changed` whenever a worker came, went, was ordered something, or has other jobs."""
+
+    async def look() -> object:
+        # All but the heartbeats, which are another time each time.
+        return [replace(worker, seen_at=0.0) for worker in await store.workers()]
+
+    return _changed(store, streams, look)
+
+
+def follow_schedules(timetable: Timetable, streams: Streams) -> Events:
+    """`changed` whenever one of the first schedules, or its last tick, is no longer what it was."""
+
+    async def look() -> object:
+        return await timetable.schedules(limit=200)
+
+    return _changed(timetable, streams, look)
+
+
+async def _changed(source: Changing, streams: Streams, look: Callable[[], Awaitable[object]]) -> Events:
+    """`changed` whenever somebody who looks sees something else than before."""
+    known = None
+    async with streams.changes(source) as changes:
+        while await changes.look(LIST_SETTLE_SECONDS):
+            now = await look()
+            yield Event(name="changed", data={}) if known is not None and now != known else None
+            known = now
+
+
+async def _ended(store: JobStore, job: JobView, pinned: int | None) -> Ended | None:
+    if pinned is None or (job.state.final and pinned == job.attempt):
+        ended = Ended(state=job.state, reason=job.reason, exit_code=job.exit_code)
+        return ended if job.state.final else None
+    for attempt in await store.attempts(job.job_id):
+        if attempt.number == pinned and attempt.finished_at is not None:
+            return Ended(state=attempt.state, reason=attempt.reason, exit_code=attempt.exit_code)
+    return None

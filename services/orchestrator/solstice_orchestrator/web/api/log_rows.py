@@ -1,0 +1,103 @@
+"""A job's log as rows for a page: decoded, coloured, with what is missing said aloud."""
+
+import asyncio
+import codecs
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
+from solstice_orchestrator.web.api.following import BATCH, Position
+from solstice_orchestrator.web.formats.ansi import Row, Terminal, Update
+from solstice_orchestrator.web.formats.log_text import utf8
+
+MAX_ROWS: Final = 2000
+"""Rows of the first paint; the newest ones, since that is where a job says what went wrong."""
+MAX_PAINT: Final = 2_000_000
+"""Characters of HTML in the first paint."""
+_LONG: Final = 32 * 1024
+"""Bytes above which rendering leaves the event loop to others."""
+
+
+@dataclass(slots=True)
+class LogRows:
+    """One attempt's chunks, in order, become updates of rows. The same chunks give the same rows in any batches."""
+
+    sequence: int = 0
+    _decoder: codecs.IncrementalDecoder = field(default_factory=utf8)
+    _terminal: Terminal = field(default_factory=Terminal)
+
+    @property
+    def line_is_open(self) -> bool:
+        """Whether the last row of the last update may still change."""
+        return self._terminal.line_is_open
+
+    async def add(self, chunks: Sequence[LogChunk]) -> Update | None:
+        """What changed with these chunks; a jump in their sequence becomes a remark."""
+        if sum(len(chunk.data) for chunk in chunks) > _LONG:
+            return await asyncio.to_thread(self._add, chunks)
+        return self._add(chunks)
+
+    def end(self) -> Update | None:
+        """The attempt is over: a character that never became whole is shown as such."""
+        self._terminal.feed(self._decoder.decode(b"", final=True))
+        return self._terminal.take()
+
+    def _add(self, chunks: Sequence[LogChunk]) -> Update | None:
+        for chunk in chunks:
+            if chunk.sequence != self.sequence + 1:
+                self._terminal.feed(self._decoder.decode(b"", final=True))
+                self._terminal.remark(
+                    f"Output is missing here: pieces {self.sequence + 1} to {chunk.sequence - 1} were never stored."
+                )
+            self.sequence = chunk.sequence
+            if chunk.kind is ChunkKind.MARK:
+                self._terminal.feed(self._decoder.decode(b"", final=True))
+                self._terminal.remark(chunk.data.decode(errors="replace").removesuffix("\n"))
+            else:
+                self._terminal.feed(self._decoder.decode(chunk.data))
+        return self._terminal.take()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paint:
+    """The newest rows of a log as it was at `position`; `first` is the index of the first of them."""
+
+    position: Position
+    first: int
+    rows: Sequence[Row]
+
+
+async def paint(store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None) -> Paint:
+    """What a page shows of an attempt's log before anything is live: its end, or what is around a line."""
+    rows, log = deque[Row](maxlen=MAX_ROWS), LogRows()
+    total = 0
+    last = None if line is None else line + MAX_ROWS // 2
+    is_there = False
+    while attempt and not is_there:
+        page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)
+        update = await log.add(page.chunks) if page and page.chunks else log.end() if ended else None
+        if update:
+            while rows and total > update.first:
+                rows.pop()
+                total -= 1
+            shown = [row for row in update.rows if last is None or not _is_behind(row, last)]
+            is_there = len(shown) < len(update.rows)
+            rows.extend(shown)
+            total += len(shown)
+        if not page or not page.chunks:
+            break
+    size = sum(len(row.html) for row in rows)
+    while size > MAX_PAINT:
+        # What is asked for stays, wherever it is.
+        before = line is None or ((rows[0].number or 0) < line and _is_behind(rows[-1], line))
+        size -= len((rows.popleft() if before else rows.pop()).html)
+        total -= not before
+    return Paint(position=Position(attempt, log.sequence), first=total - len(rows), rows=list(rows))
+
+
+def _is_behind(row: Row, line: int) -> bool:
+    """Whether the row comes after that line of the job's own."""
+    return row.number is not None and row.number > line

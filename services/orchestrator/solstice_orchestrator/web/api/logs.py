@@ -1,0 +1,225 @@
+"""API v1 about logs: by sequence, by bytes, and as they are written."""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView, LogChunk, LogState
+from solstice_orchestrator.web.api.following import BATCH, Ended, NewAttempt, Piece, Position, follow_log
+from solstice_orchestrator.web.api.log_rows import LogRows
+from solstice_orchestrator.web.api.runs import answer, known_job, stream
+from solstice_orchestrator.web.formats.api_json import chunk_document, gap_document
+from solstice_orchestrator.web.formats.byte_ranges import ByteRange, byte_range
+from solstice_orchestrator.web.formats.log_text import Gap, LogText, pieces
+from solstice_orchestrator.web.formats.query_parameters import (
+    AttemptQuery,
+    LogQuery,
+    PlainLogQuery,
+    StreamQuery,
+    asked,
+)
+from solstice_orchestrator.web.formats.refusals import Refusal
+from solstice_orchestrator.web.formats.sse import Event, Events, Streams
+
+LONGEST_CHARACTER: Final = 4
+"""Bytes of a UTF-8 sequence: how far back decoding has to begin to know what is half read."""
+PAGE_BYTES: Final = 1024 * 1024
+"""A page of a log ends with the chunk that makes it so long, however many were asked for."""
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class LogApi:
+    """The routes below `/api/v1/jobs/{job_id}/log`."""
+
+    def __init__(self, store: JobStore, streams: Streams) -> None:
+        self._store = store
+        self._streams = streams
+
+    def routes(self) -> list[BaseRoute]:
+        """Every route, relative to `/api/v1`."""
+        return [
+            Route("/jobs/{job_id}/log", self.log),
+            Route("/jobs/{job_id}/log.txt", self.text),
+            Route("/jobs/{job_id}/log/events", self.events),
+        ]
+
+    async def log(self, request: Request) -> Response:
+        """Chunks of one attempt's log after a sequence."""
+        query = asked(request, LogQuery)
+        job = await known_job(self._store, request)
+        # A character may begin in the chunks before the asked-for ones.
+        behind = min(query.after, LONGEST_CHARACTER)
+        last = query.after - behind
+        attempt, chunks, size, state = asked_attempt(query, job), list[LogChunk](), 0, LogState.OPEN
+        while (left := query.limit + behind - len(chunks)) > 0 and size < PAGE_BYTES:
+            page = await self._store.log(job.job_id, attempt=attempt, after=last, limit=min(left, BATCH))
+            if page is None:
+                break
+            attempt, state = page.attempt, page.state
+            chunks += page.chunks
+            size += sum(len(chunk.data) for chunk in page.chunks)
+            if not page.chunks or state is LogState.CLOSED:
+                break
+            last = page.chunks[-1].sequence
+        text, shown = LogText(), list[dict[str, object]]()
+        for chunk in chunks:
+            words = text.of(chunk, last=state is LogState.CLOSED and chunk is chunks[-1])
+            if chunk.sequence > query.after and len(shown) < query.limit:
+                shown.append(chunk_document(chunk, words))
+        told = [chunk for chunk in chunks if chunk.sequence > query.after][: query.limit]
+        gaps = [gap_document(gap) for gap in pieces(query.after, told) if isinstance(gap, Gap)]
+        if told and told[-1] is not chunks[-1]:
+            state = LogState.OPEN
+        return answer({"attempt": attempt, "state": state.value, "chunks": shown, "missing": gaps})
+
+    async def text(self, request: Request) -> Response:
+        """One attempt's log so far: the bytes as they came, or those of a `Range`; with `?plain=1` what a person would read."""
+        query = asked(request, PlainLogQuery)
+        job = await known_job(self._store, request)
+        attempt = asked_attempt(query, job) or job.attempt
+        if query.plain == "1":
+            return StreamingResponse(_plain(self._store, job.job_id, attempt), media_type=TEXT)
+        # We have no validator that an If-Range could match (RFC 9110, section 13.1.5).
+        wanted = None if "if-range" in request.headers else byte_range(request.headers.get("range"))
+        if wanted is not None:
+            return await self._part(job, attempt, wanted)
+        body = _raw(self._store, job.job_id, attempt)
+        return StreamingResponse(body, media_type=TEXT, headers={"Accept-Ranges": "bytes"})
+
+    async def events(self, request: Request) -> Response:
+        """The log as it is written: `chunk`, `gap` for what is missing, `attempt` when a new one begins, `end`."""
+        query = asked(request, StreamQuery)
+        job = await known_job(self._store, request)
+        start, pinned = asked_position(request, query, job)
+        return stream(request, _log_events(self._store, self._streams, job.job_id, start, pinned))
+
+    async def _part(self, job: JobView, attempt: int, wanted: ByteRange) -> Response:
+        place = await self._store.log_place(job.job_id, attempt=attempt, byte=wanted.first)
+        last = place.total - 1 if wanted.last is None else min(wanted.last, place.total - 1)
+        if place.start > last:
+            raise Refusal(
+                416,
+                "no_such_range",
+                f"The log has {place.total} bytes so far.",
+                {"Content-Range": f"bytes */{place.total}"},
+            )
+        # How long it will be is not known while it is written.
+        total = place.total if job.state.final or attempt < job.attempt else "*"
+        size = last - place.start + 1
+        return StreamingResponse(
+            _cut(
+                _raw(self._store, job.job_id, attempt, place.sequence - 1), place.start - place.begins, size
+            ),
+            206,
+            media_type=TEXT,
+            headers={
+                "Accept-Ranges": "bytes",
+                "Content-Range": f"bytes {place.start}-{last}/{total}",
+                "Content-Length": str(size),
+            },
+        )
+
+
+def asked_attempt(query: AttemptQuery, job: JobView) -> int | None:
+    """The attempt that is asked for; None means the newest."""
+    if query.attempt is not None and query.attempt > job.attempt:
+        raise Refusal(
+            404, "not_found", f"Job {job.job_id!r} has had {job.attempt} attempts, not {query.attempt}."
+        )
+    return query.attempt
+
+
+def asked_position(request: Request, query: StreamQuery, job: JobView) -> tuple[Position | None, int | None]:
+    """Where a stream begins, and the attempt that it keeps to.
+
+    `Last-Event-ID` wins over `?after=` (`ATTEMPT.SEQUENCE`, or the sequence alone), since a client that comes
+    again repeats the query as it was.
+    """
+    pinned = asked_attempt(query, job)
+    after = query.after
+    if after and after.isascii() and after.isdecimal():
+        after = f"{pinned or job.attempt}.{after}"
+    text = request.headers.get("last-event-id") or after
+    if not text:
+        return Position(pinned, 0) if pinned else None, pinned
+    position = Position.parse(text)
+    if position is None or (pinned and position.attempt != pinned):
+        raise Refusal(400, "invalid_parameter", f"after must be ATTEMPT.SEQUENCE, not {text[:100]!r}.")
+    return position, pinned
+
+
+async def _log_events(
+    store: JobStore, streams: Streams, job_id: str, start: Position | None, pinned: int | None
+) -> Events:
+    text = LogText()
+    if start is not None and start.sequence:
+        behind = min(start.sequence, LONGEST_CHARACTER)
+        page = await store.log(job_id, attempt=start.attempt, after=start.sequence - behind, limit=behind)
+        for chunk in page.chunks if page else ():
+            if chunk.sequence <= start.sequence:
+                text.of(chunk)
+    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
+        async for what in told:
+            match what:
+                case Piece():
+                    for piece in pieces(what.after, what.chunks):
+                        for event in _told(what.attempt, piece, text):
+                            yield event
+                case NewAttempt():
+                    text = LogText()
+                    yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
+                case Ended():
+                    yield Event(name="end", data=ended_document(what))
+                case _:
+                    yield None
+
+
+def _told(attempt: int, piece: Gap | Sequence[LogChunk], text: LogText) -> Iterator[Event]:
+    if isinstance(piece, Gap):
+        yield Event(name="gap", data=gap_document(piece))
+        return
+    for chunk in piece:
+        data = chunk_document(chunk, text.of(chunk))
+        yield Event(name="chunk", id=f"{attempt}.{chunk.sequence}", data=data)
+
+
+def ended_document(ended: Ended) -> dict[str, str | int | None]:
+    """The data of an `end` event."""
+    return {"state": ended.state.value, "reason": ended.reason.value, "exit_code": ended.exit_code}
+
+
+async def _raw(store: JobStore, job_id: str, attempt: int, after: int = 0) -> AsyncGenerator[bytes, None]:
+    while (page := await store.log(job_id, attempt=attempt, after=after, limit=BATCH)) and page.chunks:
+        after = page.chunks[-1].sequence
+        yield b"".join(chunk.data for chunk in page.chunks)
+
+
+async def _cut(body: AsyncGenerator[bytes, None], skip: int, size: int) -> AsyncGenerator[bytes, None]:
+    """`size` bytes of it, without the first `skip`."""
+    async with aclosing(body):
+        async for data in body:
+            part = data[skip : skip + size]
+            skip, size = max(0, skip - len(data)), size - len(part)
+            yield part
+            if not size:
+                return
+
+
+async def _plain(store: JobStore, job_id: str, attempt: int) -> AsyncGenerator[bytes, None]:
+    """Without control sequences, each line as it was last; the open one at the end."""
+    log, last = LogRows(), ""
+    while (page := await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)) and page.chunks:
+        attempt, update = page.attempt, await log.add(page.chunks)
+        if update:
+            *lines, last = (row.text for row in update.rows)
+            if log.line_is_open:
+                yield "".join(f"{line}\n" for line in lines).encode()
+            else:
+                yield "".join(f"{line}\n" for line in (*lines, last)).encode()
+                last = ""
+    yield last.encode()

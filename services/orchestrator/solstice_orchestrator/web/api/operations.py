@@ -1,0 +1,219 @@
+"""What can be asked of API v1: one entry per operation, its words from the docstring of what serves it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from solstice_orchestrator.web.api.logs import LogApi
+from solstice_orchestrator.web.api.runs import Api
+from solstice_orchestrator.web.api.scale import ScaleApi
+from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleWish
+from solstice_orchestrator.web.api.schedules import SchedulesApi
+from solstice_orchestrator.web.api.why import WhyApi
+from solstice_orchestrator.web.api.workers_routes import WorkersApi
+from solstice_orchestrator.web.formats import api_models, query_parameters
+from solstice_orchestrator.web.formats.api_models import Model
+
+EVENTS: Final = "text/event-stream"
+TEXT: Final = "text/plain"
+ORDERS: Final = ("pause", "resume", "drain", "quarantine")
+ACTIONS: Final = ("pause", "resume", "fire", "remove")
+CHOICES: Final = {"order": ORDERS, "action": ACTIONS}
+"""What may stand in a path, and is for the caller to say."""
+TAKEN: Final = "The name is taken: `name_taken`."
+GAPS: Final = (
+    "Server-sent events: `chunk` (its id is where to go on: `Last-Event-ID`), `gap` before a chunk when those between "
+    "`first` and `last` were never stored, `attempt` when a new one begins, and one `end`, the last."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing that can be asked; `gives` is a model, or a media type for what is no JSON."""
+
+    path: str
+    """Below `/api/v1`."""
+    serves: Callable[..., Any]
+    gives: Model | str
+    query: type[BaseModel] | None = None
+    status: int = 200
+    changes: bool = False
+    """Whether it is a POST, and needs `operate`."""
+    said: str = "As it comes."
+    """Of an answer that is no JSON."""
+    conflict: str | None = None
+    """What 409 means."""
+    parts: bool = False
+    """Whether a `Range` of it can be asked for."""
+    body: type[BaseModel] | None = None
+    """What has to be sent with it, as JSON."""
+
+    @property
+    def name(self) -> str:
+        """Its `operationId`."""
+        return "_".join(self.serves.__qualname__.split(".")).lower()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What its path leaves open."""
+        return re.findall(r"{(\w+)}", self.path)
+
+
+OPERATIONS: Final = (
+    Operation(path="/runs", serves=Api.runs, gives=api_models.RunPage, query=query_parameters.RunsQuery),
+    Operation(path="/runs/{run_id}", serves=Api.run, gives=api_models.WholeRun),
+    Operation(
+        path="/runs/{run_id}/events",
+        serves=Api.run_events,
+        gives=EVENTS,
+        said="Server-sent events: `run` with how it is now, and again at every change, up to its end.",
+    ),
+    Operation(path="/runs/{run_id}/why", serves=WhyApi.run, gives=api_models.WhyRun),
+    Operation(
+        path="/runs/{run_id}/cancel",
+        serves=Api.cancel_run,
+        gives=api_models.WholeRun,
+        status=202,
+        changes=True,
+    ),
+    Operation(path="/runs/{run_id}/approve", serves=Api.approve_run, gives=api_models.WholeRun, changes=True),
+    Operation(
+        path="/runs/{run_id}/rerun",
+        serves=Api.rerun,
+        gives=api_models.WholeRun,
+        query=query_parameters.RerunQuery,
+        status=201,
+        changes=True,
+        conflict="Only what failed was wanted, and the run has `not_ended`, or `nothing_failed`.",
+    ),
+    Operation(path="/requests/{request_id}", serves=Api.request, gives=api_models.WholeRun),
+    Operation(path="/jobs", serves=Api.jobs, gives=api_models.Jobs, query=query_parameters.JobsQuery),
+    Operation(path="/jobs/{job_id}", serves=Api.job, gives=api_models.WholeJob),
+    Operation(path="/jobs/{job_id}/attempts", serves=Api.attempts, gives=api_models.Attempts),
+    Operation(
+        path="/jobs/{job_id}/log",
+        serves=LogApi.log,
+        gives=api_models.LogPart,
+        query=query_parameters.LogQuery,
+    ),
+    Operation(
+        path="/jobs/{job_id}/log.txt",
+        serves=LogApi.text,
+        gives=TEXT,
+        query=query_parameters.PlainLogQuery,
+        parts=True,
+    ),
+    Operation(
+        path="/jobs/{job_id}/log/events",
+        serves=LogApi.events,
+        gives=EVENTS,
+        query=query_parameters.StreamQuery,
+        said=GAPS,
+    ),
+    Operation(path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
+    Operation(
+        path="/jobs/{job_id}/cancel", serves=Api.cancel_job, gives=api_models.Job, status=202, changes=True
+    ),
+    Operation(
+        path="/jobs/{job_id}/priority",
+        serves=Api.prioritise,
+        gives=api_models.Job,
+        query=query_parameters.PriorityQuery,
+        changes=True,
+        conflict="The job `has_ended`.",
+    ),
+    Operation(
+        path="/jobs/{job_id}/rerun",
+        serves=Api.rerun_job,
+        gives=api_models.WholeRun,
+        status=201,
+        changes=True,
+        conflict="The job's run has `not_ended`.",
+    ),
+    Operation(
+        path="/events",
+        serves=Api.events,
+        gives=EVENTS,
+        said="Server-sent events: `changed` whenever the newest runs did.",
+    ),
+    Operation(
+        path="/scale", serves=ScaleApi.scale, gives=api_models.Scale, query=query_parameters.ScaleQuery
+    ),
+    Operation(path="/workers", serves=WorkersApi.workers, gives=api_models.Workers),
+    Operation(
+        path="/workers/events",
+        serves=WorkersApi.events,
+        gives=EVENTS,
+        said="Server-sent events: `changed` whenever the workers did.",
+    ),
+    Operation(path="/workers/{worker_id}", serves=WorkersApi.worker, gives=api_models.Worker),
+    Operation(
+        path="/workers/{worker_id}/{order}",
+        serves=WorkersApi.steer,
+        gives=api_models.Worker,
+        query=query_parameters.OrderQuery,
+        status=202,
+        changes=True,
+        conflict="The worker `is_draining`, or `is_gone`.",
+    ),
+    Operation(
+        path="/schedules",
+        serves=SchedulesApi.schedules,
+        gives=api_models.Schedules,
+        query=query_parameters.SchedulesQuery,
+    ),
+    Operation(
+        path="/schedules",
+        serves=SchedulesApi.add,
+        gives=api_models.Schedule,
+        status=201,
+        changes=True,
+        body=ScheduleWish,
+        conflict=TAKEN,
+    ),
+    Operation(
+        path="/schedules/events",
+        serves=SchedulesApi.events,
+        gives=EVENTS,
+        said="Server-sent events: `changed` whenever the schedules did, or what became of their ticks.",
+    ),
+    Operation(path="/schedules/{schedule}", serves=SchedulesApi.schedule, gives=api_models.WholeSchedule),
+    Operation(
+        path="/schedules/{schedule}",
+        serves=SchedulesApi.edit,
+        gives=api_models.Schedule,
+        changes=True,
+        body=ScheduleEdit,
+        conflict=TAKEN,
+    ),
+    Operation(
+        path="/schedules/{schedule}/next",
+        serves=SchedulesApi.next,
+        gives=api_models.NextTicks,
+        query=query_parameters.NextQuery,
+    ),
+    Operation(
+        path="/schedules/{schedule}/{action}",
+        serves=SchedulesApi.steer,
+        gives=api_models.Schedule,
+        status=202,
+        changes=True,
+    ),
+)
+
+LEADS: Final[Mapping[Model, Mapping[str, str]]] = {
+    api_models.RunPage: {"run_id": "/runs/0/run_id"},
+    api_models.WholeRun: {"run_id": "/run_id", "job_id": "/jobs/0/job_id", "request_id": "/request_id"},
+    api_models.Jobs: {"run_id": "/jobs/0/run_id", "job_id": "/jobs/0/job_id"},
+    api_models.WholeJob: {"run_id": "/run_id", "job_id": "/job_id"},
+    api_models.Job: {"run_id": "/run_id", "job_id": "/job_id"},
+    api_models.Workers: {"worker_id": "/workers/0/worker_id"},
+    api_models.Worker: {"worker_id": "/worker_id"},
+    api_models.Schedules: {"schedule": "/schedules/0/schedule_id"},
+    api_models.Schedule: {"schedule": "/schedule_id"},
+    api_models.WholeSchedule: {"schedule": "/name"},
+}
+"""Where in an answer the names are by which one goes on (JSON pointers)."""

@@ -1,0 +1,238 @@
+"""API v1: what programs ask, in JSON and server-sent events."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_common.http.access import LOCAL
+from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobFilters, JobView, RunFilters, RunView
+from solstice_orchestrator.web.api.following import MAX_JOBS, follow_run, follow_runs
+from solstice_orchestrator.web.formats.api_json import document, job_document, run_document
+from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
+from solstice_orchestrator.web.formats.query_parameters import (
+    JobsQuery,
+    Nothing,
+    PriorityQuery,
+    RerunQuery,
+    RunsQuery,
+    asked,
+)
+from solstice_orchestrator.web.formats.refusals import Refusal, not_found
+from solstice_orchestrator.web.formats.sse import Events, EventStream, Streams
+
+RUNS: Final = "runs"
+JOBS: Final = "jobs"
+_WHY_NOT: Final = {
+    NotRerun.NOT_ENDED: "has not ended, so it is not known what fails of it: wait, or cancel it first",
+    NotRerun.NOTHING_FAILED: "has no job that did not succeed: run all of it again instead",
+}
+
+
+class Api:
+    """The routes below `/api/v1`."""
+
+    def __init__(self, store: JobStore, streams: Streams) -> None:
+        self._store = store
+        self._streams = streams
+
+    def routes(self) -> list[BaseRoute]:
+        """Every route, relative to `/api/v1`."""
+        return [
+            Route("/runs", self.runs),
+            Route("/runs/{run_id}", self.run),
+            Route("/runs/{run_id}/events", self.run_events),
+            Route("/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
+            Route("/runs/{run_id}/approve", self.approve_run, methods=["POST"]),
+            Route("/runs/{run_id}/rerun", self.rerun, methods=["POST"]),
+            Route("/requests/{request_id}", self.request),
+            Route("/jobs", self.jobs),
+            Route("/jobs/{job_id}", self.job),
+            Route("/jobs/{job_id}/attempts", self.attempts),
+            Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/jobs/{job_id}/rerun", self.rerun_job, methods=["POST"]),
+            Route("/jobs/{job_id}/priority", self.prioritise, methods=["POST"]),
+            Route("/events", self.events),
+        ]
+
+    async def runs(self, request: Request) -> Response:
+        """One page of runs, newest first."""
+        query = asked(request, RunsQuery)
+        wanted = RunFilters(
+            repository=query.repository,
+            ref=query.ref,
+            state=query.state,
+            label=query.label,
+            priority=query.priority,
+        )
+        page = await self._store.runs(limit=query.limit, after=_place(query.after, RUNS, wanted), **wanted)
+        following = page.next and cursor_of(page.next, RUNS, wanted)
+        return answer({"runs": [document(run) for run in page.runs], "next": following})
+
+    async def run(self, request: Request) -> Response:
+        """One run with its jobs."""
+        asked(request, Nothing)
+        run_id = request.path_params["run_id"]
+        return await self._run(await self._store.run(run_id), run_id)
+
+    async def request(self, request: Request) -> Response:
+        """The run that a request became; 404 until it is admitted."""
+        asked(request, Nothing)
+        request_id = request.path_params["request_id"]
+        run = await self._store.run_of_request(request_id)
+        if run is None:
+            raise Refusal(
+                404, "not_found", f"No run of request {request_id!r}: not admitted yet, or unknown."
+            )
+        return await self._run(run, request_id)
+
+    async def jobs(self, request: Request) -> Response:
+        """One page of jobs: of one run in workflow order, else newest first."""
+        query = asked(request, JobsQuery)
+        wanted = JobFilters(
+            repository=query.repository,
+            ref=query.ref,
+            state=query.state,
+            label=query.label,
+            priority=query.priority,
+        )
+        of = f"{JOBS} of {query.run_id}"
+        jobs = await self._store.jobs(
+            limit=query.limit + 1, run_id=query.run_id, after=_place(query.after, of, wanted), **wanted
+        )
+        shown = jobs[: query.limit]
+        following = cursor_of(shown[-1].job_id, of, wanted) if len(jobs) > len(shown) else None
+        return answer({"jobs": [document(job) for job in shown], "next": following})
+
+    async def job(self, request: Request) -> Response:
+        """One job with its attempts."""
+        asked(request, Nothing)
+        job = await known_job(self._store, request)
+        return answer(job_document(job, await self._store.attempts(job.job_id)))
+
+    async def attempts(self, request: Request) -> Response:
+        """Every try at a job, oldest first."""
+        asked(request, Nothing)
+        job = await known_job(self._store, request)
+        attempts = await self._store.attempts(job.job_id)
+        return answer({"attempts": [document(attempt) for attempt in attempts]})
+
+    async def run_events(self, request: Request) -> Response:
+        """One run, whenever it changes."""
+        asked(request, Nothing)
+        run_id = request.path_params["run_id"]
+        if await self._store.run(run_id) is None:
+            raise not_found("run", run_id)
+        return stream(request, follow_run(self._store, self._streams, run_id))
+
+    async def events(self, request: Request) -> Response:
+        """That the newest runs changed."""
+        asked(request, Nothing)
+        return stream(request, follow_runs(self._store, self._streams))
+
+    async def cancel_job(self, request: Request) -> Response:
+        """Ask for the end of a job."""
+        asked(request, Nothing)
+        job_id = request.path_params["job_id"]
+        job = await self._store.cancel_job(job_id, cancelled_by(request))
+        if job is None:
+            raise not_found("job", job_id)
+        return answer(document(job), status=202)
+
+    async def cancel_run(self, request: Request) -> Response:
+        """Ask for the end of every job of a run."""
+        asked(request, Nothing)
+        run_id = request.path_params["run_id"]
+        run = await self._store.cancel_run(run_id, cancelled_by(request))
+        return await self._run(run, run_id, status=202)
+
+    async def approve_run(self, request: Request) -> Response:
+        """Let the jobs of a run that wait for approval go on."""
+        asked(request, Nothing)
+        run_id = request.path_params["run_id"]
+        return await self._run(await self._store.approve_run(run_id), run_id)
+
+    async def rerun(self, request: Request) -> Response:
+        """The same commit again, or what failed of it, as a new run."""
+        query, run_id = asked(request, RerunQuery), request.path_params["run_id"]
+        run = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
+        return await self._run(begun_again(run, f"Run {run_id!r}"), run_id, status=201)
+
+    async def rerun_job(self, request: Request) -> Response:
+        """One job again, with those that need it, as a new run."""
+        asked(request, Nothing)
+        job = await known_job(self._store, request)
+        again = await self._store.rerun_job(job.job_id)
+        run = begun_again(again, f"The run of job {job.job_id!r}")
+        return await self._run(run, job.run_id, status=201)
+
+    async def prioritise(self, request: Request) -> Response:
+        """Put a job that has not ended into another class, where it is the newest."""
+        query, job_id = asked(request, PriorityQuery), request.path_params["job_id"]
+        job = await self._store.prioritise(job_id, query.priority)
+        if job is None:
+            raise not_found("job", job_id)
+        if job.state.final:
+            raise Refusal(409, "has_ended", f"Job {job_id!r} has ended: {job.state}. Run it again instead.")
+        return answer(document(job))
+
+    async def _run(self, run: RunView | None, asked: str, *, status: int = 200) -> Response:
+        if run is None:
+            raise not_found("run", asked)
+        jobs = await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS)
+        return answer(run_document(run, jobs), status=status)
+
+
+def _place(cursor: str | None, of: str, wanted: Mapping[str, object]) -> str | None:
+    """The id behind which the asked-for page begins."""
+    if cursor is None:
+        return None
+    place = place_of(cursor, of, wanted)
+    if place is None:
+        raise Refusal(
+            400,
+            "invalid_cursor",
+            "after must be the next of a page of this list with the same filters: begin without it.",
+        )
+    return place
+
+
+def answer(content: object, *, status: int = 200) -> Response:
+    """JSON that no cache keeps: it is about now."""
+    return Response(
+        orjson.dumps(content), status, {"Cache-Control": "no-store"}, media_type="application/json"
+    )
+
+
+def stream(request: Request, events: Events) -> Response:
+    """The events; for HEAD only what they would come as."""
+    if request.method == "HEAD":
+        return Response(media_type=EventStream.media_type)
+    return EventStream(events)
+
+
+def begun_again(run: RunView | NotRerun | None, what: str) -> RunView | None:
+    """The new run; a Refusal says why there is none, of what begins the sentence."""
+    if isinstance(run, NotRerun):
+        raise Refusal(409, run.value, f"{what} {_WHY_NOT[run]}.")
+    return run
+
+
+def cancelled_by(request: Request) -> str:
+    """Who asked for the end of a job or run, for people: the name of a token, or this machine itself."""
+    name: str = request.scope["caller"]
+    return "cancelled on this machine" if name == LOCAL else f"cancelled by {name}"
+
+
+async def known_job(store: JobStore, request: Request) -> JobView:
+    """The job that the path names."""
+    job_id = request.path_params["job_id"]
+    job = await store.job(job_id)
+    if job is None:
+        raise not_found("job", job_id)
+    return job

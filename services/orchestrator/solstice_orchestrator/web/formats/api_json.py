@@ -1,0 +1,109 @@
+"""The JSON of API v1: a view's fields under their own names, times as RFC 3339, states as strings. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
+from typing import Any
+
+from solstice_common.times import format_seconds
+from solstice_orchestrator.queue_times.demand import Demand
+from solstice_orchestrator.queue_times.waits import Holder, Why
+from solstice_orchestrator.scheduling.workers import HeldJob, WorkerView
+from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
+from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
+from solstice_orchestrator.web.formats.log_text import Gap
+
+Document = dict[str, Any]
+
+
+def document(
+    view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder | Demand | ScheduleView | TickView,
+) -> Document:
+    """One view as a JSON object."""
+    return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
+
+
+def run_document(run: RunView, jobs: Iterable[JobView]) -> Document:
+    """A run with its `jobs`."""
+    return document(run) | {"jobs": [document(job) for job in jobs]}
+
+
+def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
+    """A job with its `attempts`."""
+    return document(job) | {"attempts": [document(attempt) for attempt in attempts]}
+
+
+def worker_document(worker: WorkerView) -> Document:
+    """A worker with the `jobs` that it runs, and `name` beside the id of its process."""
+    return document(worker) | {"slots": dict(worker.slots), "jobs": [document(job) for job in worker.jobs]}
+
+
+def schedule_document(schedule: ScheduleView) -> Document:
+    """A schedule with its `last` tick."""
+    return document(schedule) | {"last": None if schedule.last is None else tick_document(schedule.last)}
+
+
+def tick_document(tick: TickView) -> Document:
+    """What became of a tick."""
+    return document(tick)
+
+
+def why_document(why: Why) -> Document:
+    """Why a job waits, with the `holders` of what it waits for and, if known, its `expected_start`."""
+    start = why.expected_start
+    return {
+        "reason": why.reason.value,
+        "detail": why.detail,
+        "since": rfc3339(why.since),
+        "ahead": why.ahead,
+        "resource": why.resource,
+        "until": None if why.until is None else rfc3339(why.until),
+        "holders": [document(holder) for holder in why.holders],
+        "expected_start": start and {"earliest": rfc3339(start.earliest), "latest": rfc3339(start.latest)},
+    }
+
+
+def scale_document(
+    now: float, target_seconds: float, together: Demand, labels: Mapping[str, Demand]
+) -> Document:
+    """The demand of all `labels` together, and of each."""
+    return {
+        "at": rfc3339(now),
+        "target_seconds": target_seconds,
+        **demand_document(together),
+        "labels": {label: demand_document(demand) for label, demand in labels.items()},
+    }
+
+
+def demand_document(demand: Demand) -> Document:
+    """Numbers alone: what reads them is no person. Seconds to the millisecond."""
+    fields = document(demand)
+    seconds = {name: round(value, 3) for name, value in fields.items() if name.endswith("_seconds")}
+    return fields | seconds | {"held_back": dict(demand.held_back)}
+
+
+def chunk_document(chunk: LogChunk, text: str) -> Document:
+    """A piece of log; `text` is what its bytes mean after those of the pieces before."""
+    return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "kind": chunk.kind.value, "text": text}
+
+
+def gap_document(gap: Gap) -> Document:
+    """Chunks of a log that are not there."""
+    return {"first": gap.first, "last": gap.last}
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since the epoch as `2026-01-31T12:00:00.000Z`."""
+    return format_seconds(seconds)
+
+
+def _value(name: str, value: object) -> object:
+    match value:
+        case Enum():
+            return value.value
+        case float() | int() if name.endswith(("_at", "_until")) or name == "not_before":
+            return rfc3339(value)
+        case Sequence() if not isinstance(value, str):
+            return list(value)
+        case _:
+            return value

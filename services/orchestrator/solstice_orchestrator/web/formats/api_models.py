@@ -1,0 +1,217 @@
+"""What API v1 answers, as models for its OpenAPI document: a view's fields as `views` shows them. Pure."""
+
+from dataclasses import fields
+from typing import Annotated, Any, Final, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from solstice_common.messages.fields import Timestamp
+from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_orchestrator.queue_times.demand import Demand
+from solstice_orchestrator.queue_times.waits import Holder, Why
+from solstice_orchestrator.scheduling.workers import HeldJob, WorkerView
+from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
+from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogState, RunView
+
+Model = type[BaseModel]
+
+_TIMES: Final = ("since", "until", "not_before")
+
+
+class _Answer(BaseModel):
+    """A newer orchestrator may add fields."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+
+def _of_view(name: str, view: type, said: str, /, **others: Any) -> Model:
+    """The model of a view; `others` are fields that are shown otherwise than they are held."""
+    hints = get_type_hints(view)
+    kinds = {field.name: _shown(field.name, hints[field.name]) for field in fields(view)} | others
+    given: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
+    return create_model(name, __base__=_Answer, __doc__=said, **given)
+
+
+def _shown(name: str, kind: Any) -> Any:
+    """Times are seconds inside, and RFC 3339 outside."""
+    if name.endswith(("_at", "_until")) or name in _TIMES:
+        return Timestamp if kind is float else Timestamp | None
+    return kind
+
+
+def _many(model: Model) -> Any:
+    return list[model]  # type: ignore[valid-type]  # `model` is a value here; a type checker takes only names of types
+
+
+def _with(name: str, base: Model, said: str, /, **more: Any) -> Model:
+    given: dict[str, Any] = {field: (kind, ...) for field, kind in more.items()}
+    return create_model(name, __base__=base, __doc__=said, **given)
+
+
+Run: Final = _of_view("Run", RunView, "A request, and what became of it.")
+Job: Final = _of_view("Job", JobView, "One job of a run.", needs=list[str])
+Attempt: Final = _of_view("Attempt", AttemptView, "One try at a job.")
+RunPage: Final = _with(
+    "RunPage",
+    _Answer,
+    "One page of runs, newest first.",
+    runs=_many(Run),
+    next=str | None,
+)
+WholeRun: Final = _with("WholeRun", Run, "A run with its jobs.", jobs=_many(Job))
+Jobs: Final = _with("Jobs", _Answer, "One page of jobs.", jobs=_many(Job), next=str | None)
+WholeJob: Final = _with("WholeJob", Job, "A job with its attempts.", attempts=_many(Attempt))
+
+
+Attempts: Final = _with("Attempts", _Answer, "Every try at a job, oldest first.", attempts=_many(Attempt))
+
+
+class Missing(_Answer):
+    """Chunks that were never stored, or are no more; both ends are among them."""
+
+    first: Annotated[int, Field(ge=1)]
+    last: Annotated[int, Field(ge=1)]
+
+
+class Chunk(_Answer):
+    """A piece of a log."""
+
+    sequence: Annotated[int, Field(ge=1)]
+    at: Timestamp
+    kind: ChunkKind
+    """`mark`: a line that the orchestrator wrote, never the job."""
+    text: str
+
+
+class LogPart(_Answer):
+    """A part of an attempt's log."""
+
+    attempt: Annotated[int, Field(ge=0)]
+    state: LogState
+    """`closed` once the attempt is over and nothing comes behind this part."""
+    chunks: list[Chunk]
+    missing: list[Missing]
+    """What is missing between the asked-for sequence and the last of these chunks."""
+
+
+class ExpectedStart(_Answer):
+    """When a job may start, if nobody more urgent comes."""
+
+    earliest: Timestamp
+    latest: Timestamp
+
+
+WaitHolder: Final = _of_view("Holder", Holder, "Who has what is waited for, or goes before.")
+WhyWaiting: Final = _of_view(
+    "Why",
+    Why,
+    "Why something waits.",
+    holders=_many(WaitHolder),
+    expected_start=ExpectedStart | None,
+)
+WhyJob: Final = _with(
+    "WhyJob",
+    _Answer,
+    "Why a job waits; null when it runs or has ended.",
+    job_id=str,
+    run_id=str,
+    name=str,
+    state=JobState,
+    why=WhyWaiting | None,
+)
+WhyRun: Final = _with(
+    "WhyRun",
+    _Answer,
+    "Why a run has no jobs yet; null when it has.",
+    run_id=str,
+    state=RunState,
+    why=WhyWaiting | None,
+)
+Held: Final = _of_view("HeldJob", HeldJob, "A job that a worker runs.")
+Worker: Final = _of_view("Worker", WorkerView, "Who runs jobs.", slots=dict[str, int], jobs=_many(Held))
+Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_many(Worker))
+
+
+class HeldBack(_Answer):
+    """Jobs that a slot would not help."""
+
+    blocked: int
+    """By jobs that they need, or by their concurrency group."""
+    approval: int
+    backoff: int
+    repository_cap: int
+    owner_cap: int
+    rate_limited: int
+    """More than may start within the target."""
+
+
+LabelDemand: Final = _of_view("LabelDemand", Demand, "The work for one label.", held_back=HeldBack)
+Scale: Final = _with(
+    "Scale",
+    _of_view("AllDemand", Demand, "The work for all labels that were asked about.", held_back=HeldBack),
+    "How much there is to do: for all labels that were asked about together, and for each.",
+    at=Timestamp,
+    target_seconds=float,
+    labels=dict[str, LabelDemand],  # type: ignore[valid-type]  # as in `_many`
+)
+
+
+Tick: Final = _of_view("Tick", TickView, "What became of a tick, or of several in a row that were missed.")
+Schedule: Final = _of_view("Schedule", ScheduleView, "What is built regularly.", last=Tick | None)
+Schedules: Final = _with(
+    "Schedules", _Answer, "One page of schedules.", schedules=_many(Schedule), next=str | None
+)
+WholeSchedule: Final = _with(
+    "WholeSchedule", Schedule, "A schedule with its newest ticks.", ticks=_many(Tick)
+)
+
+
+class NextTick(_Answer):
+    """A moment."""
+
+    at: Timestamp
+    local: str
+    """The same as the clocks of its zone show it."""
+
+
+class NextTicks(_Answer):
+    """When the next ticks of a schedule are due."""
+
+    schedule_id: str
+    timezone: str
+    ticks: list[NextTick]
+
+
+class Fault(_Answer):
+    """What is wrong."""
+
+    code: str
+    """One word for programs."""
+    message: str
+    """A sentence for people."""
+
+
+class Problem(_Answer):
+    """Why not."""
+
+    error: Fault
+
+
+MODELS: Final[tuple[Model, ...]] = (
+    RunPage,
+    WholeRun,
+    Jobs,
+    WholeJob,
+    Attempts,
+    LogPart,
+    WhyJob,
+    WhyRun,
+    Workers,
+    Worker,
+    Scale,
+    Schedules,
+    Schedule,
+    WholeSchedule,
+    NextTicks,
+    Problem,
+)

@@ -1,0 +1,194 @@
+"""What API v1 can be asked: the parameters of its queries, as they are read and as its OpenAPI document shows them."""
+
+from collections import Counter
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+
+from solstice_common.messages import Priority
+from solstice_common.messages.fields import Label
+from solstice_common.validation import in_words
+from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_orchestrator.store.records.schedule_rows import full_ref
+from solstice_orchestrator.web.formats.refusals import Refusal
+
+QueryT = TypeVar("QueryT", bound="Query")
+
+MAX_LIMIT: Final = 200
+MAX_CHUNKS: Final = 1000
+LARGEST: Final = 2**31 - 1
+"""Of attempts and sequences, which the stores keep in four bytes."""
+
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")]
+After = Annotated[
+    str | None,
+    Field(description="Go on behind a page: its `next`, with the same filters.", max_length=200),
+]
+
+
+class Query(BaseModel):
+    """Parameters; what has no value is as if it was not there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Nothing(Query):
+    """No parameters at all."""
+
+
+class Listed(Query):
+    """What all lists have in common."""
+
+    repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
+    branch: Annotated[
+        str | None, Field(description="Only of this branch; of another ref, by its full name: refs/tags/v1.")
+    ] = None
+
+    @property
+    def ref(self) -> str | None:
+        """The full ref that `branch` names."""
+        return None if self.branch is None else full_ref(self.branch)
+
+
+class SchedulesQuery(Listed):
+    """Which schedules to list."""
+
+    limit: Limit = 50
+    after: After = None
+
+
+class SchedulesPageQuery(Query):
+    """What people ask of the page of schedules."""
+
+    after: Annotated[str | None, Field(max_length=200)] = None
+
+
+class NextQuery(Query):
+    """How far to look ahead."""
+
+    count: Annotated[int, Field(ge=1, le=100, description="So many ticks.")] = 10
+
+
+class Filters(Listed):
+    """What runs and jobs have in common."""
+
+    label: Annotated[str | None, Field(description="Only jobs, or runs with a job, that run on this.")] = None
+    priority: Annotated[
+        Priority | None, Field(description="Only jobs, or runs with a job (on that label), of this class.")
+    ] = None
+    limit: Limit = 50
+    after: After = None
+
+
+class RunsQuery(Filters):
+    """Which runs to list."""
+
+    state: Annotated[RunState | None, Field(description="Only in this state.")] = None
+
+
+class JobsQuery(Filters):
+    """Which jobs to list."""
+
+    run_id: Annotated[str | None, Field(description="Only of this run, in the order of its workflow.")] = None
+    state: Annotated[JobState | None, Field(description="Only in this state.")] = None
+
+
+class PageQuery(RunsQuery):
+    """What people ask of the page of runs; its `after` is the id of a run."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 30
+
+
+class RerunQuery(Query):
+    """How much to run again."""
+
+    jobs: Annotated[
+        Literal["all", "failed"],
+        Field(description="failed: what did not succeed, and what needs it; all else is left as it was."),
+    ] = "all"
+
+
+class PriorityQuery(Query):
+    """Which class a job is to be in."""
+
+    priority: Annotated[Priority, Field(description="Its new class.")]
+
+
+class AttemptQuery(Query):
+    """Which attempt of a job."""
+
+    attempt: Annotated[
+        int | None, Field(ge=1, le=LARGEST, description="Of this attempt; without it, of the newest.")
+    ] = None
+
+
+class LinePageQuery(AttemptQuery):
+    """Which part of a log the page of a job shows."""
+
+    line: Annotated[int | None, Field(ge=1, le=LARGEST)] = None
+
+
+class LogQuery(AttemptQuery):
+    """Which part of a log."""
+
+    after: Annotated[int, Field(ge=0, le=LARGEST, description="Only chunks with a higher sequence.")] = 0
+    limit: Annotated[
+        int, Field(ge=1, le=MAX_CHUNKS, description="At most so many chunks; fewer when they are large.")
+    ] = 16
+
+
+class PlainLogQuery(AttemptQuery):
+    """How a whole log is wanted."""
+
+    plain: Annotated[
+        Literal["0", "1"] | None, Field(description="1: without what steers terminals, and without `Range`.")
+    ] = None
+
+
+class StreamQuery(AttemptQuery):
+    """Where a stream of a log begins."""
+
+    after: Annotated[str | None, Field(description="Behind this place: ATTEMPT.SEQUENCE, or SEQUENCE.")] = (
+        None
+    )
+
+
+class ScaleQuery(Query):
+    """Whose work, and how soon it is to be done."""
+
+    label: Annotated[
+        Label | None, Field(description="Only of this label, which nobody needs to have heard of.")
+    ] = None
+    target_seconds: Annotated[
+        int | None,
+        Field(ge=1, le=86_400, description="In how many seconds the work is to be done; 300 unless told."),
+    ] = None
+
+
+class OrderQuery(Query):
+    """How an order to a worker is meant."""
+
+    seconds: Annotated[
+        int | None, Field(ge=1, le=2_592_000, description="How long a quarantine lasts; an hour unless told.")
+    ] = None
+
+
+def asked(request: Request, model: type[QueryT], *, others: bool = False) -> QueryT:
+    """The query of a request; what is unknown, wrong or there twice is a Refusal. `others`: unknown ones are passed over."""
+    given = [(name, value) for name, value in request.query_params.multi_items() if value]
+    known = model.model_fields
+    for name, times in Counter(name for name, _ in given).items():
+        if name in known and times > 1:
+            raise _wrong(f"{name} is there {times} times")
+        if name not in known and not others:
+            raise _wrong(f"{name[:100]!r} is not known here; known are {', '.join(known) or 'none'}")
+    try:
+        return model.model_validate_strings({name: value for name, value in given if name in known})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise _wrong(f"{problem['loc'][0]}: {in_words(problem)}") from None
+
+
+def _wrong(detail: str) -> Refusal:
+    return Refusal(400, "invalid_parameter", f"{detail}.")

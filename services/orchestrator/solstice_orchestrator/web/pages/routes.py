@@ -1,0 +1,315 @@
+"""The pages: runs, one run, one job with its live log. Complete without JavaScript; `static/app.js` keeps them fresh."""
+
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_common.http.pages import page_environment
+from solstice_orchestrator.domain.jobs import RunState
+from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.store.views import JobView
+from solstice_orchestrator.web.api.following import (
+    BATCH,
+    MAX_JOBS,
+    Ended,
+    NewAttempt,
+    Piece,
+    Position,
+    follow_log,
+)
+from solstice_orchestrator.web.api.log_rows import LogRows, Paint, paint
+from solstice_orchestrator.web.api.logs import asked_attempt, asked_position, ended_document
+from solstice_orchestrator.web.api.runs import begun_again, cancelled_by, known_job, stream
+from solstice_orchestrator.web.api.schedules import steered as steered_schedule
+from solstice_orchestrator.web.api.why import why_job, why_run
+from solstice_orchestrator.web.api.workers_routes import steered
+from solstice_orchestrator.web.formats.ansi import Update, palette_css
+from solstice_orchestrator.web.formats.api_json import document, rfc3339
+from solstice_orchestrator.web.formats.query_parameters import (
+    LinePageQuery,
+    PageQuery,
+    RerunQuery,
+    SchedulesPageQuery,
+    StreamQuery,
+    asked,
+)
+from solstice_orchestrator.web.formats.refusals import not_found
+from solstice_orchestrator.web.formats.sse import Event, Events, Streams
+from solstice_orchestrator.web.pages import wording
+
+NOT_PLANNED: Final = frozenset({RunState.DELAYED, RunState.PLANNING})
+SCHEDULES_SHOWN: Final = 100
+
+
+class Pages:
+    """What a person's browser asks for."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        streams: Streams,
+        *,
+        version: str,
+        deliveries_url: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._streams = streams
+        self._clock = clock
+        self._templates = page_environment(
+            "solstice_orchestrator.web",
+            home="/",
+            home_name="All runs",
+            version=version,
+            deliveries_url=deliveries_url,
+            words=wording,
+            rfc3339=rfc3339,
+        )
+        self._palette = palette_css()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/", self.runs),
+            Route("/runs/{run_id}", self.run),
+            Route("/requests/{request_id}", self.request),
+            Route("/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
+            Route("/runs/{run_id}/approve", self.approve_run, methods=["POST"]),
+            Route("/runs/{run_id}/rerun", self.rerun, methods=["POST"]),
+            Route("/jobs/{job_id}", self.job),
+            Route("/jobs/{job_id}/log/html-events", self.log_events),
+            Route("/jobs/{job_id}/cancel", self.cancel_job, methods=["POST"]),
+            Route("/jobs/{job_id}/rerun", self.rerun_job, methods=["POST"]),
+            Route("/workers", self.workers),
+            Route("/workers/{worker_id}/{order}", self.steer_worker, methods=["POST"]),
+            Route("/schedules", self.schedules),
+            Route("/schedules/{schedule}/{action}", self.steer_schedule, methods=["POST"]),
+            Route("/static/palette.css", self.palette),
+        ]
+
+    async def runs(self, request: Request) -> Response:
+        """Runs, newest first."""
+        query = asked(request, PageQuery, others=True)
+        repository, state, after = (query.repository or "").strip(), query.state, query.after
+        page = await self._store.runs(
+            limit=query.limit,
+            after=after,
+            repository=repository or None,
+            state=state,
+            ref=query.ref,
+            label=query.label,
+            priority=query.priority,
+        )
+        further = {"branch": query.branch, "label": query.label, "priority": query.priority}
+        filters = {
+            "repository": repository,
+            "state": state.value if state else "",
+            **{name: value or "" for name, value in further.items()},
+        }
+        older = urlencode({name: value for name, value in (filters | {"after": page.next}).items() if value})
+        return self._page(
+            "runs.html",
+            runs=page.runs,
+            repository=repository,
+            state=state,
+            states=list(RunState),
+            further={name: value for name, value in further.items() if value},
+            after=after,
+            older=f"/?{older}" if page.next else None,
+        )
+
+    async def run(self, request: Request) -> Response:
+        """One run with its jobs."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.run(run_id)
+        if run is None:
+            raise not_found("run", run_id)
+        jobs = await self._store.jobs(run_id=run_id, limit=MAX_JOBS)
+        why = await why_run(self._store, run_id) if run.state in NOT_PLANNED else None
+        return self._page("run.html", run=run, jobs=jobs, why=why, asked=request.query_params.get("asked"))
+
+    async def request(self, request: Request) -> Response:
+        """Leads to the run that a request became: the forge-integrations link here, who know no run's id."""
+        request_id = request.path_params["request_id"]
+        run = await self._store.run_of_request(request_id)
+        if run is None:
+            raise not_found("run of request", request_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def job(self, request: Request) -> Response:
+        """One job with the newest rows of its log."""
+        job = await known_job(self._store, request)
+        run = await self._store.run(job.run_id)
+        if run is None:
+            raise not_found("run", job.run_id)
+        query = asked(request, LinePageQuery, others=True)
+        pinned = asked_attempt(query, job)
+        attempts = await self._store.attempts(job.job_id)
+        shown = pinned or job.attempt
+        is_over = job.state.final or shown < job.attempt
+        # What is around one line is not live: the newest rows are elsewhere.
+        log = await paint(self._store, job.job_id, shown, ended=is_over, line=query.line)
+        return self._page(
+            "job.html",
+            run=run,
+            job=job,
+            siblings=await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS),
+            attempts=attempts,
+            shown=shown,
+            log=log,
+            hidden=_hidden_before(log),
+            line=query.line,
+            stream=None if is_over or query.line else _stream_url(job, log, pinned),
+            version_of_job=_version(job),
+            why=await why_job(self._store, job.job_id),
+            asked=request.query_params.get("asked"),
+        )
+
+    async def log_events(self, request: Request) -> Response:
+        """The log as rows of safe HTML, as they come and change."""
+        job = await known_job(self._store, request)
+        start, pinned = asked_position(request, asked(request, StreamQuery, others=True), job)
+        return stream(request, _html_events(self._store, self._streams, job.job_id, start, pinned))
+
+    async def cancel_job(self, request: Request) -> Response:
+        """The button of a page without JavaScript: do it, then show the page again."""
+        job_id = request.path_params["job_id"]
+        job = await self._store.cancel_job(job_id, cancelled_by(request))
+        if job is None:
+            raise not_found("job", job_id)
+        return RedirectResponse(f"/jobs/{job.job_id}?asked=cancel", 303)
+
+    async def cancel_run(self, request: Request) -> Response:
+        """The same for a whole run."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.cancel_run(run_id, cancelled_by(request))
+        if run is None:
+            raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}?asked=cancel", 303)
+
+    async def approve_run(self, request: Request) -> Response:
+        """Let the jobs of a run that wait for approval go on, then show it."""
+        run_id = request.path_params["run_id"]
+        run = await self._store.approve_run(run_id)
+        if run is None:
+            raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def rerun(self, request: Request) -> Response:
+        """The same commit again; leads to the new run."""
+        run_id = request.path_params["run_id"]
+        query = asked(request, RerunQuery, others=True)
+        again = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
+        run = begun_again(again, "This run")
+        if run is None:
+            raise not_found("run", run_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def rerun_job(self, request: Request) -> Response:
+        """One job again, with those that need it; leads to the new run."""
+        job = await known_job(self._store, request)
+        run = begun_again(await self._store.rerun_job(job.job_id), "This job's run")
+        if run is None:
+            raise not_found("job", job.job_id)
+        return RedirectResponse(f"/runs/{run.run_id}", 303)
+
+    async def workers(self, _: Request) -> Response:
+        """Who runs jobs."""
+        return self._page("workers.html", workers=await self._store.workers())
+
+    async def steer_worker(self, request: Request) -> Response:
+        """A button beside a worker."""
+        await steered(self._store, request)
+        return RedirectResponse("/workers", 303)
+
+    async def schedules(self, request: Request) -> Response:
+        """What is built regularly."""
+        after = asked(request, SchedulesPageQuery, others=True).after
+        found = await self._store.timetable.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
+        shown = found[:SCHEDULES_SHOWN]
+        more = f"/schedules?after={shown[-1].schedule_id}" if len(found) > len(shown) else None
+        return self._page("schedules.html", schedules=shown, more=more, after=after)
+
+    async def steer_schedule(self, request: Request) -> Response:
+        """A button beside a schedule."""
+        await steered_schedule(self._store.timetable, request)
+        return RedirectResponse("/schedules", 303)
+
+    async def palette(self, _: Request) -> Response:
+        """The colours of the log."""
+        return Response(self._palette, media_type="text/css", headers={"Cache-Control": "no-cache"})
+
+    def error(self, status: int, message: str) -> Response:
+        """A page that says what is wrong and where to go."""
+        return self._page("error.html", http_status=status, code=status, message=message)
+
+    def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
+        text = self._templates.get_template(template).render(now=self._clock(), **values)
+        return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
+
+
+async def _html_events(
+    store: JobStore, streams: Streams, job_id: str, start: Position | None, pinned: int | None
+) -> Events:
+    log = LogRows()
+    if start is not None:
+        await _catch_up(store, job_id, log, start)
+    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
+        async for what in told:
+            match what:
+                case Piece():
+                    position = Position(what.attempt, what.chunks[-1].sequence)
+                    yield _rows_event(position, await log.add(what.chunks))
+                case NewAttempt():
+                    log = LogRows()
+                    yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
+                case JobView():
+                    yield Event(name="job", data={"version": _version(what)})
+                case Ended():
+                    yield Event(name="end", data=ended_document(what))
+                case None:
+                    yield None
+
+
+async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: Position) -> None:
+    """Bring `log` to where the client is: colours and line numbers depend on everything before."""
+    while log.sequence < start.sequence:
+        page = await store.log(
+            job_id,
+            attempt=start.attempt,
+            after=log.sequence,
+            limit=min(BATCH, start.sequence - log.sequence),
+        )
+        known = [chunk for chunk in page.chunks if chunk.sequence <= start.sequence] if page else []
+        if not known:
+            return
+        await log.add(known)
+
+
+def _rows_event(position: Position, update: Update | None) -> Event | None:
+    if update is None:
+        return None
+    rows = [{"n": row.number, "html": row.html} for row in update.rows]
+    return Event(name="rows", id=str(position), data={"first": update.first, "rows": rows})
+
+
+def _hidden_before(log: Paint) -> int:
+    """How many of the job's own lines come before the first row shown."""
+    return next((row.number - 1 for row in log.rows if row.number is not None), 0)
+
+
+def _stream_url(job: JobView, log: Paint, pinned: int | None) -> str:
+    query: Mapping[str, object] = {"after": log.position} | ({"attempt": pinned} if pinned else {})
+    return f"/jobs/{job.job_id}/log/html-events?{urlencode(query)}"
+
+
+def _version(job: JobView) -> str:
+    """Changes with everything that a page says of a job."""
+    return format(zlib.crc32(orjson.dumps(document(job))), "08x")

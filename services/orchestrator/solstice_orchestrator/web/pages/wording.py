@@ -1,0 +1,288 @@
+"""How things are said on the pages: states, reasons, times, names and links. Pure."""
+
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.domain.statuses import detail_of
+from solstice_orchestrator.queue_times.explanation import refusal_words
+from solstice_orchestrator.queue_times.forecast import Forecast
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
+from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
+from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
+from solstice_orchestrator.store.views import JobView, RunView
+
+LINE: Final = 200
+"""Characters of what went wrong that a list shows."""
+STATE_WORDS: Final = MappingProxyType(
+    {
+        "delayed": "Delayed",
+        "planning": "Planning",
+        "blocked": "Blocked",
+        "waiting": "Waiting",
+        "backoff": "Retry soon",
+        "approval": "Needs approval",
+        "running": "Running",
+        "succeeded": "Succeeded",
+        "failed": "Failed",
+        "errored": "Errored",
+        "cancelled": "Cancelled",
+        "timed_out": "Timed out",
+        "skipped": "Skipped",
+    }
+)
+TONES: Final = MappingProxyType(
+    {
+        "succeeded": "good",
+        "failed": "bad",
+        "errored": "bad",
+        "timed_out": "bad",
+        "running": "busy",
+        "planning": "busy",
+        "backoff": "warn",
+        "approval": "warn",
+    }
+)
+"""The colour family of a state; the others are calm. Never the only sign: icon and word say the same."""
+
+_REASONS: Final = MappingProxyType(
+    {
+        Reason.COMPLETED: "Every step ended well.",
+        Reason.STEP_FAILED: "A step ended with an error.",
+        Reason.JOB_TIMEOUT: "It took longer than the job's time limit.",
+        Reason.STEP_TIMEOUT: "A step took longer than its time limit.",
+        Reason.NO_OUTPUT: "It wrote nothing for longer than it may.",
+        Reason.RUN_TIMEOUT: "Its run took longer than the run's time limit.",
+        Reason.CANCEL_REQUESTED: "It was cancelled.",
+        Reason.SECRET_MISSING: "It names a secret that is not given to it.",
+        Reason.SUPERSEDED: "A newer run took its place.",
+        Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
+        Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",
+        Reason.COMMIT_NOT_FOUND: "The repository or the commit could not be found.",
+        Reason.NOT_TRUSTED: "The code is a stranger's, and nothing here isolates it.",
+        Reason.AGENT_LOST: "The orchestrator that ran it disappeared.",
+        Reason.LEASE_EXPIRED: "The orchestrator that ran it stopped renewing its lease.",
+        Reason.PROVISION_FAILED: "The place to run it could not be prepared.",
+        Reason.CHECKOUT_FAILED: "The commit could not be fetched.",
+        Reason.EXECUTOR_FAILED: "The executor broke.",
+        Reason.MACHINE_FAILED: "The machine lacked disk, memory, processes or git.",
+        Reason.HOST_AWAY: "Its git host did not answer others, and was not asked again yet.",
+        Reason.COMMIT_UNUSABLE: "The commit itself cannot be checked out.",
+    }
+)
+
+
+def state_words(state: JobState | RunState) -> str:
+    """`Timed out`."""
+    return STATE_WORDS.get(state.value, state.value)
+
+
+def tone(state: JobState | RunState) -> str:
+    """`good`, `bad`, `busy`, `warn` or `calm`."""
+    return TONES.get(state.value, "calm")
+
+
+def run_trouble(run: RunView) -> str:
+    """What went wrong with a run that ended without a verdict, in one line for the list; empty for all others."""
+    if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT}:
+        return ""
+    said = run.detail.strip().partition("\n")[0]
+    if len(said) > LINE:
+        said = f"{said[:LINE]}…"
+    return said
+
+
+def reason_words(job: JobView) -> str:
+    """A sentence that says why the job is where it is, and one about its tries."""
+    spent = job.retried and job.state in {JobState.FAILED, JobState.TIMED_OUT}
+    return f"{_why(job)} It was tried {job.retried + 1} times." if spent else _why(job)
+
+
+def _why(job: JobView) -> str:
+    why = _REASONS.get(job.reason, "")
+    match job.state:
+        case JobState.BLOCKED if job.reason is Reason.CONCURRENCY_GROUP:
+            why = "Waits for its concurrency group."
+        case JobState.BLOCKED:
+            why = f"Waits for {_listed(job.needs)}." if job.needs else "Waits for the jobs it needs."
+        case JobState.WAITING if job.reason is Reason.RETRYING:
+            why = f"It failed and is tried again; waits for a free slot of {job.runs_on}."
+        case JobState.WAITING:
+            why = f"Waits for a free slot of {job.runs_on}."
+        case JobState.BACKOFF:
+            why = f"{why} It will be tried again (at most {MAX_ATTEMPTS} times)."
+        case JobState.APPROVAL:
+            why = "Waits for somebody to approve it."
+        case JobState.RUNNING:
+            why = f"Runs step “{job.step}”." if job.step else ""
+        case JobState.TIMED_OUT if job.step and job.reason is Reason.STEP_TIMEOUT:
+            why = f"Step “{job.step}” took longer than its time limit."
+        case JobState.FAILED if job.step:
+            code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
+            why = f"Step “{job.step}” ended{code}."
+        case _:
+            pass
+    return why
+
+
+def more(job: JobView) -> str:
+    """What is to be said beside `reason_words`; empty when the stored detail only repeats it."""
+    if not job.state.final:
+        return job.detail
+    bare = Outcome(state=job.state, reason=job.reason, exit_code=job.exit_code, step=job.step)
+    return "" if job.detail == detail_of(bare) else job.detail
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 14 min`, `3 d 4 h`; as in `static/times.js`."""
+    whole = int(max(0.0, seconds))
+    if whole < 60:  # noqa: PLR2004  a minute
+        return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole} s"  # noqa: PLR2004  a digit more says nothing
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 60:  # noqa: PLR2004  an hour
+        return f"{minutes} min {whole % 60} s"
+    return f"{hours} h {minutes % 60} min" if hours < 24 else f"{days} d {hours % 24} h"  # noqa: PLR2004  a day
+
+
+def expected(start: Forecast, now: float) -> str:
+    """`in 2 min 0 s to 4 min 10 s`, `in about 12 s`, `any moment`."""
+    earliest, latest = (duration(max(0.0, moment - now)) for moment in (start.earliest, start.latest))
+    if start.latest <= now:
+        return "any moment"
+    return f"in about {latest}" if earliest == latest else f"in {earliest} to {latest}"
+
+
+def ago(seconds: float) -> str:
+    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`; as in `static/times.js`."""
+    if seconds < 45:  # noqa: PLR2004  nobody counts these
+        return "just now"
+    for size, unit in ((86400, "d"), (3600, "h")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{max(1, int(seconds // 60))} min ago"
+
+
+def ahead(seconds: float) -> str:
+    """`in 2 h 14 min`, `now`."""
+    return f"in {duration(seconds)}" if seconds >= 1 else "now"
+
+
+def absolute(seconds: float) -> str:
+    """`2026-01-31 12:00:00 UTC`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def repository(run: RunView | ScheduleView) -> str:
+    """`owner/name`, else what the URL ends with."""
+    return (
+        run.repo_full_name or run.repo_url.rstrip("/").rpartition("/")[2].removesuffix(".git") or run.repo_url
+    )
+
+
+def ref_words(run: RunView) -> str:
+    """`main`, `tag v1`, `#7`; empty when nobody said."""
+    if run.change_number is not None:
+        return f"#{run.change_number}"
+    ref = run.ref or ""
+    if ref.startswith("refs/tags/"):
+        return f"tag {ref.removeprefix('refs/tags/')}"
+    return ref.removeprefix("refs/heads/")
+
+
+def commit_link(run: RunView) -> str | None:
+    """The commit at the forge; None when the repository is not on the web."""
+    base = _web_base(run)
+    return base and f"{base}/{'-/' if run.source == 'gitlab' else ''}commit/{quote(run.commit_sha)}"
+
+
+def change_link(run: RunView) -> str | None:
+    """The pull or merge request at the forge."""
+    base, kinds = _web_base(run), {"github": "pull", "gitlab": "-/merge_requests"}
+    if base is None or run.change_number is None:
+        return None
+    return f"{base}/{kinds.get(run.source, 'pulls')}/{run.change_number}"
+
+
+def worker_state(worker: WorkerView) -> str:
+    """`Active`, `Quarantined`, `Lost`."""
+    present = worker.presence is Presence.ALIVE
+    return str(worker.state if present else worker.presence).capitalize()
+
+
+def worker_tone(worker: WorkerView) -> str:
+    """As `tone`, for a worker."""
+    if worker.presence is not Presence.ALIVE:
+        return "bad" if worker.presence is Presence.LOST else "calm"
+    return {WorkerState.ACTIVE: "good", WorkerState.QUARANTINED: "bad"}.get(worker.state, "warn")
+
+
+def worker_remark(worker: WorkerView, now: float) -> str:
+    """What stands against its taking jobs; empty when nothing does."""
+    if worker.presence is Presence.LOST:
+        return "Its heartbeat stopped; what it ran is run elsewhere."
+    if worker.state is WorkerState.DRAINING and worker.presence is Presence.ALIVE:
+        return "Ends itself when its jobs have ended."
+    if worker.state is WorkerState.PAUSED:
+        return "Takes no jobs until it is resumed, also after a restart."
+    if worker.state is WorkerState.QUARANTINED and worker.quarantined_until is not None:
+        failures = worker.failures_in_a_row
+        why = f" after {failures} infrastructure failures in a row" if failures else ""
+        return f"Takes no jobs for {duration(worker.quarantined_until - now)}{why}."
+    return _pressure(worker, now) if worker.presence is Presence.ALIVE else ""
+
+
+def _pressure(worker: WorkerView, now: float) -> str:
+    if worker.refuses is not None:
+        return f"Starts no jobs for want of {worker.refuses}: {refusal_words(worker, now)}."
+    if worker.shrunk_to is not None:
+        return f"Takes {worker.shrunk_to} at once for now, after failures or under load."
+    return ""
+
+
+def worker_orders(worker: WorkerView) -> tuple[tuple[str, str], ...]:
+    """The orders that make sense now, with the words of their buttons."""
+    if worker.presence is Presence.ALIVE and worker.state is WorkerState.DRAINING:
+        return ()
+    held_back = worker.state is not WorkerState.ACTIVE or worker.quarantined_until is not None
+    turn = ("resume", "Resume") if held_back else ("pause", "Pause")
+    return (turn, ("drain", "Drain")) if worker.presence is Presence.ALIVE else (turn,)
+
+
+def tick_words(tick: TickView) -> str:
+    """What became of it, where no run tells: `Missed`, `Failed`, `Due`."""
+    if tick.reason is TickReason.MISSED:
+        return "Missed" if tick.count == 1 else f"Missed {tick.count}"
+    return tick.state.value.capitalize()
+
+
+def tick_tone(tick: TickView) -> str:
+    """As `tone`, for a tick."""
+    tones = {
+        TickState.FIRED: "good",
+        TickState.FAILED: "bad",
+        TickState.DUE: "busy",
+        TickState.SKIPPED: "warn",
+    }
+    return tones[tick.state]
+
+
+def schedule_orders(schedule: ScheduleView) -> tuple[tuple[str, str], ...]:
+    """The actions that make sense now, with the words of their buttons."""
+    return (("resume", "Resume") if schedule.paused else ("pause", "Pause"), ("fire", "Run now"))
+
+
+def _web_base(run: RunView) -> str | None:
+    try:
+        parts = urlsplit(run.repo_url)
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
+        return None
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('.git')}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,193 @@
+"""One claimed attempt from its start to its stored end: the executor runs it, its log and outcome reach the store."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, named_secrets
+from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
+from solstice_orchestrator.worker.log_buffer import PATIENT, LogBuffer, Patience, patiently
+from solstice_orchestrator.worker.masking import Masking
+from solstice_orchestrator.worker.secret_rules import Given, SecretRules, Withheld
+
+LOG = structlog.get_logger(__name__)
+
+FAREWELL_SECONDS: Final = 10.0
+"""How long a cancelled execution tries to hand its job back; after that the lease does it."""
+
+HANDED_BACK: Final = "this worker gave the job back; it begins anew as soon as another has a free slot"
+
+RELEASED: Final = Outcome(
+    state=JobState.WAITING, reason=Reason.RELEASED, detail="the orchestrator that ran it shut down"
+)
+
+
+async def execute(
+    claim: Claim,
+    *,
+    store: JobStore,
+    executor: Executor,
+    stop: asyncio.Event,
+    clock: Callable[[], float] = time.time,
+    rng: random.Random | None = None,
+    notice: asyncio.Future[str] | None = None,
+    secret_rules: SecretRules | None = None,
+    patience: Patience = PATIENT,
+) -> None:
+    """Run the attempt, keep its log, record its outcome; secrets that it names are looked up here, and masked in its log.
+
+    `notice`: once it has a result, the log says that too; a worker that drains tells its jobs by it.
+    Set `stop` when somebody cancelled the job: it ends as the executor promises. Cancel the task when the attempt is
+    no longer ours or the grace of a shutdown is over: the processes are killed and the job is released, unless it had
+    ended already, in which case that end is recorded. Raises nothing but CancelledError; a lost attempt, and a store
+    that stays away for longer than `patience`, the length of a lease, end the execution with a log event, and rescue
+    takes it from there.
+    """
+    chance = rng or random.Random()  # noqa: S311  jitter is no secret
+    log = LogBuffer(claim.key, store, clock, chance, patience)
+    bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
+    bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
+    execution = Execution(
+        job_id=claim.key.job_id, attempt=claim.key.number, spec=claim.spec, request=claim.request
+    )
+    label = f"{claim.spec.name} #{claim.key.number}"
+    running = asyncio.create_task(
+        _with_secrets(executor, execution, log, stop, secret_rules), name=f"run {label}"
+    )
+    running.add_done_callback(lambda _: log.close())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
+            if notice is not None:
+                either: list[asyncio.Future[Any]] = [running, notice]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not running.done():
+                    log.remark(notice.result())
+            await asyncio.wait([running])
+        if log.lost or running.cancelled():
+            bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
+            return
+        insist = partial(patiently, rng=chance, patience=patience)
+        await _finish(bound, store, claim.key, running.result(), insist)
+    except asyncio.CancelledError:
+        await _farewell(bound, store, claim.key, running, log)
+        raise
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def _with_secrets(
+    executor: Executor,
+    execution: Execution,
+    log: LogBuffer,
+    stop: asyncio.Event,
+    rules: SecretRules | None,
+) -> Outcome:
+    """What the executor says of the job with its secrets; it fails, unrun, when one is not given to it."""
+    names = named_secrets(execution.spec)
+    if not names:
+        return await _outcome(executor, execution, log.write, stop)
+    given: Given | Withheld = Withheld(detail="there are no secrets here")
+    if rules is not None:
+        # In a thread: files are read.
+        given = await asyncio.to_thread(rules.give, names, execution.request)
+    if isinstance(given, Withheld):
+        if given.trouble:
+            LOG.warning(
+                LogEvent.SECRET_UNUSABLE,
+                job_id=execution.job_id,
+                attempt=execution.attempt,
+                repository=execution.request.repo_url,
+                detail=given.trouble,
+            )
+        log.remark(given.detail)
+        return Outcome(state=JobState.FAILED, reason=Reason.SECRET_MISSING, detail=given.detail)
+    masking = Masking(given.values.values())
+
+    async def write(data: bytes) -> None:
+        if isinstance(data, Mark):
+            await log.write(masking.end())
+            return await log.write(Mark(masking.masked(data.decode()).encode()))
+        return await log.write(masking.feed(data))
+
+    outcome = await _outcome(executor, replace(execution, secrets=given.values), write, stop)
+    await log.write(masking.end())
+    return replace(outcome, detail=masking.masked(outcome.detail))
+
+
+async def _outcome(executor: Executor, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+    """What the executor says; an executor that breaks its promise is an infrastructure failure."""
+    try:
+        return await executor.run(execution, log, stop)
+    except Exception as error:
+        LOG.exception(LogEvent.EXECUTOR_BROKE, job_id=execution.job_id, attempt=execution.attempt)
+        return Outcome(
+            state=JobState.ERRORED,
+            reason=Reason.EXECUTOR_FAILED,
+            detail=f"the executor broke: {type(error).__name__}: {error}"[:1000],
+        )
+
+
+async def _finish(
+    bound: structlog.typing.FilteringBoundLogger,
+    store: JobStore,
+    key: AttemptKey,
+    outcome: Outcome,
+    insist: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
+) -> None:
+    try:
+        kept = await insist(lambda: store.finish(key, outcome))
+    except StoreUnavailable as error:
+        bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error))
+        return
+    if kept:
+        bound.info(
+            LogEvent.ATTEMPT_FINISHED,
+            state=outcome.state,
+            reason=outcome.reason,
+            exit_code=outcome.exit_code,
+            step=outcome.step,
+            detail=outcome.detail or None,
+        )
+    else:
+        bound.warning(LogEvent.ATTEMPT_LOST, why="it was no longer ours when it ended")
+
+
+async def _farewell(
+    bound: structlog.typing.FilteringBoundLogger,
+    store: JobStore,
+    key: AttemptKey,
+    running: asyncio.Task[Outcome],
+    log: LogBuffer,
+) -> None:
+    """We were cancelled: end the processes, then say what is known, within the time there is."""
+    running.cancel()
+    await asyncio.wait([running])
+    outcome = RELEASED if running.cancelled() else running.result()
+    if outcome is RELEASED:
+        log.remark(HANDED_BACK)
+
+    async def tell() -> None:
+        if await log.send_rest():
+            kept = await store.finish(key, outcome)
+            bound.info(LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, kept=kept)
+
+    try:
+        # Not `asyncio.timeout`, which ends as one more cancellation in a cancelled task before Python 3.11.3
+        # (github.com/python/cpython/issues/102780).
+        await asyncio.wait_for(tell(), FAREWELL_SECONDS)
+    except (TimeoutError, StoreUnavailable) as error:
+        bound.warning(
+            LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error)
+        )

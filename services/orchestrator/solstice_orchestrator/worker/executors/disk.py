@@ -1,0 +1,103 @@
+"""The disk of the workspaces: whoever fills it is ended before everybody else suffers, the store among them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+
+LOOK_SECONDS: Final = 1.0
+MIB: Final = 1024 * 1024
+
+
+def culprit(free_bytes: int, reserve_bytes: int, sizes: Mapping[Path, int]) -> Path | None:
+    """Whose workspace has to go: the largest, once less than the reserve is free.
+
+    None when there is room, and when no workspace is even as large as the reserve: then it is no job that fills the
+    disk, and ending one would not help.
+    """
+    if free_bytes >= reserve_bytes or not sizes:
+        return None
+    largest = max(sizes, key=lambda root: sizes[root])
+    return largest if sizes[largest] >= reserve_bytes else None
+
+
+class DiskWatch:
+    """Looks at the disk while jobs run; one per executor."""
+
+    def __init__(self, reserve_bytes: int = 0) -> None:
+        """With a reserve of 0 nobody is ever ended."""
+        self._reserve = reserve_bytes
+        self._jobs: dict[Path, asyncio.Future[int]] = {}
+        self._looking = asyncio.Lock()
+
+    @asynccontextmanager
+    async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[int]"]:
+        """The size in bytes of that workspace, once it is the one that has to go."""
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._jobs[root] = found
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                looking = tasks.create_task(self._look(root), name="job disk")
+                yield found
+                looking.cancel()
+        finally:
+            del self._jobs[root]
+            found.cancel()
+
+    async def _look(self, root: Path) -> None:
+        while self._reserve > 0:
+            await asyncio.sleep(LOOK_SECONDS)
+            async with self._looking:
+                # Somebody is being ended: what that gives back may be enough.
+                if _free(root) < self._reserve and not any(found.done() for found in self._jobs.values()):
+                    await self._blame(root)
+
+    async def _blame(self, root: Path) -> None:
+        roots = list(self._jobs)
+        try:
+            sizes = dict(zip(roots, await asyncio.to_thread(_sizes, roots), strict=True))
+        except RuntimeError:
+            # No thread could be started: somebody has taken all processes too. The next look may be luckier.
+            return
+        guilty = culprit(_free(root), self._reserve, sizes)
+        found = None if guilty is None else self._jobs.get(guilty)
+        if guilty is not None and found is not None and not found.done():
+            found.set_result(sizes[guilty])
+
+
+def overfull(size_bytes: int) -> Outcome:
+    """Of a job that filled the disk."""
+    return Outcome(
+        state=JobState.FAILED,
+        reason=Reason.STEP_FAILED,
+        detail=f"the disk is nearly full, and the job's workspace is the largest: {size_bytes / MIB:.0f} MiB",
+    )
+
+
+def _free(root: Path) -> int:
+    try:
+        disk = os.statvfs(root)
+    except OSError:
+        # The job has removed its workspace, and with it what it filled.
+        return 1 << 62
+    return disk.f_bavail * disk.f_frsize
+
+
+def _sizes(roots: list[Path]) -> list[int]:
+    return [_size(root) for root in roots]
+
+
+def _size(root: Path) -> int:
+    """What the files below `root` take of the disk; what cannot be looked at counts nothing."""
+    total = 0
+    for directory, _, files in os.walk(root):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118  paths of millions of files
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,164 @@
+"""A running supervisor, as the orchestrator holds it: its pipes, its verdict, and its certain end."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes import supervisor
+from solstice_orchestrator.processes.certain_end import to_its_end
+from solstice_orchestrator.processes.children import PipeReader, ended, reading, start, writing
+from solstice_orchestrator.processes.control_groups import ControlGroup
+from solstice_orchestrator.processes.orphans import kill_orphans
+from solstice_orchestrator.worker.executors.limited_log import LimitedLog
+from solstice_orchestrator.worker.executors.protocol import Execution
+from solstice_orchestrator.worker.executors.silence import Silence
+from solstice_orchestrator.worker.executors.verdict import Verdict, read_verdict, step_announced
+from solstice_orchestrator.worker.workspaces import Workspace, kill_marked
+
+LOG = structlog.get_logger(__name__)
+
+PIECE_BYTES: Final = 64 * 1024
+START_SECONDS: Final = 60.0
+"""How long the supervisor may take to say that it is there."""
+STOLEN_SECONDS: Final = 0.05
+"""How often it is looked whether output that is waited for was taken away: a job can read from its own log pipe."""
+LEAVE_SECONDS: Final = 5.0
+"""How long the supervisor may take to kill everything before we do it."""
+
+
+class Pipes(NamedTuple):
+    """What connects us with a supervisor."""
+
+    tell: Callable[[bytes], None]
+    hang_up: Callable[[], None]
+    verdicts: asyncio.StreamReader
+    output: PipeReader
+
+
+class Keeper:
+    """A running supervisor, as the orchestrator holds it."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], pipes: Pipes, workspace: Path, group: ControlGroup | None
+    ) -> None:
+        self._process, self._pipes, self._workspace, self._group = process, pipes, workspace, group
+        self._announced: asyncio.Queue[int] = asyncio.Queue()
+        self._steps_announced = 0
+        self._in_log, self._all_in_log, self._moving = 0, False, asyncio.Condition()
+        """How many bytes of output have reached the log, whether these are all, and the lock of the log."""
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                return bool(await self._pipes.verdicts.readline())
+        except TimeoutError:
+            return False
+
+    def tell(self, words: bytes) -> None:
+        self._pipes.tell(words)
+
+    async def verdict(self) -> Verdict:
+        """What the supervisor says in the end; `vanished` when it ended without a word."""
+        last = rest = b""
+        while said := await self._pipes.verdicts.read(PIECE_BYTES):
+            *lines, rest = (rest + said)[-PIECE_BYTES:].split(b"\n")
+            for line in lines:
+                number = step_announced(line)
+                if number is None:
+                    last = line
+                elif number == self._steps_announced:
+                    self._steps_announced += 1
+                    self._announced.put_nowait(number)
+        return read_verdict(rest or last)
+
+    async def pump(self, log: LimitedLog, silence: Silence) -> None:
+        """Carry output to the log until nobody is left to write any."""
+        while piece := await self._pipes.output.read(PIECE_BYTES):
+            with silence.broken():
+                async with self._moving:
+                    await log.write(piece)
+                    self._in_log += len(piece)
+                    self._moving.notify_all()
+        async with self._moving:
+            self._all_in_log = True
+            self._moving.notify_all()
+
+    async def let_steps_begin(self, marks: Sequence[Mark], log: LimitedLog, silence: Silence) -> None:
+        """Each step begins once what was written before it is in the log, and its mark behind that.
+
+        The job has no part in this: the supervisor's words about steps come on a pipe that it does not have.
+        """
+        for mark in marks:
+            await self._announced.get()
+            with silence.broken():
+                async with self._moving:
+                    await self._catch_up(self._pipes.output.arrived)
+                    await log.mark(mark)
+            self.tell(b"go\n")
+
+    async def _catch_up(self, written: int) -> None:
+        while not self._all_in_log and self._in_log < min(written, self._pipes.output.arrived):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOLEN_SECONDS):
+                    await self._moving.wait()
+
+    async def kill(self) -> None:
+        """End every process of the attempt, now."""
+        try:
+            await asyncio.to_thread(self._kill)
+        except RuntimeError:
+            # The job has taken every process there may be, threads among them. It is killed all the same.
+            self._kill()
+        await kill_orphans()
+
+    def _kill(self) -> None:
+        # First what is below, for as long as it is known to be below; then the supervisor; then what lost it.
+        if self._group:
+            self._group.kill()
+        if self._process.poll() is None:
+            supervisor.kill_descendants(self._process.pid)
+            self._process.kill()
+        kill_marked(self._workspace)
+
+    async def leave(self) -> None:
+        """Close the control pipe, at which the supervisor kills everything, and see it gone."""
+        self._pipes.hang_up()
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await ended(self._process)
+        except TimeoutError:
+            await self.kill()
+            await ended(self._process)
+        if self._group and not await self._group.end():
+            LOG.error(LogEvent.PROCESSES_LEFT, directory=str(self._group.path), count=None)
+        # Also of a job that ended well: its supervisor may have left zombies.
+        await kill_orphans()
+
+
+@asynccontextmanager
+async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterator[Keeper]:
+    """A supervisor that has nothing to do yet; leaving ends it and all below it, also when cancelled."""
+    process = start(
+        (sys.executable, "-I", "-S", supervisor.__file__, *([str(place.group.path)] if place.group else [])),
+        Path("/"),
+        {"LC_ALL": "C.UTF-8"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with reading(process.stdout) as verdicts, reading(process.stderr) as output, ExitStack() as control:
+        send = control.enter_context(writing(process.stdin))
+        keeper = Keeper(process, Pipes(send, control.close, verdicts, output), place.root, place.group)
+        try:
+            yield keeper
+        finally:
+            await to_its_end(keeper.leave(), f"end of {execution.job_id}")

@@ -1,0 +1,92 @@
+"""A job's log up to its limit, its end included, and what we ourselves have to say in it."""
+
+from typing import Final
+
+from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.worker.executors.protocol import LogWriter
+
+PIECE_BYTES: Final = 64 * 1024
+
+
+class LimitedLog:
+    """Passes on the first three quarters of what there may be, and the last quarter once `end` is called.
+
+    What lies between is dropped as it comes; no more than a quarter of the limit is ever held in memory. A store only adds
+    to a log, so what may be dropped later cannot be stored before; the log says where it stops being safe.
+    """
+
+    def __init__(self, log: LogWriter, limit: int) -> None:
+        self._log, self._limit = log, limit
+        self._tail_bytes = limit // 4
+        self._left = limit - self._tail_bytes
+        self._tail = bytearray()
+        self._dropped = 0
+        self._marks: list[tuple[int, Mark]] = []
+        """Those of what follows the cut, and at which byte of it, dropped ones included, each stands."""
+        self._line_open = self._cut = False
+
+    async def write(self, data: bytes) -> None:
+        if not self._cut:
+            if len(data) <= self._left:
+                return await self._pass_on(data)
+            kept = data[: self._left]
+            # At the end of a line, if there is one: no secret shall be cut in two, whose halves nobody knows.
+            kept = kept[: kept.rfind(b"\n") + 1] or kept
+            self._cut, data = True, data[len(kept) :]
+            await self._pass_on(kept)
+            await self.remark(
+                f"the log is longer than {self._limit} bytes; of what follows its end is kept, "
+                "and stored when the job ends: it is lost if this worker is killed before"
+            )
+        self._tail += data
+        if (excess := len(self._tail) - self._tail_bytes) > 0:
+            self._dropped += excess
+            del self._tail[:excess]
+        return None
+
+    async def mark(self, line: Mark) -> None:
+        """A line of ours where the output now is; it is kept, whatever is dropped around it."""
+        if self._cut:
+            self._marks.append((self._dropped + len(self._tail), line))
+        else:
+            await self._log_mark(line)
+
+    async def end(self) -> None:
+        """The job will write no more: pass on the end of what it wrote."""
+        tail, self._tail = bytes(self._tail), bytearray()
+        if self._dropped:
+            begin = tail.find(b"\n") + 1
+            self._dropped, tail = self._dropped + begin, tail[begin:]
+        marks, self._marks = self._marks, []
+        for place, line in marks:
+            if place < self._dropped:
+                await self._log_mark(line)
+        if self._dropped:
+            await self.remark(f"{self._dropped} bytes are left out here")
+        done = 0
+        for place, line in marks:
+            if place >= self._dropped:
+                await self._pass_on_pieces(tail[done : place - self._dropped])
+                done = place - self._dropped
+                await self._log_mark(line)
+        await self._pass_on_pieces(tail[done:])
+
+    async def remark(self, text: str) -> None:
+        """A line of ours."""
+        await self._log_mark(Mark.of(f"! {text}"))
+
+    async def _log_mark(self, line: Mark) -> None:
+        if self._line_open:
+            self._line_open = False
+            await self._log(b"\n")
+        await self._log(line)
+
+    async def _pass_on_pieces(self, data: bytes) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            await self._pass_on(data[start : start + PIECE_BYTES])
+
+    async def _pass_on(self, data: bytes) -> None:
+        if data:
+            self._left -= len(data)
+            self._line_open = not data.endswith(b"\n")
+            await self._log(data)

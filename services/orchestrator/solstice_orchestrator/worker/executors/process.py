@@ -1,0 +1,258 @@
+"""Runs jobs as processes of this machine: a private workspace, a clean environment, and a supervisor that leaves nothing.
+
+It does not isolate: a job runs as the orchestrator's user and can read what that user can read. Steps run with
+`bash -eo pipefail` where the job's PATH has bash, else with `sh -e`.
+"""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, directory_bytes
+from solstice_orchestrator.git.failures import is_machine
+from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.worker.executors.disk import DiskWatch, overfull
+from solstice_orchestrator.worker.executors.keeper import Keeper, open_supervisor
+from solstice_orchestrator.worker.executors.limited_log import LimitedLog
+from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.worker.executors.silence import Silence
+from solstice_orchestrator.worker.executors.surroundings import environment
+from solstice_orchestrator.worker.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
+from solstice_orchestrator.worker.workspaces import Workspace, Workspaces
+
+LOG = structlog.get_logger(__name__)
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SILENCE_LOOK_SECONDS: Final = 1.0
+"""How often a checkout that has waited long for its git host is looked at."""
+SLACK_SECONDS: Final = 30.0
+"""How much later than it should the supervisor may end before it is taken for stopped, and killed."""
+LAST_OUTPUT_SECONDS: Final = 120.0
+"""How long what was written may take to reach the log once nobody is left who writes: the store may be slow."""
+ESCAPED_OUTPUT_SECONDS: Final = 5.0
+"""The same when the supervisor was killed and somebody may be left: a process that hid from us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessExecutor:
+    """One per orchestrator, in its workspaces."""
+
+    workspaces: Workspaces
+    git: GitPolicy
+    grace_seconds: float = 10.0
+    """Between SIGTERM and SIGKILL."""
+    max_log_bytes: int = 16 * 1024 * 1024
+    path: str = DEFAULT_PATH
+    """The job's PATH."""
+    no_output_seconds: float = 0.0
+    """How long a job may write nothing that does not say so itself; 0: for ever."""
+    disk: DiskWatch = field(default_factory=DiskWatch)
+    starting: AbstractContextManager[None] = field(default_factory=nullcontext)
+    """Entered for as long as a checkout takes, by any number at once."""
+    hosts: GitHosts = field(default_factory=GitHosts)
+    """Which git hosts are left alone for now."""
+    isolates: bool = False
+
+    async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+        name = f"{execution.job_id}-{execution.attempt}"
+        limited = LimitedLog(log, self.max_log_bytes)
+        outcome: Outcome | None = None
+        try:
+            async with self.workspaces.attempt(name) as place:
+                with self.starting:
+                    outcome = await self._check_out(execution, place, limited, stop)
+                if outcome is None:
+                    plan = self._plan(execution, place)
+                    outcome = await self._supervise(execution, place, plan, limited, stop)
+        except (OSError, RuntimeError) as error:
+            # Before the job began; what happens later is about tidying up. RuntimeError: no thread could be started.
+            outcome = outcome or Outcome(
+                state=JobState.ERRORED,
+                reason=Reason.MACHINE_FAILED if is_machine(error) else Reason.PROVISION_FAILED,
+                detail=f"the attempt could not be set up in {self.workspaces.directory}: {error}",
+            )
+        await limited.end()
+        if outcome.state is JobState.CANCELLED:
+            await limited.remark("the job was asked to end")
+        elif outcome.detail and outcome.state is not JobState.SUCCEEDED:
+            await limited.remark(outcome.detail)
+        return outcome
+
+    async def _check_out(
+        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
+    ) -> Outcome | None:
+        """Bring the commit; the outcome when that was the end."""
+        request = execution.request
+        held = self.hosts.held(request.repo_url, holds_slot=True)
+        if held is not None:
+            return _away(held)
+        with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
+            return await self._bring(execution, place, log, stop, visit)
+
+    async def _bring(
+        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event, visit: Visit
+    ) -> Outcome | None:
+        request = execution.request
+        await log.mark(Mark.of("$ checkout"))
+        await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
+        bringing = asyncio.create_task(
+            check_out(request, place.source, policy=self.git, scratch=self.workspaces.scratch),
+            name=f"checkout {execution.job_id}",
+        )
+        stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
+        waiting = asyncio.create_task(
+            self._waits_in_vain(visit, request.repo_url, place), name=f"silence of {execution.job_id}"
+        )
+        others = [stopping, waiting]
+        try:
+            await asyncio.wait([bringing, *others], return_when=asyncio.FIRST_COMPLETED)
+            if not bringing.done():
+                return CANCELLED if stopping.done() else _away(waiting.result())
+            bringing.result()
+            self.hosts.answered(request.repo_url)
+        except CheckoutFailed as error:
+            if error.reason is Reason.CHECKOUT_FAILED:
+                self.hosts.failed(request.repo_url, error.detail)
+            elif error.reason is not Reason.MACHINE_FAILED:
+                self.hosts.answered(request.repo_url)
+            state = JobState.FAILED if error.reason is Reason.COMMIT_UNUSABLE else JobState.ERRORED
+            return Outcome(state=state, reason=error.reason, step="checkout", detail=error.detail[:1000])
+        finally:
+            for task in (bringing, *others):
+                task.cancel()
+            await asyncio.wait([bringing, *others])
+        return None
+
+    async def _waits_in_vain(self, visit: Visit, url: str, place: Workspace) -> str:
+        """Why the checkout has to leave its slot to others; ends only when it has to."""
+        await asyncio.sleep(SILENT_SECONDS)
+        objects = place.source / ".git" / "objects"
+        while True:
+            if not visit.heard and await asyncio.to_thread(directory_bytes, objects) > 0:
+                visit.heard = True
+                self.hosts.answered(url)
+            why = self.hosts.gives_way(visit)
+            if why is not None:
+                return why
+            await asyncio.sleep(SILENCE_LOOK_SECONDS)
+
+    def _plan(self, execution: Execution, place: Workspace) -> dict[str, Any]:
+        """What the supervisor is told; writes the steps' scripts."""
+        bash = shutil.which("bash", path=self.path)
+        shell = [bash, "--noprofile", "--norc", "-eo", "pipefail"] if bash else ["/bin/sh", "-e"]
+        steps = []
+        for number, step in enumerate(execution.spec.steps, start=1):
+            script = place.scripts / f"{number:03}.sh"
+            script.write_text(step.run + "\n", encoding="utf-8")
+            steps.append(
+                {
+                    "argv": [*shell, str(script)],
+                    "env": {
+                        **step.env,
+                        **{
+                            name: execution.secrets[name] for name in (*execution.spec.secrets, *step.secrets)
+                        },
+                        "SOLSTICE_STEP": step.name,
+                    },
+                    "timeout": step.timeout_seconds,
+                }
+            )
+        return {
+            "directory": str(place.source),
+            "env": environment(execution, place, self.path),
+            "grace": self.grace_seconds,
+            "timeout": execution.spec.timeout_seconds,
+            "steps": steps,
+        }
+
+    async def _supervise(
+        self,
+        execution: Execution,
+        place: Workspace,
+        plan: Mapping[str, Any],
+        log: LimitedLog,
+        stop: asyncio.Event,
+    ) -> Outcome:
+        async with open_supervisor(execution, place) as keeper:
+            if not await keeper.is_ready():
+                return Outcome(
+                    state=JobState.ERRORED,
+                    reason=Reason.EXECUTOR_FAILED,
+                    detail="the supervisor of the job's processes did not start",
+                )
+            keeper.tell(json.dumps(plan).encode() + b"\n")
+            # From here on nothing is the world's failure: the job runs, and may have brought it about.
+            outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
+            try:
+                async with self.disk.watching(place.root) as filling:
+                    outcome = await self._watched(execution.spec, keeper, log, stop, filling)
+            except* Exception as errors:  # noqa: BLE001  whatever it is, it must not pass for the world's failure
+                LOG.warning(
+                    LogEvent.EXECUTION_DISTURBED,
+                    job_id=execution.job_id,
+                    attempt=execution.attempt,
+                    detail=repr(errors.exceptions)[:1000],
+                )
+        return outcome
+
+    async def _watched(
+        self,
+        spec: JobSpec,
+        keeper: Keeper,
+        log: LimitedLog,
+        stop: asyncio.Event,
+        filling: asyncio.Future[int],
+    ) -> Outcome:
+        """How the job ended, while output flows, and somebody may cancel, nobody hear a word, or the disk run full."""
+        limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
+        quiet, silence = spec.no_output_seconds or self.no_output_seconds, Silence()
+        async with asyncio.TaskGroup() as tasks:
+            pumping = tasks.create_task(keeper.pump(log, silence), name="job output")
+            marks = [Mark.of(f"$ {step.name}") for step in spec.steps]
+            beginning = tasks.create_task(keeper.let_steps_begin(marks, log, silence), name="job steps")
+            stopping = tasks.create_task(stop.wait(), name="job stop")
+            hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
+            asking = tasks.create_task(self._ask_to_end(keeper, [stopping, hearing, filling]), name="job end")
+            overdue = False
+            try:
+                async with asyncio.timeout(limit):
+                    verdict = await keeper.verdict()
+            except TimeoutError:
+                # Only a supervisor that the job itself stopped (SIGSTOP) is this late.
+                overdue, verdict = True, Verdict(how="timed_out", scope="job")
+            asked = None
+            if stop.is_set():
+                asked = CANCELLED
+            elif filling.done():
+                asked = overfull(filling.result())
+            elif hearing.done():
+                asked = silent(quiet)
+            for task in (asking, stopping, hearing, beginning):
+                task.cancel()
+            lost = overdue or verdict.how == "vanished"
+            if lost:
+                await keeper.kill()
+            await asyncio.wait([pumping], timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS)
+            pumping.cancel()
+        return to_outcome(verdict, spec, asked=asked)
+
+    async def _ask_to_end(self, keeper: Keeper, reasons: Sequence[asyncio.Future[Any]]) -> None:
+        await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+        keeper.tell(b"stop\n")
+        await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
+        await keeper.kill()
+
+
+def _away(why: str) -> Outcome:
+    return Outcome(state=JobState.ERRORED, reason=Reason.HOST_AWAY, step="checkout", detail=why)

@@ -1,0 +1,45 @@
+"""What the steps of a job find in their environment: nothing of ours but what is listed here."""
+
+import os
+import pwd
+
+from solstice_orchestrator.worker.executors.protocol import Execution
+from solstice_orchestrator.worker.workspaces import Workspace
+
+
+def environment(execution: Execution, place: Workspace, path: str) -> dict[str, str]:
+    """What every step finds in its environment; the workflow's `env` wins, except for the names SOLSTICE_*."""
+    request, user = execution.request, _user()
+    known = {
+        "SOLSTICE_REF": request.ref,
+        "SOLSTICE_EVENT": request.event,
+        "SOLSTICE_CHANGE_NUMBER": request.change_number,
+        "SOLSTICE_REPOSITORY": request.repo_full_name,
+    }
+    return {
+        "PATH": path,
+        "HOME": str(place.home),
+        "TMPDIR": str(place.temporary),
+        "USER": user,
+        "LOGNAME": user,
+        "LANG": "C.UTF-8",
+        "CI": "true",
+        **execution.spec.env,
+        "SOLSTICE": "true",
+        "SOLSTICE_ATTEMPT": str(execution.attempt),
+        "SOLSTICE_COMMIT_SHA": request.commit_sha,
+        "SOLSTICE_JOB_ID": execution.job_id,
+        "SOLSTICE_JOB_NAME": execution.spec.name,
+        "SOLSTICE_REPO_URL": request.repo_url,
+        "SOLSTICE_REQUEST_ID": request.request_id,
+        "SOLSTICE_SOURCE": request.source.value,
+        "SOLSTICE_WORKSPACE": str(place.source),
+        **{name: str(value) for name, value in known.items() if value is not None},
+    }
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

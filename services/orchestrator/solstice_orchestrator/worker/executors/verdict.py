@@ -1,0 +1,108 @@
+"""What a supervisor says about a job's end, and the outcome that follows. Pure.
+
+Everything here may have been forged by the job, so nothing here ever yields an infrastructure reason.
+"""
+
+import json
+import signal
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason
+
+How = Literal["completed", "failed", "timed_out", "stopped", "unstartable", "vanished"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How the steps ended. `vanished`: the supervisor was gone before it could say."""
+
+    how: How
+    step: int | None = None
+    """Counts from 0."""
+    status: int = 0
+    """Of the step's shell: its exit code, or the negative number of the signal that ended it."""
+    scope: Literal["job", "step"] = "job"
+    detail: str = ""
+
+
+VANISHED: Final = Verdict(how="vanished")
+CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
+"""Whoever asked for it knows why, and the store says so."""
+
+
+def step_announced(line: bytes) -> int | None:
+    """The number of the step that the supervisor is about to start, by a line of its; None when it says something else."""
+    try:
+        said = json.loads(line)
+        return int(said["number"]) if said["event"] == "step" else None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+
+
+def read_verdict(words: bytes) -> Verdict:
+    """The supervisor's last line; VANISHED when it is none of its kind."""
+    try:
+        said = json.loads(words.splitlines()[-1])
+        if said["event"] != "end" or said["how"] not in get_args(How):
+            return VANISHED
+        return Verdict(
+            how=said["how"],
+            step=None if said.get("step") is None else int(said["step"]),
+            status=int(said.get("status", 0)),
+            scope="step" if said.get("scope") == "step" else "job",
+            detail=str(said.get("detail", ""))[:500],
+        )
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError):
+        return VANISHED
+
+
+def silent(seconds: float) -> Outcome:
+    """Of a job that wrote nothing for longer than it may."""
+    return Outcome(
+        state=JobState.TIMED_OUT,
+        reason=Reason.NO_OUTPUT,
+        detail=f"the job wrote nothing for {seconds:g} s",
+    )
+
+
+def to_outcome(verdict: Verdict, spec: JobSpec, *, asked: Outcome | None) -> Outcome:
+    """How the attempt ended; `asked` is how it ends if it does because we asked the supervisor to end it."""
+    step = (
+        spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
+    )
+    shown = f"the step {step.name!r}" if step else "the job"
+    if asked and verdict.how in {"stopped", "vanished"}:
+        return asked
+    match verdict.how:
+        case "completed":
+            return Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+        case "timed_out" if verdict.scope == "step" and step and step.timeout_seconds is not None:
+            state, reason, code = JobState.TIMED_OUT, Reason.STEP_TIMEOUT, None
+            detail = f"{shown} ran longer than {step.timeout_seconds:g} s"
+        case "timed_out":
+            state, reason, code = JobState.TIMED_OUT, Reason.JOB_TIMEOUT, None
+            detail = f"the job ran longer than {spec.timeout_seconds:g} s"
+        case "failed":
+            state, reason = JobState.FAILED, Reason.STEP_FAILED
+            # As a shell counts: a signal is 128 and its number.
+            code = verdict.status if verdict.status >= 0 else 128 - verdict.status
+            detail = f"{shown} {_ended(verdict.status)}"
+        case "unstartable":
+            state, reason, code = JobState.FAILED, Reason.STEP_FAILED, None
+            detail = f"{shown} could not be started: {verdict.detail}"
+        case _:
+            state, reason, code = JobState.FAILED, Reason.STEP_FAILED, None
+            detail = "the supervisor of the job's processes was killed: by the job, or for want of memory"
+    return Outcome(
+        state=state, reason=reason, exit_code=code, step=step.name if step else None, detail=detail
+    )
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -1,0 +1,161 @@
+"""A job's output on its way into the store: gathered for a moment, cut into numbered chunks, sent in order."""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from solstice_common.errors import StoreUnavailable
+from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.store.protocol import AttemptKey, JobStore
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
+
+T = TypeVar("T")
+
+FLUSH_SECONDS: Final = 0.25
+FLUSH_BYTES: Final = 16 * 1024
+CHUNK_BYTES: Final = 64 * 1024
+PENDING_BYTES: Final = 1024 * 1024
+"""Output that waits for the store beyond this makes the executor wait, and thereby the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a store that does not answer is asked again: for an attempt its lease, after which it is not ours."""
+
+    seconds: float = 60.0
+    monotonic: Callable[[], float] = time.monotonic
+
+
+PATIENT: Final = Patience()
+
+
+async def patiently(call: Callable[[], Awaitable[T]], rng: random.Random, patience: Patience = PATIENT) -> T:
+    """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
+    begun = asked = patience.monotonic()
+    pause = 0.05
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable:
+            # Whoever was frozen in the middle of a call has one behind it that says nothing of now.
+            if asked - begun > patience.seconds:
+                raise
+        await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
+        pause, asked = min(pause * 2, 5.0), patience.monotonic()
+
+
+class LogBuffer:
+    """Output on its way to the store: gathered for a moment, sent in order, bounded."""
+
+    def __init__(
+        self,
+        key: AttemptKey,
+        store: JobStore,
+        clock: Callable[[], float],
+        rng: random.Random,
+        patience: Patience,
+    ) -> None:
+        self._key, self._store, self._clock, self._rng = key, store, clock, rng
+        self._patience = patience
+        self.lost = ""
+        """Why the attempt is not ours any more; empty while it is."""
+        self._pending = bytearray()
+        self._unsent: deque[LogChunk] = deque()
+        self._sequence = 0
+        self._closed = self._line_open = False
+        self._filled = asyncio.Event()
+        self._full = asyncio.Event()
+        self._drained = asyncio.Event()
+
+    async def write(self, data: bytes) -> None:
+        """Take output; returns late when the store is slower than the job."""
+        if isinstance(data, Mark):
+            self._mark(data)
+            while sum(len(chunk.data) for chunk in self._unsent) > PENDING_BYTES:
+                self._drained.clear()
+                await self._drained.wait()
+            return
+        if not data:
+            return
+        self._pending += data
+        self._line_open = not data.endswith(b"\n")
+        self._filled.set()
+        if len(self._pending) >= FLUSH_BYTES:
+            self._full.set()
+        while len(self._pending) > PENDING_BYTES:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def remark(self, text: str) -> None:
+        """Take a line of ours."""
+        self._mark(Mark.of(f"! {text}"))
+
+    def _mark(self, line: Mark) -> None:
+        if self._line_open:
+            self._pending += b"\n"
+            self._line_open = False
+        self._cut_output()
+        self._add(bytes(line), ChunkKind.MARK)
+        self._filled.set()
+
+    def close(self) -> None:
+        """No more will be written."""
+        self._closed = True
+        self._filled.set()
+        self._full.set()
+
+    async def send(self, *, lost: Callable[[], object]) -> None:
+        """Send what is written until `close`; calls `lost` when the attempt turns out not to be ours."""
+        while not self.lost:
+            await self._filled.wait()
+            if not self._closed:
+                try:
+                    async with asyncio.timeout(FLUSH_SECONDS):
+                        await self._full.wait()
+                except TimeoutError:
+                    pass
+            if not self._pending and not self._unsent and self._closed:
+                return
+            self._cut()
+            try:
+                if not await patiently(self._append, self._rng, self._patience):
+                    self.lost = "its lease was lost"
+            except StoreUnavailable as error:
+                self.lost = str(error)
+        lost()
+
+    async def send_rest(self) -> bool:
+        """Try once to send what is left; False when the attempt is not ours."""
+        self._cut()
+        return not self.lost and (not self._unsent or await self._append())
+
+    def _cut(self) -> None:
+        """Turn what is pending into chunks, to be sent now."""
+        self._cut_output()
+        self._drained.set()
+        if not self._closed:
+            self._filled.clear()
+            self._full.clear()
+
+    def _cut_output(self) -> None:
+        for start in range(0, len(self._pending), CHUNK_BYTES):
+            self._add(bytes(self._pending[start : start + CHUNK_BYTES]), ChunkKind.OUTPUT)
+        self._pending.clear()
+
+    def _add(self, data: bytes, kind: ChunkKind) -> None:
+        self._sequence += 1
+        self._unsent.append(LogChunk(sequence=self._sequence, at=self._clock(), data=data, kind=kind))
+
+    async def _append(self) -> bool:
+        chunks = tuple(self._unsent)
+        kept = await self._store.append_log(self._key, chunks)
+        if kept:
+            # Marks may have come meanwhile.
+            for _ in chunks:
+                self._unsent.popleft()
+            self._drained.set()
+        return kept

@@ -1,0 +1,185 @@
+"""This worker under pressure: sensors and ends of attempts go in, what it may start comes out."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.scheduling.concurrency import Window, after_trouble, is_trouble, slots
+from solstice_orchestrator.scheduling.governor import (
+    UNFIT,
+    Limits,
+    Reading,
+    Refusal,
+    Resource,
+    out_of_patience,
+    pause_seconds,
+    refusal,
+    startable,
+)
+from solstice_orchestrator.scheduling.quarantine import proves_able
+from solstice_orchestrator.scheduling.workers import Condition
+
+log = structlog.get_logger("solstice_orchestrator.worker.pressure")
+
+LOOK_SECONDS: Final = 1.0
+"""So long a reading is good for."""
+
+
+class Starting:
+    """Attempts that are being set up; an executor enters it for as long as it brings a checkout."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.on_begun: Callable[[], None] = _nothing
+        """Called when one more job has begun, or will never."""
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        self.on_begun()
+
+
+class Governing:
+    """One per orchestrator; not for several threads."""
+
+    def __init__(
+        self,
+        *,
+        limit: int,
+        limits: Limits,
+        adaptive: bool,
+        read: Callable[[], Reading],
+        starting: Starting,
+        metrics: Metrics,
+        patience_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`patience_seconds`: under load one job starts after so long without any; 0: none does."""
+        self._limit = limit
+        self._limits = limits
+        self._adaptive = adaptive
+        self._read = read
+        self._starting = starting
+        self._metrics = metrics
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._window: Window | None = None
+        self._reading = Reading()
+        self._read_at: float | None = None
+        self._refused: Refusal | None = None
+        self._nothing_since = 0.0
+        """Since when nothing has started for a refusal's sake."""
+        self._slots_said = limit
+        self._chance = chance
+        self._machine_failures = 0
+        """One after the other; a crowd that fails together is one."""
+        self._machine_until = 0.0
+        self._machine_detail = ""
+
+    def started(self) -> None:
+        """A job of ours has started."""
+        self._nothing_since = self._clock()
+
+    def machine_failed(self, detail: str) -> None:
+        """The machine lacked something that work needs: the worker pauses, and others go first."""
+        now = self._clock()
+        if now < self._machine_until:
+            return
+        self._machine_failures += 1
+        self._machine_until = now + pause_seconds(self._machine_failures, self._chance())
+        self._machine_detail = detail[:300]
+
+    def machine_worked(self) -> None:
+        """The machine had all that a piece of work needed."""
+        if self._clock() >= self._machine_until:
+            self._machine_failures = 0
+
+    def plannable(self, most: int) -> int:
+        """How many of `most` runs may be planned; one as a trial after the machine failed."""
+        if self.look().refuses in UNFIT:
+            return 0
+        return min(most, 1) if self._machine_failures else most
+
+    @property
+    def unfit(self) -> str | None:
+        """Why this machine takes no work at all, as of the last look."""
+        refused = self._refused
+        return None if refused is None or refused.resource not in UNFIT else refused.detail
+
+    def ended(self, outcome: Outcome) -> None:
+        """An attempt of ours ended so."""
+        if outcome.reason is Reason.MACHINE_FAILED:
+            self.machine_failed(outcome.detail)
+        elif proves_able(outcome):
+            self.machine_worked()
+        if is_trouble(outcome):
+            self._shrink(outcome.reason.value)
+
+    def look(self) -> Condition:
+        """How many jobs at once we take now, and what forbids to start any."""
+        now = self._clock()
+        if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
+            self._reading, self._read_at = self._read(), now
+        if now < self._machine_until:
+            refused: Refusal | None = Refusal(
+                resource=Resource.MACHINE, detail=f"its machine is sick: {self._machine_detail}"
+            )
+        else:
+            refused = refusal(self._limits, self._reading, self._starting.count)
+        if refused is not None and is_trouble(refused):
+            self._shrink(refused.resource.value)
+        self._tell(refused, now)
+        at_once = slots(self._window, self._limit, now)
+        self._tell_slots(at_once)
+        self._metrics.governed(at_once, None if refused is None else refused.resource)
+        return Condition(
+            shrunk_to=at_once if at_once < self._limit else None,
+            refuses=None if refused is None else refused.resource,
+            refusal="" if refused is None else refused.detail,
+        )
+
+    @property
+    def startable(self) -> int | None:
+        """How many jobs more may begin to start, by the last look; None: any number. One as a trial after the machine failed."""
+        if self._refused is not None:
+            waited = self._clock() - self._nothing_since
+            return int(out_of_patience(self._refused, waited, self._patience_seconds))
+        if self._machine_failures:
+            return max(0, 1 - self._starting.count)
+        return startable(self._limits, self._reading.processors, self._starting.count)
+
+    def _shrink(self, cause: str) -> None:
+        if not self._adaptive:
+            return
+        now = self._clock()
+        self._window = after_trouble(self._window, self._limit, now)
+        self._tell_slots(slots(self._window, self._limit, now), cause)
+
+    def _tell_slots(self, now_at_once: int, cause: str | None = None) -> None:
+        was, self._slots_said = self._slots_said, now_at_once
+        if now_at_once < was:
+            log.warning(LogEvent.SLOTS_SHRUNK, slots=now_at_once, was=was, limit=self._limit, cause=cause)
+        elif now_at_once > was:
+            log.info(LogEvent.SLOTS_GROWN, slots=now_at_once, was=was, limit=self._limit)
+
+    def _tell(self, refused: Refusal | None, now: float) -> None:
+        was, self._refused = self._refused, refused
+        if refused is not None and (was is None or was.resource is not refused.resource):
+            if was is None:
+                self._nothing_since = now
+            log.warning(LogEvent.STARTS_REFUSED, resource=refused.resource, detail=refused.detail)
+        elif refused is None and was is not None:
+            log.info(LogEvent.STARTS_RESUMED, resource=was.resource)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,173 @@
+"""Which secrets the operator gives to the jobs of which repositories: the file SECRETS_CONFIG.
+
+```toml
+[[rules]]
+repositories = ["forge.example/river/*"]
+secrets = { DEPLOY_KEY = "file:deploy-key", NPM_TOKEN = "env:NPM_TOKEN" }
+```
+
+The first rule that is for the repository and names the secret gives it. A repository is called by where it is fetched
+from, since that is what a job runs the code of: host and path, without scheme, user and `.git`.
+"""
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.globs import fits, meaningful
+from solstice_common.messages import JobRequestV1, Source
+from solstice_common.references import References, split
+from solstice_common.repo_urls import name_of
+from solstice_common.validation import in_words
+from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
+from solstice_orchestrator.worker.masking import LEAST_CHARACTERS
+
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+"""As of a variable of the environment, which it becomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The secrets that were asked for, by name."""
+
+    values: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """At least one is not given; `detail` is for whoever wrote the workflow, `trouble` for the operator alone."""
+
+    detail: str
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRule:
+    repositories: tuple[str, ...]
+    """Globs of `name_of`."""
+    references: Mapping[str, str] = field(repr=False)
+    """By name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRules:
+    """What the file says; without one, no job is given any secret."""
+
+    references: References
+    rules: tuple[SecretRule, ...] = ()
+    v1_trust: frozenset[Source] = V1_TRUST
+    """Sources whose requests are trusted when they do not say."""
+
+    def give(self, names: Collection[str], request: JobRequestV1) -> Given | Withheld:
+        """The secrets as they are at this moment; reads files."""
+        if not is_trusted(request, self.v1_trust):
+            return Withheld(
+                detail="this is code of somebody who may not push, and no secret is given to that"
+            )
+        try:
+            place = name_of(request.repo_url)
+        except ValueError as error:
+            return Withheld(detail=f"the repository's URL {error}, and no secret is given to such a one")
+        known = {name: self._reference(name, place) for name in names}
+        missing = sorted(name for name, reference in known.items() if reference is None)
+        if missing:
+            return Withheld(
+                detail=f"there is no secret {', '.join(missing)} for {place}: the operator gives it in SECRETS_CONFIG"
+            )
+        values = {}
+        for name, reference in known.items():
+            try:
+                values[name] = usable(self.references.value(reference or ""))
+            except ValueError as error:
+                return Withheld(detail=f"the secret {name} cannot be used on this worker", trouble=str(error))
+        return Given(MappingProxyType(values))
+
+    def _reference(self, name: str, place: str) -> str | None:
+        return next(
+            (
+                rule.references[name]
+                for rule in self.rules
+                if name in rule.references and fits(place, rule.repositories)
+            ),
+            None,
+        )
+
+
+def usable(value: str) -> str:
+    """The value, when it can be a variable and be masked; ValueError says what is wrong, never what it is."""
+    if "\0" in value:
+        raise ValueError("a secret cannot hold NUL: it becomes a variable of the environment")
+    if len(value) < LEAST_CHARACTERS:
+        raise ValueError(
+            f"a secret has at least {LEAST_CHARACTERS} characters: a shorter one could not be masked"
+        )
+    return value
+
+
+def read_secret_rules(path: str, environ: Mapping[str, str]) -> SecretRules:
+    """What the file says; empty: no file, no secrets. ConfigurationError names every key that is wrong."""
+    if not path:
+        return SecretRules(references=References(folder=Path(), environ=environ))
+    file = Path(path).expanduser()
+    try:
+        return parse_secret_rules(file.read_bytes(), References(folder=file.parent, environ=environ))
+    except OSError as error:
+        raise ConfigurationError(
+            f"SECRETS_CONFIG {file}: cannot be read: {error.strerror or error}"
+        ) from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"SECRETS_CONFIG {file}: {error}") from None
+
+
+def parse_secret_rules(content: bytes, references: References) -> SecretRules:
+    """The rules of the file's content; the secrets themselves are not looked at."""
+    try:
+        parsed = _File.model_validate(tomllib.loads(content.decode("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"is not TOML: {error}") from None
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        lines = (
+            f"{'.'.join(str(part + 1) if isinstance(part, int) else part for part in problem['loc'])}: "
+            f"{in_words(problem)}"
+            for problem in problems
+        )
+        raise ConfigurationError("\n  ".join(lines)) from None
+    return SecretRules(
+        references=references,
+        rules=tuple(
+            SecretRule(repositories=rule.repositories, references=MappingProxyType(rule.secrets))
+            for rule in parsed.rules
+        ),
+    )
+
+
+def _reference(reference: str) -> str:
+    split(reference)
+    return reference
+
+
+def _name(name: str) -> str:
+    if not NAME.fullmatch(name) or name.startswith("SOLSTICE_"):
+        raise ValueError("a secret is named like a variable: letters, digits and '_', and not SOLSTICE_...")
+    return name
+
+
+class _RuleTable(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    repositories: Annotated[tuple[Annotated[str, AfterValidator(meaningful)], ...], Field(min_length=1)]
+    secrets: dict[Annotated[str, AfterValidator(_name)], Annotated[str, AfterValidator(_reference)]]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rules: tuple[_RuleTable, ...] = ()

@@ -1,0 +1,225 @@
+"""Directories for attempts: private, gone afterwards, and swept up when the orchestrator that owned them was killed."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_common.errors import ConfigurationError
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes.certain_end import to_its_end
+from solstice_orchestrator.processes.children import run
+from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, open_group
+from solstice_orchestrator.processes.supervisor import process_ids, signal_all
+
+LOG = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS: Final = 20.0
+PATH_BYTES: Final = 4096
+_SUFFIX: Final = ".lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """The places of one attempt, all below `root`."""
+
+    root: Path
+    source: Path
+    """The commit is checked out here, and the steps run here."""
+    home: Path
+    temporary: Path
+    scripts: Path
+    group: ControlGroup | None = None
+    """For its processes, where there are control groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspaces:
+    """Where one orchestrator works; several may share the directory above."""
+
+    directory: Path
+    group: ControlGroup | None = None
+    """For the processes of its attempts, where there are control groups."""
+
+    @property
+    def scratch(self) -> Path:
+        """For what planning and checkouts need for a moment."""
+        return self.directory / "git"
+
+    @asynccontextmanager
+    async def attempt(self, name: str) -> AsyncIterator[Workspace]:
+        """Fresh directories that are removed afterwards, whatever happened; raises OSError when there is no room."""
+        root = self.directory / f"{name}-{secrets.token_hex(4)}"
+        place = Workspace(
+            root=root,
+            source=root / "source",
+            home=root / "home",
+            temporary=root / "tmp",
+            scripts=root / "steps",
+            group=self.group.below(root.name) if self.group else None,
+        )
+        try:
+            for path in (place.root, place.source, place.home, place.temporary, place.scripts):
+                path.mkdir(mode=0o700)
+            yield place
+        finally:
+            if place.group:
+                await to_its_end(place.group.end(), f"end of the group of {root.name}")
+            await remove_tree(root)
+
+
+@asynccontextmanager
+async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
+    """A place below `root` for this process, after what killed ones left there was removed.
+
+    Raises ConfigurationError when `root` cannot be used.
+    """
+    try:
+        await sweep(root)
+        lock, directory = _claim(root)
+    except OSError as error:
+        raise ConfigurationError(f"WORKSPACES {root}: {error.strerror or error}") from None
+    group: ControlGroup | None = None
+    try:
+        group = await _group_of(directory, lock)
+        yield Workspaces(directory=directory, group=group)
+    finally:
+        try:
+            if group:
+                await group.end()
+            await remove_tree(directory)
+            _lock_file(directory).unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+
+
+async def sweep(root: Path) -> int:
+    """Remove the places whose owner is dead, and end what still runs in them; how many there were."""
+    swept = 0
+    for directory in _directories(root):
+        lock = _take_over(directory)
+        if lock is None:
+            continue
+        try:
+            group = left_by(directory.name, os.fsdecode(os.pread(lock, PATH_BYTES, 0)))
+            if group:
+                await group.end()
+            killed = await asyncio.to_thread(kill_marked, directory)
+            await remove_tree(directory)
+            _lock_file(directory).unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+        LOG.info(LogEvent.WORKSPACE_SWEPT, directory=str(directory), killed=killed)
+        swept += 1
+    return swept
+
+
+async def _group_of(directory: Path, lock: int) -> ControlGroup | None:
+    """A control group for the processes of jobs, if there can be one; the lock file tells where, should we be killed."""
+    group = await open_group(directory.name)
+    if isinstance(group, str):
+        LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
+        return None
+    try:
+        os.pwrite(lock, os.fsencode(group.path), 0)
+    except OSError as error:
+        await group.end()
+        LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=f"its name cannot be kept: {error}")
+        return None
+    LOG.info(LogEvent.CONTROL_GROUPS_USED, directory=str(group.path))
+    return group
+
+
+def _lock_file(directory: Path) -> Path:
+    return directory.with_name(directory.name + _SUFFIX)
+
+
+def _directories(root: Path) -> Sequence[Path]:
+    """Every place that somebody claimed below `root`."""
+    return [path.with_name(path.name.removesuffix(_SUFFIX)) for path in sorted(root.glob(f"*{_SUFFIX}"))]
+
+
+def _take_over(directory: Path) -> int | None:
+    """The lock of a place whose owner is dead; None when it lives, or somebody else was quicker."""
+    try:
+        lock = os.open(_lock_file(directory), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _claim(root: Path) -> tuple[int, Path]:
+    """A new directory below `root`, locked for as long as we live."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        directory = root / secrets.token_hex(6)
+        lock = os.open(_lock_file(directory), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A sweeper may have come between: then the name is gone, and another is needed.
+            if os.fstat(lock).st_nlink:
+                directory.mkdir(mode=0o700)
+                return lock, directory
+        os.close(lock)
+
+
+def kill_marked(directory: Path) -> int:
+    """Kill every process whose environment names a place in `directory`; how many there were.
+
+    This is for what outlived its supervisor. A process that also cleared its environment is not found: control groups
+    are for that, where there are any.
+    """
+    mark, killed, patience = f"={directory}/".encode(), set[int](), time.monotonic() + PATIENCE_SECONDS
+    while marked := {pid for pid in process_ids() if mark in _environment(pid)}:
+        killed |= marked
+        signal_all(marked, signal.SIGKILL)
+        if time.monotonic() > patience:
+            LOG.error(LogEvent.PROCESSES_LEFT, directory=str(directory), count=len(marked))
+            break
+        time.sleep(0.002)
+    return len(killed)
+
+
+def _environment(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+async def remove_tree(path: Path) -> None:
+    """Remove everything below, also from directories that their owner made read-only, however deep; to its end."""
+    await to_its_end(_remove_tree(path), f"remove {path.name}")
+
+
+async def _remove_tree(path: Path) -> None:
+    detail = None
+    try:
+        removed = await _removed(path)
+    except (OSError, RuntimeError) as error:
+        # No process or thread could be started.
+        removed, detail = False, f"{type(error).__name__}: {error}"
+    if not removed:
+        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path), detail=detail)
+
+
+async def _removed(path: Path) -> bool:
+    # rm and chmod walk trees deeper than a path may be long, which shutil.rmtree does not.
+    if await run("rm", "-rf", "--", str(path)) == 0:
+        return True
+    await run("chmod", "-R", "u+rwx", "--", str(path))
+    return await run("rm", "-rf", "--", str(path)) == 0

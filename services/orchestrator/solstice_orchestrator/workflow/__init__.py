@@ -1,0 +1,1 @@
+"""A workflow file becomes the jobs of a run. Pure."""

@@ -1,0 +1,274 @@
+"""The nodes `job`, `defaults` and what stands in them, read into drafts that know where they came from. Pure."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from solstice_orchestrator.domain.jobs import Concurrency, Condition, GroupMode, JobSpec, StepSpec
+from solstice_orchestrator.workflow.kdl import Node, Position, Value
+from solstice_orchestrator.workflow.matrix import NO_MATRIX, Combination, combinations
+from solstice_orchestrator.workflow.shape import (
+    MAX_LINE,
+    children,
+    duration,
+    expect_arguments,
+    expect_childless,
+    identifier,
+    line,
+    one_of,
+    plain,
+    properties,
+    text,
+    whole_number,
+)
+
+MAX_NAME: Final = 100
+MAX_LABEL: Final = 63
+"""As long as `runs_on` of a request."""
+MAX_STEPS: Final = 100
+MAX_ENVIRONMENT: Final = 200
+MAX_VALUE_BYTES: Final = 32 * 1024
+MAX_RETRIES: Final = 5
+MAX_SECRETS: Final = 50
+DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_LIMITS: Final = ("runs-on", "timeout", "no-output-timeout", "retries")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a job, or `defaults`, says by its properties; None where it says nothing."""
+
+    runs_on: str | None = None
+    timeout_seconds: float | None = None
+    no_output_seconds: float | None = None
+    retries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What jobs have when they say nothing themselves."""
+
+    limits: Limits = field(default_factory=Limits)
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDraft:
+    """A job as written, for one combination of its matrix, with the places that later checks may have to point at."""
+
+    written: str
+    """Its name in the file."""
+    position: Position
+    """Of that name."""
+    combination: Combination
+    limits: Limits
+    condition: Condition
+    env: Mapping[str, str]
+    needs: tuple[tuple[str, Position], ...]
+    concurrency: Concurrency | None
+    steps: tuple[StepSpec, ...]
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.combination.name(self.written)
+
+    def spec(self, defaults: Defaults, default_runs_on: str, names: Mapping[str, Sequence[str]]) -> JobSpec:
+        """The job; `names` are those of the jobs that each written name stands for."""
+        own, rest = self.limits, defaults.limits
+        return JobSpec(
+            name=self.name,
+            runs_on=own.runs_on or rest.runs_on or default_runs_on,
+            steps=self.steps,
+            needs=tuple(name for written, _ in self.needs for name in names[written]),
+            env=MappingProxyType({**defaults.env, **self.combination.env, **self.env}),
+            timeout_seconds=own.timeout_seconds or rest.timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
+            condition=self.condition,
+            retries=next((given for given in (own.retries, rest.retries) if given is not None), 0),
+            no_output_seconds=own.no_output_seconds or rest.no_output_seconds,
+            concurrency=self.concurrency,
+            matrix=self.combination.values,
+            secrets=self.secrets,
+        )
+
+
+def read_defaults(node: Node) -> Defaults:
+    """A `defaults` node."""
+    expect_arguments(node, 0, "'defaults' takes no arguments")
+    given = properties(node, _LIMITS)
+    env: Mapping[str, str] = MappingProxyType({})
+    for child in children(node, ("env",), "in 'defaults'", once=("env",)):
+        env = _env(child, NO_MATRIX)
+    return Defaults(limits=_limits(given, NO_MATRIX), env=env)
+
+
+def read_jobs(node: Node) -> Sequence[JobDraft]:
+    """A `job` node: one draft, or one for every combination of its matrix."""
+    matrix = next((child for child in node.children if child.name == "matrix"), None)
+    return [_job(node, combination) for combination in (combinations(matrix) if matrix else [NO_MATRIX])]
+
+
+def read_concurrency(node: Node, combination: Combination = NO_MATRIX) -> Concurrency:
+    """A `concurrency` node."""
+    rule = 'concurrency takes the name of one group: concurrency "deploy"'
+    expect_arguments(node, 1, rule)
+    expect_childless(node)
+    given = properties(node, ("mode",))
+    value = node.arguments[0]
+    group = combination.fill(line(value, "the name of a group"), value.position)
+    if len(group) > MAX_LINE:
+        raise value.position.problem(f"the name of a group has at most {MAX_LINE} characters")
+    mode = one_of(given["mode"], "mode", tuple(GroupMode)) if "mode" in given else GroupMode.QUEUE
+    return Concurrency(group=group, mode=GroupMode(mode))
+
+
+def _job(node: Node, combination: Combination) -> JobDraft:
+    expect_arguments(node, 1, 'a job has one name: job "test" { ... }')
+    written = identifier(node.arguments[0], "the name of a job", MAX_NAME)
+    if len(combination.name(written)) > MAX_NAME:
+        raise node.arguments[0].position.problem(
+            f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
+        )
+    given = properties(node, (*_LIMITS, "if"))
+    env: Mapping[str, str] = MappingProxyType({})
+    needs: list[tuple[str, Position]] = []
+    steps: list[StepSpec] = []
+    concurrency: Concurrency | None = None
+    secrets: list[str] = []
+    known = ("step", "needs", "env", "matrix", "concurrency", "secret")
+    for child in children(node, known, "in a job", once=("env", "matrix", "concurrency")):
+        match child.name:
+            case "env":
+                env = _env(child, combination)
+            case "needs":
+                needs.extend(_needs(child, [name for name, _ in needs]))
+            case "secret":
+                secrets.extend(_secrets(child, secrets))
+            case "concurrency":
+                concurrency = read_concurrency(child, combination)
+            case "step" if len(steps) == MAX_STEPS:
+                raise child.position.problem(f"a job may have {MAX_STEPS} steps, no more")
+            case "step":
+                steps.append(_step(child, len(steps) + 1, combination))
+            case _:
+                pass
+    if not steps:
+        raise node.position.problem(f'the job {written!r} has no steps: step "unit tests" run="..."')
+    condition = one_of(given["if"], "if", tuple(Condition)) if "if" in given else Condition.SUCCESS
+    return JobDraft(
+        written=written,
+        position=node.arguments[0].position,
+        combination=combination,
+        limits=_limits(given, combination),
+        condition=Condition(condition),
+        env=env,
+        needs=tuple(needs),
+        concurrency=concurrency,
+        steps=tuple(steps),
+        secrets=tuple(secrets),
+    )
+
+
+def _limits(given: Mapping[str, Value], combination: Combination) -> Limits:
+    label, silence = given.get("runs-on"), given.get("no-output-timeout")
+    return Limits(
+        runs_on=identifier(label, "a label", MAX_LABEL, fill=combination.fill) if label else None,
+        timeout_seconds=duration(given["timeout"]) if "timeout" in given else None,
+        no_output_seconds=duration(silence) if silence else None,
+        retries=whole_number(given["retries"], "retries", MAX_RETRIES) if "retries" in given else None,
+    )
+
+
+def _step(node: Node, number: int, combination: Combination) -> StepSpec:
+    given = properties(node, ("run", "timeout"))
+    if len(node.arguments) > 1:
+        raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
+    if "run" not in given:
+        raise node.position.problem('a step needs run="...", the command to run')
+    run = text(given["run"], "run")
+    if not run.strip():
+        raise given["run"].position.problem("run is empty; a step needs a command")
+    name = f"step {number}"
+    if node.arguments:
+        title = node.arguments[0]
+        name = combination.fill(line(title, "the name of a step"), title.position)[:MAX_LINE]
+    env: Mapping[str, str] = MappingProxyType({})
+    secrets: list[str] = []
+    for child in children(node, ("env", "secret"), "in a step", once=("env",)):
+        if child.name == "env":
+            env = _env(child, combination)
+        else:
+            secrets.extend(_secrets(child, secrets))
+    timeout = duration(given["timeout"]) if "timeout" in given else None
+    run = combination.fill(run, given["run"].position)
+    return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout, secrets=tuple(secrets))
+
+
+def _needs(node: Node, known: Collection[str]) -> Iterator[tuple[str, Position]]:
+    properties(node, ())
+    expect_childless(node)
+    if not node.arguments:
+        raise node.position.problem('needs takes the names of jobs: needs "lint" "build"')
+    seen = set(known)
+    for argument in node.arguments:
+        name = text(argument, "the name of a needed job")
+        if name in seen:
+            raise argument.position.problem(f"{name!r} is needed already; once is enough")
+        seen.add(name)
+        yield name, argument.position
+
+
+def _secrets(node: Node, known: Collection[str]) -> Iterator[str]:
+    properties(node, ())
+    expect_childless(node)
+    if not node.arguments:
+        raise node.position.problem("secret takes the names of secrets: secret DEPLOY_KEY")
+    seen = set(known)
+    for argument in node.arguments:
+        name = text(argument, "the name of a secret")
+        if not _VARIABLE.fullmatch(name) or name.startswith("SOLSTICE_"):
+            raise argument.position.problem(
+                f"{name!r} cannot name a secret, which becomes a variable: letters, digits and '_', not first a digit, "
+                "and not SOLSTICE_..."
+            )
+        if name in seen:
+            raise argument.position.problem(f"the secret {name!r} is named already; once is enough")
+        if len(seen) == MAX_SECRETS:
+            raise argument.position.problem(f"{MAX_SECRETS} secrets may be named here, no more")
+        seen.add(name)
+        yield name
+
+
+def _env(node: Node, combination: Combination) -> Mapping[str, str]:
+    expect_arguments(node, 0, 'env takes a block: env { NAME "value" }')
+    properties(node, ())
+    if len(node.children) > MAX_ENVIRONMENT:
+        raise node.position.problem(f"a block of env may set {MAX_ENVIRONMENT} variables, no more")
+    env: dict[str, str] = {}
+    for child in node.children:
+        plain(child.annotation, child.position)
+        if not _VARIABLE.fullmatch(child.name):
+            raise child.position.problem(
+                f"{child.name!r} cannot name a variable: letters, digits and '_', not first a digit"
+            )
+        if child.name.startswith("SOLSTICE_"):
+            raise child.position.problem(
+                f"{child.name!r}: the names that begin with SOLSTICE_ are set by Solstice CI"
+            )
+        if child.name in env:
+            raise child.position.problem(f"{child.name!r} is set already in this block")
+        properties(child, ())
+        expect_childless(child)
+        expect_arguments(child, 1, f'a variable has one value: {child.name} "value"')
+        argument = child.arguments[0]
+        value = combination.fill(text(argument, f"the value of {child.name}"), argument.position)
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            raise argument.position.problem(
+                f"the value of a variable may be {MAX_VALUE_BYTES // 1024} KiB long, no longer"
+            )
+        env[child.name] = value
+    return MappingProxyType(env)

@@ -1,0 +1,104 @@
+"""Which jobs a request becomes, given the files of its commit, and whether it may. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from solstice_common.errors import InvalidWorkflow
+from solstice_common.messages import JobRequestV1, Priority, Source
+from solstice_orchestrator.domain.jobs import JobSpec, Reason, RunSpec, StepSpec
+from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted, is_vouched_for
+from solstice_orchestrator.workflow.reader import Workflow, parse_workflow
+
+WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
+SCRIPT_PATH: Final = ".solstice/job.sh"
+SCRIPT_JOB: Final = "job"
+RUN_SCRIPT: Final = f"if [ -x {SCRIPT_PATH} ]; then exec ./{SCRIPT_PATH}; else exec sh {SCRIPT_PATH}; fi"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The jobs of the run, in the order of the workflow file."""
+
+    jobs: tuple[JobSpec, ...]
+    run: RunSpec = field(default_factory=RunSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """No jobs, and why: `reason` decides whether it is tried again."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningRules:
+    """What the operator says about planning."""
+
+    default_runs_on: str = "linux"
+    """The label of jobs for which neither the workflow nor the request names one."""
+    run_untrusted: bool = False
+    """Whether strangers' code may run here: the executor isolates, or the operator says so by name."""
+    run_approved: bool = False
+    """Whether that of it may which somebody approved."""
+    v1_trust: frozenset[Source] = V1_TRUST
+    """Sources whose requests are trusted when they do not say."""
+
+
+def wanted_paths(request: JobRequestV1) -> Sequence[str]:
+    """The files that may say what to do, the first one there wins."""
+    return (request.workflow_path,) if request.workflow_path else (WORKFLOW_PATH, SCRIPT_PATH)
+
+
+def untrusted(request: JobRequestV1, rules: PlanningRules) -> Refused | None:
+    """The refusal of a stranger's code where nothing would keep it in."""
+    if (
+        rules.run_untrusted
+        or is_trusted(request, rules.v1_trust)
+        or (rules.run_approved and is_vouched_for(request))
+    ):
+        return None
+    return Refused(
+        reason=Reason.NOT_TRUSTED,
+        detail="this is code of somebody who may not push to the repository, and jobs are not isolated here; "
+        "UNTRUSTED_RUNS=approved lets it run once somebody approves it, UNTRUSTED_RUNS=run at once",
+    )
+
+
+def plan_jobs(request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules) -> Planned | Refused:
+    """The jobs that the files of the commit, and the request, ask for."""
+    path = next((path for path in wanted_paths(request) if path in files), None)
+    if path is None:
+        return Refused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))
+    runs_on = request.runs_on or rules.default_runs_on
+    if path == SCRIPT_PATH and request.workflow_job_id not in {None, SCRIPT_JOB}:
+        return Refused(
+            reason=Reason.INVALID_WORKFLOW,
+            detail=f"the request asks for the job {request.workflow_job_id!r}, but this commit has only {path}, "
+            f"which is the job {SCRIPT_JOB!r}",
+        )
+    try:
+        workflow = (
+            Workflow(jobs=(script_job(runs_on),), run=RunSpec())
+            if path == SCRIPT_PATH
+            else parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
+        )
+    except InvalidWorkflow as error:
+        return Refused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
+    priority = request.priority or Priority.DEFAULT
+    return Planned(jobs=tuple(replace(job, priority=priority) for job in workflow.jobs), run=workflow.run)
+
+
+def script_job(runs_on: str) -> JobSpec:
+    """The one job of a commit that has a script and no workflow file."""
+    return JobSpec(name=SCRIPT_JOB, runs_on=runs_on, steps=(StepSpec(name=SCRIPT_PATH, run=RUN_SCRIPT),))
+
+
+def _missing(request: JobRequestV1) -> str:
+    if request.workflow_path:
+        return f"this commit has no file {request.workflow_path}, which the request names as its workflow"
+    return (
+        f"this commit has neither {WORKFLOW_PATH} nor {SCRIPT_PATH}; add one of them: a workflow with jobs and steps, "
+        "or a plain shell script"
+    )

@@ -1,0 +1,317 @@
+"""Our own reading of KDL 2, by the grammar of kdl.dev/spec (2.0.0), which knows where everything stands.
+
+Where the specification and ckdl differ, the stricter reading is taken: white space before `{` after a word and before
+`/-`, no line break within a type. Limits of our own: nesting of 32, numbers of 64 characters, 20,000 nodes and values, no
+vertical tab (the two disagree whether it is a line break).
+"""
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Final
+
+from solstice_common.errors import InvalidWorkflow
+from solstice_orchestrator.workflow.kdl.nodes import Node, Position, Property, Scalar, Value
+from solstice_orchestrator.workflow.kdl.strings import NEWLINE, SPACE, Misread, read_string
+from solstice_orchestrator.workflow.kdl.words import read_word
+
+MAX_DEPTH: Final = 32
+MAX_PARTS: Final = 20_000
+"""Nodes, arguments and properties together: what is read in well under a second."""
+
+
+def scan(text: str) -> tuple[Node, ...]:
+    """The nodes of a document; InvalidWorkflow names line, column and what is wrong there."""
+    return _Scanner(text.removeprefix("\ufeff")).document()
+
+
+_WORD: Final = re.compile(rf'[^{SPACE}{NEWLINE}\\/(){{}};\[\]"=]+')
+_SPACES: Final = re.compile(rf"[{SPACE}]+")
+_NEWLINE: Final = re.compile(rf"\r\n|[{NEWLINE}]")
+_LINE_COMMENT: Final = re.compile(rf"//[^{NEWLINE}]*")
+_COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
+_FORBIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
+_EDITOR_LINE: Final = re.compile(r"\r\n|\r|\n")
+_VERSION_1: Final = re.compile(rf"/-[{SPACE}]*kdl-version[{SPACE}]+1[{SPACE}]*(?=[{NEWLINE}]|$)")
+_RAW_1: Final = re.compile(r'r#*"')
+
+
+@dataclass(slots=True, kw_only=True)
+class _Parts:
+    """What was read of a node so far."""
+
+    bare: bool
+    """The last thing read ended with a word, not with a quote or a brace."""
+    block_seen: bool = False
+    arguments: list[Value] = field(default_factory=list)
+    properties: list[Property] = field(default_factory=list)
+    children: tuple[Node, ...] | None = None
+
+
+class _Scanner:
+    """Recursive descent over one text; `at` is the offset of the next character."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self._parts = 0
+        self._line_starts = [0, *(match.end() for match in _EDITOR_LINE.finditer(text))]
+
+    def position(self, offset: int) -> Position:
+        line = bisect_right(self._line_starts, offset)
+        return Position(line=line, column=offset - self._line_starts[line - 1] + 1)
+
+    def problem(self, offset: int, sentence: str) -> InvalidWorkflow:
+        return self.position(min(offset, len(self.text))).problem(sentence)
+
+    def document(self) -> tuple[Node, ...]:
+        forbidden = _FORBIDDEN.search(self.text)
+        if forbidden:
+            code = ord(forbidden.group())
+            raise self.problem(
+                forbidden.start(),
+                f"the character U+{code:04X} may not stand in a KDL file; in a quoted string write \\u{{{code:x}}}",
+            )
+        if _VERSION_1.match(self.text):
+            raise self.problem(0, "this file says that it is KDL 1; Solstice CI reads KDL 2")
+        nodes = self._nodes(0)
+        if self.at < len(self.text):
+            raise self.problem(self.at, "this '}' closes nothing")
+        return nodes
+
+    # -- white space ----------------------------------------------------------------------------------------------
+
+    def _sees(self, prefix: str) -> bool:
+        return self.text.startswith(prefix, self.at)
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        match = pattern.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
+
+    def _node_space(self) -> bool:
+        """Pass over white space within a node; whether there was any."""
+        start = self.at
+        while self._take(_SPACES) or self._block_comment() or self._continuation():
+            pass
+        return self.at > start
+
+    def _comment_space(self) -> None:
+        """Pass over white space around a type, where ckdl allows no line to be continued."""
+        while self._take(_SPACES) or self._block_comment():
+            pass
+
+    def _line_space(self) -> None:
+        """Pass over white space between nodes."""
+        while self._node_space() or self._take(_NEWLINE) or self._take(_LINE_COMMENT):
+            pass
+
+    def _block_comment(self) -> bool:
+        if not self._sees("/*"):
+            return False
+        start, depth = self.at, 0
+        while edge := _COMMENT_EDGE.search(self.text, self.at):
+            self.at = edge.end()
+            depth += 1 if edge.group() == "/*" else -1
+            if depth == 0:
+                return True
+        raise self.problem(start, "this comment is never closed: '*/' is missing")
+
+    def _continuation(self) -> bool:
+        if not self._sees("\\"):
+            return False
+        start = self.at
+        self.at += 1
+        while self._take(_SPACES) or self._block_comment():
+            pass
+        self._take(_LINE_COMMENT)
+        if self.at < len(self.text) and not self._take(_NEWLINE):
+            raise self.problem(
+                start, "after a '\\' outside of a string only a comment may follow on its line"
+            )
+        return True
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def _nodes(self, depth: int) -> tuple[Node, ...]:
+        if depth > MAX_DEPTH:
+            raise self.problem(self.at, f"blocks may be nested {MAX_DEPTH} deep, no deeper")
+        nodes: list[Node] = []
+        while True:
+            self._line_space()
+            if self.at >= len(self.text) or self._sees("}"):
+                return tuple(nodes)
+            if self._sees(";"):
+                self.at += 1
+                continue
+            slashdashed = self._slashdash()
+            node = self._node(depth)
+            if not slashdashed:
+                nodes.append(node)
+
+    def _slashdash(self) -> bool:
+        """Pass over `/-` and what may stand between it and the thing it takes away."""
+        if not self._sees("/-"):
+            return False
+        start = self.at
+        self.at += 2
+        self._line_space()
+        if self.at >= len(self.text) or self.text[self.at] in "};":
+            raise self.problem(start, "this '/-' has nothing after it to take away")
+        return True
+
+    def _node(self, depth: int) -> Node:
+        annotation = self._annotation()
+        start = self.at
+        if self._sees("/-"):
+            raise self.problem(start, "a second '/-' here has nothing to take away")
+        name = self._text_value("the name of a node")
+        parts = _Parts(bare=self._ends_bare(start))
+        while True:
+            spaced = self._node_space()
+            if self._ends_node():
+                return Node(
+                    name=name,
+                    position=self.position(start),
+                    annotation=annotation,
+                    arguments=tuple(parts.arguments),
+                    properties=tuple(parts.properties),
+                    children=parts.children or (),
+                )
+            self._part(parts, depth, spaced=spaced)
+
+    def _part(self, parts: "_Parts", depth: int, *, spaced: bool) -> None:
+        """Read one argument, property or block of children, each perhaps taken away by `/-`."""
+        here = self.at
+        slashdashed = self._sees("/-")
+        if slashdashed and not spaced and not parts.block_seen:
+            raise self.problem(here, "white space is needed before '/-'")
+        self._slashdash()
+        if self._sees("{"):
+            if parts.bare and not spaced:
+                raise self.problem(here, "white space is needed before '{'")
+            if parts.children is not None and not slashdashed:
+                raise self.problem(here, "a node has one block of children, this is its second")
+            block = self._block(depth)
+            parts.block_seen, parts.bare = True, False
+            parts.children = parts.children if slashdashed else block
+            return
+        if parts.block_seen:
+            raise self.problem(
+                here, "after the block of children the node must end: with a new line, or with ';'"
+            )
+        if not spaced:
+            raise self.problem(here, f"white space is needed before {self._shown(here)}")
+        entry = self._entry()
+        parts.bare = self._ends_bare(here)
+        if slashdashed:
+            return
+        if isinstance(entry, Property):
+            parts.properties.append(entry)
+        else:
+            parts.arguments.append(entry)
+
+    def _ends_bare(self, start: int) -> bool:
+        """Whether what was just read, from `start` on, ends with a word rather than a quote."""
+        return self.at > start and self.text[self.at - 1] not in '"#'
+
+    def _ends_node(self) -> bool:
+        if self.at >= len(self.text) or self._sees("}"):
+            return True
+        if self._sees(";"):
+            self.at += 1
+            return True
+        return bool(self._take(_NEWLINE) or self._take(_LINE_COMMENT))
+
+    def _block(self, depth: int) -> tuple[Node, ...]:
+        start = self.at
+        self.at += 1
+        nodes = self._nodes(depth + 1)
+        if not self._sees("}"):
+            raise self.problem(start, "this '{' is never closed: '}' is missing")
+        self.at += 1
+        return nodes
+
+    # -- arguments and properties ---------------------------------------------------------------------------------
+
+    def _entry(self) -> Value | Property:
+        start = self.at
+        value = self._value()
+        end = self.at
+        self._node_space()
+        if not self._sees("="):
+            # White space belongs to whatever comes next.
+            self.at = end
+            return value
+        if not isinstance(value.value, str) or value.annotation is not None:
+            raise self.problem(start, "the name of a property must be a plain string")
+        self.at += 1
+        self._node_space()
+        return Property(name=value.value, position=value.position, value=self._value())
+
+    def _value(self) -> Value:
+        position = self.position(self.at)
+        annotation = self._annotation()
+        start = self.at
+        value = self._scalar("a value")
+        return Value(
+            value=value, position=position, annotation=annotation, written=self.text[start : self.at]
+        )
+
+    def _annotation(self) -> str | None:
+        if not self._sees("("):
+            return None
+        start = self.at
+        self.at += 1
+        self._comment_space()
+        name = self._text_value("a type")
+        self._comment_space()
+        if not self._sees(")"):
+            raise self.problem(start, "this '(' is never closed: ')' is missing after the type")
+        self.at += 1
+        self._comment_space()
+        return name
+
+    def _count(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise self.problem(self.at, f"a document may hold {MAX_PARTS} nodes and values, no more")
+
+    def _text_value(self, what: str) -> str:
+        start = self.at
+        value = self._scalar(what)
+        if not isinstance(value, str):
+            raise self.problem(start, f"{what} must be a string, {self._shown(start)} is none")
+        return value
+
+    def _scalar(self, what: str) -> Scalar:
+        self._count()
+        start = self.at
+        if _RAW_1.match(self.text, start):
+            raise self.problem(start, 'r"..." is a raw string of KDL 1; in KDL 2 write #"..."#')
+        try:
+            quoted = read_string(self.text, start)
+        except Misread as error:
+            raise self.problem(error.offset, error.problem) from None
+        if quoted:
+            self.at = quoted.end
+            return quoted.value
+        word = self._take(_WORD)
+        if not word:
+            raise self.problem(start, f"{what} is expected here, not {self._shown(start)}")
+        try:
+            return read_word(word.group(), start)
+        except Misread as error:
+            raise self.problem(error.offset, error.problem) from None
+
+    def _shown(self, offset: int) -> str:
+        """What stands there, for a person."""
+        if offset >= len(self.text):
+            return "the end of the file"
+        if _NEWLINE.match(self.text, offset):
+            return "the end of the line"
+        word = _WORD.match(self.text, offset)
+        return repr((word.group() if word else self.text[offset])[:40])

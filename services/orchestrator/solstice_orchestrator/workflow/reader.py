@@ -1,0 +1,207 @@
+"""A workflow file, `.solstice/workflow.kdl`, becomes the jobs of a run. Pure; the format is told in `docs/workflow.md`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from solstice_common.errors import InvalidWorkflow
+from solstice_orchestrator.domain.jobs import JobSpec, RunSpec
+from solstice_orchestrator.workflow.job_nodes import (
+    Defaults,
+    JobDraft,
+    read_concurrency,
+    read_defaults,
+    read_jobs,
+)
+from solstice_orchestrator.workflow.kdl import Node, Position, read
+from solstice_orchestrator.workflow.shape import (
+    did_you_mean,
+    duration,
+    expect_arguments,
+    expect_childless,
+    expect_node,
+    properties,
+    truth,
+)
+
+MAX_FILE_BYTES: Final = 256 * 1024
+MAX_JOBS: Final = 256
+MAX_PLAN_CHARACTERS: Final = 4 * 1024 * 1024
+"""What all jobs hold together: a matrix, and the variables of `defaults`, multiply what a small file says."""
+MAX_RUN_SECONDS: Final = 7 * 24 * 3600.0
+
+_START: Final = Position(line=1, column=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """What a file asks for: jobs in the file's order, those of a matrix beside each other."""
+
+    jobs: tuple[JobSpec, ...]
+    run: RunSpec
+
+
+def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
+    """What a workflow file asks for.
+
+    `default_runs_on` is the label of jobs that name none, themselves or by `defaults`. `only` keeps that one job (or
+    all jobs of that matrix) and what it needs, directly or not. Raises InvalidWorkflow with the line and column of
+    whatever is wrong.
+    """
+    draft = _Draft()
+    for node in read(_decoded(content)):
+        draft.take(node)
+    if not draft.jobs:
+        raise _START.problem('a workflow needs at least one job: job "test" { step run="..." }')
+    _check_needs({written: jobs[0] for written, jobs in draft.jobs.items()})
+    specs = tuple(_specs(draft, default_runs_on))
+    return Workflow(jobs=specs if only is None else _chosen(specs, draft.names, only), run=draft.run)
+
+
+def _decoded(content: bytes) -> str:
+    if len(content) > MAX_FILE_BYTES:
+        raise _START.problem(
+            f"a workflow file may be {MAX_FILE_BYTES // 1024} KiB long, this one has {len(content)} bytes"
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8")
+        line = before.count("\n") + 1
+        column = len(before) - before.rfind("\n")
+        raise InvalidWorkflow(
+            line, column, f"the byte 0x{content[error.start]:02x} here is not UTF-8"
+        ) from None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The file, as far as it was read."""
+
+    jobs: dict[str, Sequence[JobDraft]] = field(default_factory=dict)
+    """By the name as written; several of a matrix."""
+    defaults: Defaults = field(default_factory=Defaults)
+    run: RunSpec = field(default_factory=RunSpec)
+    _seen: set[str] = field(default_factory=set)
+    _names: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """The names of the jobs that each written name stands for."""
+        return {written: [job.name for job in jobs] for written, jobs in self.jobs.items()}
+
+    def take(self, node: Node) -> None:
+        expect_node(
+            node, ("job", "defaults", "timeout", "concurrency", "supersede"), "at the top of a workflow"
+        )
+        if node.name == "job":
+            self._take_jobs(node)
+            return
+        if node.name in self._seen:
+            raise node.position.problem(f"{node.name!r} stands here a second time; once is enough")
+        self._seen.add(node.name)
+        match node.name:
+            case "defaults":
+                self.defaults = read_defaults(node)
+            case "concurrency":
+                self.run = replace(self.run, concurrency=read_concurrency(node))
+            case "timeout":
+                _one_argument(node, 'timeout takes one duration: timeout "2h"')
+                self.run = replace(
+                    self.run, timeout_seconds=duration(node.arguments[0], longest=MAX_RUN_SECONDS)
+                )
+            case _:
+                rule = "supersede takes #true or #false"
+                _one_argument(node, rule)
+                self.run = replace(self.run, supersede=truth(node.arguments[0], rule))
+
+    def _take_jobs(self, node: Node) -> None:
+        jobs = read_jobs(node)
+        first = jobs[0]
+        for name in dict.fromkeys([first.written, *(job.name for job in jobs)]):
+            if name in self._names:
+                raise first.position.problem(f"there is a job {name!r} already; names are unique")
+            self._names.add(name)
+        if len({job.name for job in jobs}) < len(jobs):
+            raise first.position.problem(
+                "two jobs of this matrix would have one name: of the values, letters, digits, '.', '_' and '-' count"
+            )
+        if sum(map(len, self.jobs.values())) + len(jobs) > MAX_JOBS:
+            raise node.position.problem(f"a workflow may have {MAX_JOBS} jobs, no more")
+        self.jobs[first.written] = jobs
+
+
+def _one_argument(node: Node, rule: str) -> None:
+    expect_arguments(node, 1, rule)
+    properties(node, ())
+    expect_childless(node)
+
+
+def _specs(draft: _Draft, default_runs_on: str) -> Iterator[JobSpec]:
+    names, left = draft.names, MAX_PLAN_CHARACTERS
+    for jobs in draft.jobs.values():
+        for job in jobs:
+            spec = job.spec(draft.defaults, default_runs_on, names)
+            left -= _characters(spec)
+            if left < 0:
+                raise job.position.problem(
+                    f"with this job the workflow holds more than {MAX_PLAN_CHARACTERS // 1024 // 1024} MiB of "
+                    "scripts and variables, every job of a matrix counted"
+                )
+            yield spec
+
+
+def _characters(spec: JobSpec) -> int:
+    texts = [*spec.needs, *spec.env, *spec.env.values()]
+    for step in spec.steps:
+        texts += [step.name, step.run, *step.env, *step.env.values()]
+    return sum(map(len, texts))
+
+
+# -- what jobs need of each other ---------------------------------------------------------------------------------
+
+
+def _check_needs(jobs: Mapping[str, JobDraft]) -> None:
+    """Every needed job is there, and no job waits for itself, however many lie between."""
+    for job in jobs.values():
+        for name, position in job.needs:
+            if name not in jobs:
+                raise position.problem(f"there is no job {name!r} to need{did_you_mean(name, jobs)}")
+    settled: set[str] = set()
+    for start in jobs:
+        # Depth first without recursion: 256 jobs in a row are allowed.
+        path: list[tuple[str, Iterator[tuple[str, Position]]]] = [(start, iter(jobs[start].needs))]
+        on_path = {start: 0}
+        while path and start not in settled:
+            name, rest = path[-1]
+            for needed, position in rest:
+                if needed in on_path:
+                    circle = [step for step, _ in path[on_path[needed] :]]
+                    raise position.problem(
+                        f"these jobs wait for each other: {' needs '.join([*circle, needed])}"
+                    )
+                if needed not in settled:
+                    on_path[needed] = len(path)
+                    path.append((needed, iter(jobs[needed].needs)))
+                    break
+            else:
+                settled.add(name)
+                del on_path[name]
+                path.pop()
+
+
+def _chosen(specs: Sequence[JobSpec], names: Mapping[str, Sequence[str]], only: str) -> tuple[JobSpec, ...]:
+    """That job, or the jobs of that matrix, and what they need, in the file's order."""
+    by_name = {spec.name: spec for spec in specs}
+    known = {**{name: [name] for name in by_name}, **names}
+    if only not in known:
+        raise _START.problem(
+            f"the request asks for the job {only!r}, which is not in this workflow{did_you_mean(only, known)}"
+        )
+    todo = list(known[only])
+    wanted = set(todo)
+    while todo:
+        fresh = [name for name in by_name[todo.pop()].needs if name not in wanted]
+        wanted.update(fresh)
+        todo.extend(fresh)
+    return tuple(spec for spec in specs if spec.name in wanted)
