@@ -4,7 +4,8 @@ import uuid
 from typing import Any
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Reason, RunState, StepSpec
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import JobSpec, Reason, StepSpec
 from solstice_orchestrator.domain.statuses import status_about
 from solstice_orchestrator.store.postgresql.finish import Alone
 from solstice_orchestrator.store.records.changes import Job, Run

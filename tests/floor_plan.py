@@ -1,4 +1,4 @@
-"""The tables of `docs/architecture.md`: which modules there are, and which imports the contracts allow."""
+"""Tables of rooms, modules and import contracts for `docs/`."""
 
 import ast
 import re
@@ -37,13 +37,32 @@ def modules_table(package: Path) -> str:
     return table(("module", ""), [(f"`{name}`", sentence) for name, sentence in modules(package)])
 
 
+def rooms_table(package: Path) -> str:
+    """One row per room of a package, in the order of its layers: the upper may import the lower."""
+    sentences = {name.removesuffix(".py").removesuffix("/"): sentence for name, sentence in modules(package)}
+    (contract,) = (each for each in _contracts() if each.get("containers") == [package.name])
+    return table(
+        ("room", "owns"),
+        [
+            (f"`{room}`", sentences[room])
+            for layer in contract["layers"]
+            for room in re.findall(r"\w+", layer)
+        ],
+    )
+
+
 def contracts_table() -> str:
     """One row per contract of import-linter: whom it binds, and to what."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
     return table(
         ("contract", "holds for", "rule"),
-        [(each["name"], *RULES[each["type"]](each)) for each in settings["contracts"]],
+        [(each["name"], *RULES[each["type"]](each)) for each in _contracts()],
     )
+
+
+def _contracts() -> Sequence[Mapping[str, Any]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contracts: Sequence[Mapping[str, Any]] = settings["tool"]["importlinter"]["contracts"]
+    return contracts
 
 
 def _layers(contract: Mapping[str, Any]) -> tuple[str, str]:

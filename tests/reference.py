@@ -36,13 +36,13 @@ from solstice_common.settings import (
 from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
-from tests.floor_plan import PACKAGES, contracts_table, modules_table
+from tests.floor_plan import PACKAGES, contracts_table, modules_table, rooms_table
 from tests.markdown import table
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
-OBSERVABILITY: Final = ROOT / "docs" / "observability.md"
+REFERENCE: Final = ROOT / "docs" / "reference"
 
 
 def settings_table(model: type[SolsticeSettings], *without: type[SolsticeSettings]) -> str:
@@ -90,6 +90,9 @@ def log_events_table(module: ModuleType) -> str:
 
 PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     ARCHITECTURE: {
+        f"rooms-{name}": functools.partial(rooms_table, package) for name, package in PACKAGES.items()
+    },
+    REFERENCE / "modules.md": {
         **{
             f"modules-{name}": functools.partial(modules_table, package) for name, package in PACKAGES.items()
         },
@@ -109,9 +112,11 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
-    OBSERVABILITY: {
+    REFERENCE / "metrics.md": {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
         "orchestrator-metrics": lambda: metrics_table(solstice_orchestrator.metrics),
+    },
+    REFERENCE / "log-events.md": {
         "common-events": lambda: log_events_table(solstice_common.telemetry.log_events),
         "forge-events": lambda: log_events_table(solstice_forge.log_events),
         "orchestrator-events": lambda: log_events_table(solstice_orchestrator.log_events),

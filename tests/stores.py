@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import Why
 from solstice_orchestrator.scheduling.capacity import Capacity

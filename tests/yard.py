@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from solstice_common.broker import Message, open_broker
+from solstice_common.messages.states import JobState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
-from solstice_orchestrator.domain.jobs import JobState
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import JobView
 from tests.builders import job_request

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 _AGE: Final = re.compile(r"([0-9]{1,6})([dhms])")
+_MINUTE, _HOUR = 60, 3600
 _UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -39,3 +40,15 @@ def age_seconds(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is no age; write 30d, 12h, 90m or 60s")
     return int(match[1]) * _UNIT_SECONDS[match[2]]
+
+
+def duration(seconds: float) -> str:
+    """A span for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 05 min`."""
+    if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"

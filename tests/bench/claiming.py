@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.records.rows import encode_spec
 from tests.bench.processes import role

@@ -12,7 +12,8 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.schedules.ticks import TickReason
 from solstice_orchestrator.scheduling.workers import Quarantine
 from solstice_orchestrator.store.protocol import AttemptKey

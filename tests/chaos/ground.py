@@ -13,9 +13,9 @@ from typing import Any
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.messages import JobStatusV1
+from solstice_common.messages.states import JobState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import STATUSES, full_topology, jobs_route
-from solstice_orchestrator.domain.jobs import JobState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.builders import job_request

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from solstice_common.messages.states import JobState
 from solstice_orchestrator import cli, opening
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from solstice_common.broker import Message, open_broker
+from solstice_common.messages.states import RunState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
-from solstice_orchestrator.domain.jobs import RunState
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store import open_store
 from tests.builders import job_request

@@ -9,9 +9,10 @@ import pytest
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import STATUSES, full_topology, jobs_route
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
 from tests.e2e.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.scheduling.governor import Resource

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import JobStatusV1
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.processes.supervisor import descendants
 from solstice_orchestrator.store.views import AttemptView, JobView
 from tests.chaos.ground import Ground, Key, noticed, open_ground

@@ -9,9 +9,10 @@ import httpx2
 import pytest
 
 from solstice_common.broker import Message, open_broker
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.scheduling.workers import WorkerState

@@ -17,8 +17,8 @@ import pytest
 
 from solstice_common.broker import Broker, Message
 from solstice_common.messages import JobStatusV1, Source
+from solstice_common.messages.states import FINAL
 from solstice_common.topology import STATUSES, QueueType
-from solstice_forge.statuses.wanted_status import FINAL
 from tests.servers.forge_api import (
     ForgeApi,
     Reply,

@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.admin.record import recorded

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, StepSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors import Executor, make_executor
 from solstice_orchestrator.worker.workspaces import open_workspaces

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunSpec
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.store import JobStore

@@ -2,16 +2,8 @@
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import (
-    MAX_ATTEMPTS,
-    Condition,
-    JobSpec,
-    JobState,
-    Outcome,
-    Reason,
-    RunSpec,
-    RunState,
-)
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Condition, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import Claim, OutboxKind
 from tests.builders import job

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import JobView, LogChunk, LogPlace, RunView
 from tests.builders import job, job_request

@@ -3,7 +3,8 @@
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import Condition, JobSpec, JobState, Outcome, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Condition, JobSpec, Outcome
 from solstice_orchestrator.domain.reruns import NotRerun
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import RunView

@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
-from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import (
     LOG_CHUNKS_PER_PURGE,

@@ -22,17 +22,16 @@ from hypothesis.stateful import (
 )
 
 from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import (
     MAX_ATTEMPTS,
     OWN_FAILURES,
     Concurrency,
     Condition,
     GroupMode,
-    JobState,
     Outcome,
     Reason,
     RunSpec,
-    RunState,
     may_move,
     run_state,
 )

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, JobState, Reason, RunSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunSpec
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitReason, Why
 from solstice_orchestrator.scheduling.caps import Caps

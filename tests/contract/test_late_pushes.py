@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.jobs import RunSpec, RunState
+from solstice_common.messages.states import RunState
+from solstice_orchestrator.domain.jobs import RunSpec
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.superseding.ancestry import Answers, Order, Question
 from solstice_orchestrator.superseding.policy import Supersede

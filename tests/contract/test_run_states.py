@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import FINAL, Concurrency, JobSpec, JobState, Outcome, Reason, RunState
+from solstice_common.messages.states import FINAL, JobState, RunState
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Outcome, Reason
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.postgresql.reading import listing
 from solstice_orchestrator.store.views import RunView

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, RunSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason, RunSpec
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.builders import job

@@ -12,8 +12,9 @@ from functools import partial
 import pytest
 
 from solstice_common.messages import Priority
+from solstice_common.messages.states import JobState
 from solstice_common.runtime.pausing import pause
-from solstice_orchestrator.domain.jobs import GroupMode, JobState
+from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.capacity import capacity
 from solstice_orchestrator.scheduling.caps import parse_caps

@@ -9,13 +9,12 @@ from typing import Final, Unpack
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.schedules import Missed, Overlap
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.schedules.ticks import (
     KEPT_TICKS,
     LATE_SECONDS,
     RETRY_CAP_SECONDS,
-    Missed,
-    Overlap,
     TickReason,
     TickState,
 )

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.scheduling.workers import (
     FORGET_SECONDS,

@@ -11,9 +11,9 @@ import pytest
 
 from solstice_common.broker import Message
 from solstice_common.messages import JobRequestV1, Source
+from solstice_common.messages.states import RunState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
-from solstice_orchestrator.domain.jobs import RunState
 from tests.builders import job_request
 from tests.e2e.ledger import Ledger
 from tests.e2e.letters import Sender, push, secrets

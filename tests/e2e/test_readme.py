@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-
-import typer
+from typing import Any
 
 from solstice_cli.demo.steps import WORKFLOW
+from solstice_common.cli.lazy import loaded
 from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.pages import PROGRAMS, ROOT, shell_lines, text_of
 
@@ -20,19 +20,15 @@ def table_rows() -> list[str]:
 
 
 def test_table_names_every_command_and_no_other() -> None:
-    def commands(app: typer.Typer, prefix: str) -> Iterator[str]:
-        for command in app.registered_commands:
-            if not command.hidden:
-                name = command.name or (command.callback.__name__ if command.callback else "")
+    def commands(group: Any, prefix: str) -> Iterator[str]:
+        for name, command in group.commands.items():
+            within = getattr(command, "commands", None)
+            if not command.hidden and (within is None or command.invoke_without_command):
                 yield f"{prefix} {name}"
-        for group in app.registered_groups:
-            assert group.typer_instance is not None
-            callback = group.typer_instance.registered_callback
-            if callback is not None and callback.invoke_without_command is True:
-                yield f"{prefix} {group.name}"
-            yield from commands(group.typer_instance, f"{prefix} {group.name}")
+            if within is not None:
+                yield from commands(command, f"{prefix} {name}")
 
-    existing = {name for program, app in PROGRAMS.items() for name in commands(app, program)}
+    existing = {name for program, app in PROGRAMS.items() for name in commands(loaded(app), program)}
     assert set(table_rows()) == existing
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from solstice_common.messages.states import RunState
 from solstice_common.topology import STATUSES
 from solstice_forge.decisions.sources import FORGES
-from solstice_orchestrator.domain.jobs import RunState
 from tests.e2e.line import JOBS, Line, open_line
 from tests.patience import becomes_true
 from tests.servers.rabbitmq import DEFAULT, Vhost

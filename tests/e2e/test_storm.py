@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import JobStatusV1, Source
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.topology import STATUSES
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import RUN_CONTEXT
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView

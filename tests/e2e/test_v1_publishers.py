@@ -8,7 +8,7 @@ from pathlib import Path
 import aio_pika
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from tests.e2e.line import Line, open_line
 from tests.patience import becomes_true
 from tests.servers.rabbitmq import DEFAULT, Vhost

@@ -27,7 +27,7 @@ SERVICES = {
 SERVICE = f"""
 import ctypes, importlib, os, sys
 module, _, name = sys.argv[1].rpartition(".")
-from solstice_common.process import hide
+from solstice_common.runtime.process import hide
 settings = getattr(importlib.import_module(module), name)()
 assert "planted" in settings.amqp_url
 if os.geteuid() == 0:

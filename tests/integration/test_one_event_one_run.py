@@ -15,10 +15,10 @@ import pytest
 from solstice_common.broker import open_broker
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
+from solstice_common.messages.states import RunState
 from solstice_forge.forges.signing import sign
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
-from solstice_orchestrator.domain.jobs import RunState
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job
 from tests.integration.forge.pushes import received

@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 
 from solstice_common.cli.api_client import OrchestratorClient
-from solstice_common.cli.commandline import load_settings
+from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError, ServiceRefused
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile, change

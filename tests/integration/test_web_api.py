@@ -15,7 +15,8 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.cli.following import follow_run
 from solstice_common.errors import ConfigurationError, StoreUnavailable
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.web.formats import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS

@@ -10,7 +10,8 @@ import pytest
 
 from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.cli.following import follow_job
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from tests.servers.orchestrator_web import Stage, spec, stage
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")

@@ -26,8 +26,9 @@ from typer.testing import CliRunner
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile
 from solstice_common.http.tokens import Scope
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.cli import app
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app

@@ -11,8 +11,9 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile
 from solstice_common.messages import JobRequestV1
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import Rules

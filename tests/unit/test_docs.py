@@ -17,11 +17,12 @@ import solstice_forge.metrics
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
 from solstice_common.http import access
+from solstice_common.messages.states import JobState
 from solstice_common.settings import ClientSettings
 from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.settings import ForgeSettings
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.reruns import NotRerun
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.workers import NotObeyed

@@ -16,6 +16,7 @@ import httpx2
 import orjson
 
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
+from solstice_common.messages.states import FINAL
 from solstice_common.settings import ClientSettings
 
 Document = dict[str, Any]
@@ -31,7 +32,6 @@ class Filters(TypedDict, total=False):
     priority: str | None
 
 
-FINAL_STATES: Final = frozenset({"succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"})
 """States of a run or job that it never leaves."""
 
 STREAM_SILENCE_SECONDS: Final = 60.0
@@ -282,7 +282,7 @@ def _given(wanted: Filters) -> dict[str, str | int | None]:
 
 
 def _is_last(event: ApiEvent) -> bool:
-    return event.name == "end" or (event.name == "run" and event.data.get("state") in FINAL_STATES)
+    return event.name == "end" or (event.name == "run" and event.data.get("state") in FINAL)
 
 
 def _document(response: httpx2.Response, url: str) -> Document:

@@ -9,6 +9,7 @@ from typing import Final
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import first_of
+from solstice_common.messages.states import NEVER_STARTED
 
 Write = Callable[[str], None]
 
@@ -22,8 +23,6 @@ RESET: Final = "\x1b[0m"
 _EDGE: Final = re.compile(r"(?<![^\r\n])(?=[^\r\n])")
 """Where something is written at the edge: after a line feed, and after a carriage return that goes back to it."""
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
-NEVER_RAN: Final = frozenset({"blocked", "waiting", "backoff", "approval", "skipped"})
 
 
 async def follow_job(
@@ -85,7 +84,7 @@ async def follow_run(
                     changed(run)
                 jobs = run["jobs"]
                 for job in jobs:
-                    if write and job["job_id"] not in following and job["state"] not in NEVER_RAN:
+                    if write and job["job_id"] not in following and job["state"] not in NEVER_STARTED:
                         following.add(job["job_id"])
                         log = LogWriter(
                             write,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from solstice_common.cli.api_client import OrchestratorClient
-from solstice_common.cli.commandline import said_when_slow
+from solstice_common.cli.output import said_when_slow
 from solstice_common.settings import ClientSettings
 
 T = TypeVar("T")

@@ -1,52 +1,150 @@
-"""`solstice`: the one command over everything."""
+"""`solstice`: the one command over everything. A subcommand is imported when it is called."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from pydantic import Field
 
-from solstice_cli import simulate, up
-from solstice_cli.commands import (
-    logs,
-    reading,
-    scale,
-    schedules,
-    schema,
-    steering,
-    token,
-    topology,
-    webhook,
-    why,
-    workers,
-)
-from solstice_cli.local import local_broker_url
-from solstice_cli.output import display
 from solstice_common import __version__
-from solstice_common.cli import commandline
-from solstice_forge.commands.enqueue import EnqueueSettings
-from solstice_forge.commands.enqueue_command import enqueue_command
-from solstice_orchestrator import store_command
+from solstice_common.cli.lazy import Deferred, lazily
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS, run
 
-RUN = "Run it"
-LOOK = "Look and steer"
-SET_UP = "Set up and try"
+RUN: Final = "Run it"
+LOOK: Final = "Look and steer"
+SET_UP: Final = "Set up and try"
+
+
+def _deferred(panel: str, name: str, place: str, sentence: str) -> Deferred:
+    return Deferred(name=name, help=sentence, panel=panel, place=place)
+
+
+COMMANDS: Final = (
+    _deferred(
+        RUN,
+        "up",
+        "solstice_cli.up:up",
+        "Start everything on this machine and stay up: webhooks, orchestrator, page. Ctrl-C ends it in order.",
+    ),
+    _deferred(
+        RUN,
+        "enqueue",
+        "solstice_cli.commands.enqueue:enqueue",
+        "Ask for a commit to be built; with --wait, exit 0 when it succeeded and 1 when it did not.",
+    ),
+    _deferred(
+        LOOK,
+        "runs",
+        "solstice_cli.commands.reading:runs",
+        "List runs, newest first. In a pipe: tab-separated, whole values, no heading.",
+    ),
+    _deferred(
+        LOOK,
+        "jobs",
+        "solstice_cli.commands.reading:jobs",
+        "List jobs: of one run in workflow order, else newest first.",
+    ),
+    _deferred(
+        LOOK,
+        "show",
+        "solstice_cli.commands.reading:show",
+        "Show one run with its jobs, or one job with its attempts.",
+    ),
+    _deferred(
+        LOOK, "attempts", "solstice_cli.commands.reading:attempts", "List every try at a job, oldest first."
+    ),
+    _deferred(
+        LOOK,
+        "why",
+        "solstice_cli.commands.why:why",
+        "Say why a job waits, how many go before it, and when it may start; of a run for each job that waits.",
+    ),
+    _deferred(
+        LOOK,
+        "scale",
+        "solstice_cli.commands.scale:scale",
+        "Say how much work there is for each label, and how many slots it takes: what an autoscaler asks.",
+    ),
+    _deferred(
+        LOOK,
+        "logs",
+        "solstice_cli.commands.logs:logs",
+        "Print logs. A run's logs carry the job's name before each line.",
+    ),
+    _deferred(
+        LOOK,
+        "cancel",
+        "solstice_cli.commands.steering:cancel",
+        "End a run or a job: at once if it waits, by stopping its processes if it runs.",
+    ),
+    _deferred(
+        LOOK,
+        "approve",
+        "solstice_cli.commands.steering:approve",
+        "Let the jobs of a run that wait for approval go on: code of somebody who may not push. Look at it before.",
+    ),
+    _deferred(
+        LOOK,
+        "rerun",
+        "solstice_cli.commands.steering:rerun",
+        "Build the commit of a run once more, as a new run; of a job: that job, and those that need it.",
+    ),
+    _deferred(
+        LOOK,
+        "priority",
+        "solstice_cli.commands.steering:priority",
+        "Put a job that has not ended into another priority class, where it is the newest.",
+    ),
+    _deferred(
+        LOOK,
+        "workers",
+        "solstice_cli.commands.workers:app",
+        "Who runs jobs: list, show, pause, resume, drain, quarantine.",
+    ),
+    _deferred(
+        LOOK,
+        "schedules",
+        "solstice_cli.commands.schedules:app",
+        "What is built regularly: list, show, next, add, edit, pause, resume, fire, remove.",
+    ),
+    _deferred(
+        SET_UP,
+        "store",
+        "solstice_orchestrator.store_command:app",
+        "The database of runs and jobs: bring it up to date, check it, move it.",
+    ),
+    _deferred(
+        SET_UP,
+        "purge",
+        "solstice_orchestrator.store_command:purge",
+        "Remove old finished runs from the store, with their jobs and logs.",
+    ),
+    _deferred(
+        SET_UP,
+        "simulate",
+        "solstice_orchestrator.simulate_command:app",
+        "Try slots, caps and rates on a trace of jobs, in virtual time.",
+    ),
+    _deferred(
+        SET_UP,
+        "token",
+        "solstice_cli.commands.token:app",
+        "Tokens for the HTTP APIs and the pages: create, list, revoke.",
+    ),
+    _deferred(
+        SET_UP, "topology", "solstice_cli.commands.topology:app", "The exchanges and queues on the broker."
+    ),
+    _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "The JSON schemas of the messages."),
+    _deferred(SET_UP, "webhook", "solstice_cli.commands.webhook:app", "Try webhooks without a forge."),
+)
+"""The sentences are those of the commands themselves; a test compares them."""
 
 app = typer.Typer(
     name="solstice",
     help="Solstice CI: a push becomes a message, a job, a log and a result.",
     no_args_is_help=True,
-    context_settings=commandline.CONTEXT_SETTINGS,
-    cls=commandline.Commands,
+    context_settings=CONTEXT_SETTINGS,
+    cls=lazily(COMMANDS),
 )
-
-
-class LocalEnqueueSettings(EnqueueSettings):
-    """As `forge-integration enqueue`, but for the embedded broker of `solstice up` unless told otherwise."""
-
-    amqp_url: str = Field(
-        default_factory=local_broker_url,
-        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
-    )
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001  typer calls it with the flag's value
@@ -66,39 +164,15 @@ def _solstice(
     """Solstice CI: a push becomes a message, a job, a log and a result."""
 
 
-app.command("up", rich_help_panel=RUN)(up.up)
-app.command("enqueue", rich_help_panel=RUN)(enqueue_command(LocalEnqueueSettings))
-app.command("runs", rich_help_panel=LOOK)(reading.runs)
-app.command("jobs", rich_help_panel=LOOK)(reading.jobs)
-app.command("show", rich_help_panel=LOOK)(reading.show)
-app.command("attempts", rich_help_panel=LOOK)(reading.attempts)
-app.command("why", rich_help_panel=LOOK)(why.why)
-app.command("scale", rich_help_panel=LOOK)(scale.scale)
-app.command("logs", rich_help_panel=LOOK)(logs.logs)
-app.command("cancel", rich_help_panel=LOOK)(steering.cancel)
-app.command("approve", rich_help_panel=LOOK)(steering.approve)
-app.command("rerun", rich_help_panel=LOOK)(steering.rerun)
-app.command("priority", rich_help_panel=LOOK)(steering.priority)
-app.add_typer(workers.app, name="workers", rich_help_panel=LOOK)
-app.add_typer(schedules.app, name="schedules", rich_help_panel=LOOK)
-app.add_typer(store_command.app, name="store", rich_help_panel=SET_UP)
-app.command("purge", rich_help_panel=SET_UP)(store_command.purge)
-app.add_typer(simulate.app, name="simulate", rich_help_panel=SET_UP)
-app.add_typer(token.app, name="token", rich_help_panel=SET_UP)
-app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
-app.add_typer(schema.app, name="schema", rich_help_panel=SET_UP)
-app.add_typer(webhook.app, name="webhook", rich_help_panel=SET_UP)
-
-
 @app.command(rich_help_panel=SET_UP)
-def version(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def version(*, as_json: AsJson = False) -> None:
     """Print the version."""
     if as_json:
-        display.print_json({"version": __version__})
+        print_json({"version": __version__})
     else:
         typer.echo(f"solstice {__version__}")
 
 
 def main() -> None:
     """The console script."""
-    commandline.run(app)
+    run(app)

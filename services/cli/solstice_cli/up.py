@@ -18,7 +18,7 @@ from rich.markup import escape
 from solstice_cli.local import local_broker_url, secrets_file
 from solstice_cli.secrets import FORGES, kept_secrets
 from solstice_common.cli import running_up
-from solstice_common.cli.commandline import with_settings
+from solstice_common.cli.options import with_settings
 from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source

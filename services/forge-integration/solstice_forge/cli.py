@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from solstice_common.cli import commandline
+from solstice_common.cli import options, program
 from solstice_common.runtime.process import hide, run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
@@ -23,8 +23,8 @@ app: Final = typer.Typer(
     name="forge-integration",
     help="Takes the webhooks of GitHub, Forgejo, Gitea and GitLab, and publishes the jobs they ask for.",
     no_args_is_help=True,
-    context_settings=commandline.CONTEXT_SETTINGS,
-    cls=commandline.Commands,
+    context_settings=program.CONTEXT_SETTINGS,
+    cls=program.Commands,
 )
 
 
@@ -34,7 +34,7 @@ def _group() -> None:
 
 
 @app.command()
-@commandline.with_settings(ForgeSettings, serves=True)
+@options.with_settings(ForgeSettings, serves=True)
 def serve(settings: ForgeSettings) -> None:
     """Take webhooks at /webhooks/SOURCE and publish what they ask for, until SIGTERM or SIGINT.
 
@@ -47,7 +47,7 @@ def serve(settings: ForgeSettings) -> None:
     run_until_signalled(lambda stop: service.serve(settings, stop=stop))
 
 
-app.command("check")(commandline.with_settings(SecretSettings)(check_command))
+app.command("check")(options.with_settings(SecretSettings)(check_command))
 app.add_typer(rules_commands(), name="rules")
 app.add_typer(statuses_commands(), name="statuses")
 app.add_typer(deliveries_command.app, name="deliveries")
@@ -68,4 +68,4 @@ app.command("enqueue")(enqueue_command(EnqueueSettings))
 
 def main() -> None:
     """The console script."""
-    commandline.run(app)
+    program.run(app)

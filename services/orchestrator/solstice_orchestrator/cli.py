@@ -5,7 +5,7 @@ from typing import Final
 
 import typer
 
-from solstice_common.cli import commandline
+from solstice_common.cli import options, program
 from solstice_common.runtime.process import hide, run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
@@ -16,8 +16,8 @@ app: Final = typer.Typer(
     name="orchestrator",
     help="Takes job requests from the broker, runs their jobs, keeps their logs and tells what became of them.",
     no_args_is_help=True,
-    context_settings=commandline.CONTEXT_SETTINGS,
-    cls=commandline.Commands,
+    context_settings=program.CONTEXT_SETTINGS,
+    cls=program.Commands,
 )
 
 
@@ -27,7 +27,7 @@ def _group() -> None:
 
 
 @app.command()
-@commandline.with_settings(OrchestratorSettings, serves=True)
+@options.with_settings(OrchestratorSettings, serves=True)
 def run(settings: OrchestratorSettings) -> None:
     """Serve the labels of CAPACITY_MAP until SIGTERM or SIGINT.
 
@@ -51,4 +51,4 @@ def openapi() -> None:
 
 def main() -> None:
     """The console script."""
-    commandline.run(app)
+    program.run(app)

@@ -7,8 +7,9 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_common.messages.states import JobState
 from solstice_common.telemetry.metrics import Declared, declared_in
-from solstice_orchestrator.domain.jobs import JobState, Outcome
+from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.queue_times.forecast import Judgement, Met
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.governor import Resource

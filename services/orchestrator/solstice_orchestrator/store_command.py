@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, Exit, age_given, said_when_slow, with_settings
+from solstice_common.cli.options import age_given, with_settings
+from solstice_common.cli.output import AsJson, print_json, said_when_slow
+from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import sqlite_path, without_password
 from solstice_orchestrator.settings import StoreSettings
@@ -31,8 +32,6 @@ app: Final = typer.Typer(
     context_settings=CONTEXT_SETTINGS,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("migrate")
 @with_settings(StoreSettings)
@@ -47,7 +46,7 @@ def migrate_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
     with _said(settings):
         found = asyncio.run(work())
     if as_json:
-        _print_json({"database": found.database, "version": found.version})
+        print_json({"database": found.database, "version": found.version})
     else:
         typer.echo(f"{found.database} has schema version {found.version}")
 
@@ -62,7 +61,7 @@ def check_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
     with _said(settings):
         found = asyncio.run(_check(settings.database_url))
     if as_json:
-        _print_json({**asdict(found), "well": found.well})
+        print_json({**asdict(found), "well": found.well})
     else:
         typer.echo(f"database  {found.database}")
         typer.echo(f"schema    version {found.version}, of {found.known} that this Solstice CI knows")
@@ -106,7 +105,7 @@ def move_store(
     with _progress() as told:
         moved = asyncio.run(_move(path, target, in_use=in_use, told=told))
     if as_json:
-        _print_json({"from": str(path), "to": without_password(target), "rows": moved.rows})
+        print_json({"from": str(path), "to": without_password(target), "rows": moved.rows})
         return
     for table, count in moved.rows.items():
         typer.echo(f"moved     {count} {table}")
@@ -138,7 +137,7 @@ def purge(
     with _said(settings):
         runs = asyncio.run(work())
     if as_json:
-        _print_json({"runs": runs, "older_than_seconds": seconds, "removed": not dry_run})
+        print_json({"runs": runs, "older_than_seconds": seconds, "removed": not dry_run})
     else:
         ended = f"{runs} {'run' if runs == 1 else 'runs'} that ended more than {older_than} ago"
         typer.echo(f"would remove {ended}" if dry_run else f"removed {ended}")
@@ -177,7 +176,3 @@ def _progress() -> Iterator["Told"]:
             bars.update(tables[table], completed=done)
 
         yield told
-
-
-def _print_json(document: object) -> None:
-    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

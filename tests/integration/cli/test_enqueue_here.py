@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from solstice_forge.commands.local_repository import commit_of, remote_url
+from solstice_common.cli.local_repository import commit_of, remote_url
 from tests.servers.service_process import kept_environment
 from tests.servers.solstice_up import Repository, repository
 

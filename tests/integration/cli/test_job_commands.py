@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.views import ChunkKind
 from tests.servers.orchestrator_web import Stage, spec, stage
 

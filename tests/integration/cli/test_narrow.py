@@ -71,7 +71,7 @@ def test_no_id_and_no_state_is_cut(what: str, columns: int, tmp_path: Path) -> N
 DEAD = """
 from rich.console import Console
 from solstice_forge import statuses_command
-from solstice_forge.statuses.dead import DeadStatus
+from solstice_forge.statuses.dead_statuses import DeadStatus
 letter = DeadStatus(reason="not_found", detail="the forge answered 404 Not Found: [Not Found]", attempts=3,
     refused_at="2026-01-31T11:00:00.000Z", source_name="forgejo-inside", state="succeeded", commit_sha="c" * 40,
     repository="a-long-owner-name/a-very-long-repository", context="solstice / a-job-with-a-long-name-linux-3.12")

@@ -52,7 +52,7 @@ def answer(*words: str | Path) -> Any:
 
 
 def refused(*words: str | Path) -> BaseException | None:
-    """The error that `commandline.run` tells in a line."""
+    """The error that `program.run` tells in a line."""
     done = simulate(*words)
     assert done.stdout == ""
     return done.exception

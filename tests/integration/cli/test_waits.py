@@ -99,9 +99,9 @@ def test_a_server_that_says_nothing_is_named(
 
 WAITING = """
 import time
-from solstice_common import commandline
-commandline.SLOW_SECONDS = 0.05
-with commandline.said_when_slow("a thing") as ends:
+from solstice_common.cli import output
+output.SLOW_SECONDS = 0.05
+with output.said_when_slow("a thing") as ends:
     {first}
     time.sleep(0.5)
 print("the end")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import structlog
-from typer.main import get_command
 
 from solstice_cli.main import app as solstice
-from solstice_common.cli import commandline
+from solstice_common.cli import options, program
+from solstice_common.cli.lazy import loaded
 from solstice_forge.cli import app as forge_integration
 from solstice_orchestrator.cli import app as orchestrator
 from tests.servers.service_process import kept_environment
@@ -69,14 +69,14 @@ def leaves(command: Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str
 
 def wrong() -> Iterator[tuple[str, ...]]:
     """A whole command line for each option that checks its value, with that one wrong."""
-    for program, app in PROGRAMS.items():
-        for words, command in leaves(get_command(app), (program,)):
+    for name, app in PROGRAMS.items():
+        for words, command in leaves(loaded(app), (name,)):
             parameters = command.params
             for parameter in parameters:
                 flag = next((name for name in parameter.opts if name.startswith("--")), "")
                 panel = getattr(parameter, "rich_help_panel", None)
                 kind = parameter.bare_type
-                ours = panel == commandline.SETTINGS_PANEL and re.search(
+                ours = panel == options.SETTINGS_PANEL and re.search(
                     r"(port|seconds|days|mib|concurrency|prefetch|caps|rates|map|access|format|type|executor|"
                     r"governor|supersede|minutes|backlog|url|runs|hour)$",
                     flag,
@@ -126,7 +126,7 @@ def test_a_wrong_value_is_a_mistake_of_the_command_line(
 ) -> None:
     monkeypatch.setattr(sys, "argv", list(line))
     with pytest.raises(SystemExit) as ended:
-        commandline.run(PROGRAMS[line[0]])
+        program.run(PROGRAMS[line[0]])
     told = capsys.readouterr()
     assert ended.value.code == 2, told
     assert told.err
@@ -229,7 +229,7 @@ class TestWhatCannotBeReadOrWritten:
         assert "Traceback" not in out + err
 
 
-COMMANDS = [words for program, app in PROGRAMS.items() for words, _ in leaves(get_command(app), (program,))]
+COMMANDS = [words for program, app in PROGRAMS.items() for words, _ in leaves(loaded(app), (program,))]
 
 
 @pytest.mark.usefixtures("here")
@@ -241,10 +241,10 @@ def test_help_cuts_no_flag(
     monkeypatch.setattr(sys, "argv", [*words, "-h"])
     monkeypatch.setenv("COLUMNS", str(columns))
     with pytest.raises(SystemExit) as ended:
-        commandline.run(PROGRAMS[words[0]])
+        program.run(PROGRAMS[words[0]])
     assert ended.value.code == 0
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    command: Command = get_command(PROGRAMS[words[0]])
+    command = loaded(PROGRAMS[words[0]])
     for word in words[1:]:
         command = command.commands[word]
     flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}

@@ -38,7 +38,7 @@ def command(tmp_path: Path) -> Command:
         file = tmp_path / "sources.toml"
         file.write_text(config)
         environment = {"FORGE_INBOX_URL": f"sqlite:///{tmp_path / 'inbox.db'}", "FORGE_CONFIG": str(file)}
-        # As `commandline.run` has it: a command tells by its output, not by its log.
+        # As `program.run` has it: a command tells by its output, not by its log.
         with capture_logs():
             result = CliRunner().invoke(app, ["reconcile", *words], env=environment)
         if result.exception and not isinstance(result.exception, SystemExit):

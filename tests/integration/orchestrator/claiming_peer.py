@@ -3,7 +3,8 @@
 import asyncio
 import sys
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store import open_store
 
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.processes.control_groups import ControlGroup
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.lab import AS_NOBODY, GROUPS, MAY_BE_NOBODY, NOBODY, PROC, Lab, naps, sleeping

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from solstice_common.messages.states import RunState
 from solstice_common.times import format_seconds, parse_timestamp
-from solstice_orchestrator.domain.jobs import RunState
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.stages import planning
 from solstice_orchestrator.stages.planning import run_planning

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Reason, StepSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason, StepSpec
 from solstice_orchestrator.worker.executors import disk, keeper, process
 from solstice_orchestrator.worker.executors.keeper import Keeper
 from tests.builders import execution, job, job_request

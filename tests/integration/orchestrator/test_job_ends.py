@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.workers import Drain
 from solstice_orchestrator.store import JobStore, open_store
 from tests.lab import DISKS, mounted_disk, naps, sleeping

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.admin.check import check
 from solstice_orchestrator.store.admin.record import recorded

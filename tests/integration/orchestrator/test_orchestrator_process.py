@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.worker.execution import HANDED_BACK
 from tests.servers.orchestrator import Place, orchestrator

@@ -13,7 +13,8 @@ import pytest
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, JobState, Reason, RunSpec, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Reason, RunSpec
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.stages import planning
 from solstice_orchestrator.stages.planning import run_planning

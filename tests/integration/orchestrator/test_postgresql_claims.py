@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import asyncpg
 import pytest
 
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job

@@ -7,7 +7,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from solstice_common.messages import JobStatusV1, Priority
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.postgresql import finish, lease
 from solstice_orchestrator.store.postgresql import store as postgresql_store

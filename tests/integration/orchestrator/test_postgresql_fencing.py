@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.views import LogChunk

@@ -3,7 +3,8 @@
 import pytest
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.domain.jobs import Concurrency, JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Concurrency, Reason
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.postgresql import store as postgresql_store
 from tests.builders import job

@@ -3,7 +3,7 @@
 import uuid
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.store import JobStore, open_store

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.store import open_store
 from tests.builders import job
 from tests.servers.postgresql import PostgreSQLDatabase

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import JobStatusV1, Priority
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
 from solstice_orchestrator.store.views import RunView

@@ -11,7 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.domain.jobs import JobState, Reason, StepSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.domain.marks import Mark
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors.process import ProcessExecutor

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunSpec, RunState
+from solstice_common.messages.states import RunState
+from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunSpec
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job, job_request
 from tests.integration.orchestrator.test_store_upgrade import STEPS, fill

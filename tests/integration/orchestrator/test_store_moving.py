@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
-from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.schedules.ticks import TickState
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.admin import move as moving

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.workers import Drain, Pause, Presence, Resume, WorkerState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobView

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from solstice_cli import main
 from solstice_cli.main import app
+from solstice_common.cli.lazy import loaded
 from solstice_common.messages.schemas import render_schemas
 
 
-def commands(group: typer.Typer = app, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for command in group.registered_commands:
-        yield (*prefix, command.name or str(getattr(command.callback, "__name__", "")))
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None
-        yield from commands(inner.typer_instance, (*prefix, str(inner.name)))
+def commands(group: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*prefix, name))
+        else:
+            yield (*prefix, name)
 
 
-each_command = pytest.mark.parametrize("command", list(commands()), ids=" ".join)
+each_command = pytest.mark.parametrize("command", list(commands(loaded(app))), ids=" ".join)
 
 
 def invoke(*arguments: str | Path) -> Any:
@@ -44,7 +44,7 @@ def test_command_answers_in_json(command: tuple[str, ...]) -> None:
 
 
 def test_without_a_word_the_commands_are_listed() -> None:
-    assert {command[0] for command in commands()} <= set(re.findall(r"[a-z]+", invoke().output))
+    assert {command[0] for command in commands(loaded(app))} <= set(re.findall(r"[a-z]+", invoke().output))
 
 
 @pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"]], ids=" ".join)

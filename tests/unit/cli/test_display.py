@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from solstice_cli.output import display
-from solstice_common.cli.api_client import FINAL_STATES, Document
-from solstice_orchestrator.domain.jobs import FINAL, JobState, RunState
+from solstice_common.cli.api_client import Document
+from solstice_common.messages.states import FINAL, JobState, RunState
+from solstice_common.times import duration
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 
@@ -31,12 +32,11 @@ def test_age_is_told_in_the_largest_unit_that_fits(ago: timedelta, shown: str) -
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.9, "59 s"), (185, "3 min 05 s"), (7500, "2 h 05 min")],
 )
 def test_duration_is_told_as_people_say_it(seconds: float, shown: str) -> None:
-    assert display.duration(seconds) == shown
+    assert duration(seconds) == shown
 
 
-def test_client_and_orchestrator_agree_on_what_is_final() -> None:
-    assert {state.value for state in FINAL} == FINAL_STATES
-    assert {state.value for state in RunState if state.final} == FINAL_STATES
+def test_a_run_ends_in_the_states_in_which_jobs_end() -> None:
+    assert {state.value for state in RunState if state.final} == {state.value for state in FINAL}
 
 
 def test_every_final_state_has_a_look_of_its_own() -> None:

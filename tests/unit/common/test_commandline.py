@@ -6,7 +6,8 @@ import structlog
 import typer
 from pydantic import Field, SecretStr
 
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, Exit, run, with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.program import CONTEXT_SETTINGS, Exit, run
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,

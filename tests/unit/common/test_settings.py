@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.cli.commandline import load_settings
+from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import BrokerSettings, ClientSettings, state_directory, without_password
 

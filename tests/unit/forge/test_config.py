@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.cli.commandline import load_settings
+from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin

@@ -2,7 +2,7 @@ import base64
 
 import pytest
 
-from solstice_common.cli.commandline import load_settings
+from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, how_to_configure, sources_of

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store.records.attempts import tells, untold
 from solstice_orchestrator.store.records.changes import Attempt, Changes, Job
 from solstice_orchestrator.store.views import AttemptView

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from solstice_common.broker.rabbitmq.frames import content_header
 from solstice_common.broker.rabbitmq.properties import of_message
+from solstice_common.messages.states import JobState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import jobs_route
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Reason
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
 from solstice_orchestrator.stages.outbox_relay import message_of
 from solstice_orchestrator.store.outbox.dead_letter import MAX_HISTORY, epitaph
 from solstice_orchestrator.store.protocol import OutboxKind, Tiding

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.capacity import capacity

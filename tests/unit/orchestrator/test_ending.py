@@ -6,8 +6,9 @@ from unittest.mock import AsyncMock
 import pytest
 from msgspec.structs import replace
 
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.postgresql.finish import REMEMBERED, Alone, InHand, end_at_once
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import Rules

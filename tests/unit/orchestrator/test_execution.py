@@ -12,8 +12,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.messages.states import JobState
 from solstice_common.references import References
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk

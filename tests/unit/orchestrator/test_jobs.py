@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.jobs import (
-    FINAL,
-    INFRASTRUCTURE,
-    TRANSITIONS,
-    JobState,
-    Reason,
-    RunState,
-    may_move,
-    run_state,
-)
+from solstice_common.messages.states import FINAL, JobState, RunState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, TRANSITIONS, Reason, may_move, run_state
 
 STATES = st.lists(st.sampled_from(JobState), max_size=6)
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.queue_times.forecast import Judgement, Met
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.decisions.transitions import IllegalMove
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.jobs import FINAL, Condition, JobState, Reason
+from solstice_common.messages.states import FINAL, JobState
+from solstice_orchestrator.domain.jobs import Condition, Reason
 from solstice_orchestrator.domain.needs import Node, unblock
 
 BLOCKED, RUNNING, WAITING = JobState.BLOCKED, JobState.RUNNING, JobState.WAITING

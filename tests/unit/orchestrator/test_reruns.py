@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.jobs import FINAL, JobState
+from solstice_common.messages.states import FINAL, JobState
 from solstice_orchestrator.domain.needs import Node
 from solstice_orchestrator.domain.reruns import FIRST, Again, NotRerun, again_of, around, cut_down, failed_of
 from tests.builders import job

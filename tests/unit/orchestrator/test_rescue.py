@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import Rules

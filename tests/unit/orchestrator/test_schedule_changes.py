@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages.schedules import Missed
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.schedules.ticks import Missed, TickReason, TickState
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store.decisions.schedule import (
     UNREADABLE_SECONDS,
     Changed,

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
 from solstice_orchestrator.worker.executors.scripted import ScriptedCrash, ScriptedExecutor
 from tests.builders import execution, job
 

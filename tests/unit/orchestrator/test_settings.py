@@ -1,6 +1,6 @@
 import pytest
 
-from solstice_common.cli.commandline import load_settings
+from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.domain.retries import backoff_ceiling

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages import Priority
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import Concurrency, JobState, RunState
+from solstice_orchestrator.domain.jobs import Concurrency
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import JobFilters, LogChunk

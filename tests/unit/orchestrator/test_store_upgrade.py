@@ -5,9 +5,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.storage.migrations import migrate
 from solstice_common.storage.sqlite import migrations_of
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.store import open_store

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.superseding.policy import (
     Newest,

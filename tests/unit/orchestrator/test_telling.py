@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.messages import JobStatusV1
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.topology import STATUSES, Route
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, RunState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import (
     Status,
     context_of,

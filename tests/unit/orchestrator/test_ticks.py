@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_common.messages.schedules import Missed
 from solstice_orchestrator.schedules.cron import timing
 from solstice_orchestrator.schedules.ticks import (
     LATE_SECONDS,
@@ -14,7 +15,6 @@ from solstice_orchestrator.schedules.ticks import (
     ON_TIME_SECONDS,
     Considered,
     Gap,
-    Missed,
     TickReason,
     consider,
 )

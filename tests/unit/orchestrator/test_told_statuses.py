@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import FINAL, JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of
 from solstice_orchestrator.store.outbox.announcements import Moved, RunMoved, statuses
 from solstice_orchestrator.store.records.moment import Moment, Rules

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason, StepSpec
 from solstice_orchestrator.worker.executors.verdict import (
     CANCELLED,
     VANISHED,

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.forecast import Forecast, Sample
 from solstice_orchestrator.queue_times.waits import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.store.views import JobView, RunView
 from solstice_orchestrator.web.pages import wording

@@ -11,9 +11,12 @@ from rich.console import Console
 from solstice_cli.asking import answered_at_length
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.commandline import Exit, said_when_slow, with_settings
 from solstice_common.cli.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import said_when_slow
+from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError
+from solstice_common.messages.states import JobState
 from solstice_common.settings import ClientSettings
 
 PAGE: Final = 1000
@@ -80,7 +83,7 @@ async def _follow(api: OrchestratorClient, kind: str, document: Document, attemp
         else:
             end = await follow_job(api, document["job_id"], write, attempt=attempt, terminal=terminal)
     typer.echo(f"{name} {end['state']}", err=True)
-    return Exit.OK if end["state"] == "succeeded" else Exit.FAILED
+    return Exit.OK if end["state"] == JobState.SUCCEEDED else Exit.FAILED
 
 
 async def _print_log(

@@ -10,13 +10,13 @@ from solstice_cli.asking import answered
 from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, Filters, OrchestratorClient
-from solstice_common.cli.commandline import with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json
 from solstice_common.messages import Priority
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.settings import ClientSettings
-from solstice_orchestrator.domain.jobs import JobState, RunState
 
 PAGE: Final = 100
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API gave it.")]
 
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
@@ -59,7 +59,7 @@ def runs(
 
     found, more = answered(settings, ask)
     if as_json:
-        display.print_json({"runs": found})
+        print_json({"runs": found})
     else:
         display.print_runs(found, now=display.now_utc(), more=more)
 
@@ -91,7 +91,7 @@ def jobs(
 
     found, more = answered(settings, ask)
     if as_json:
-        display.print_json({"jobs": found})
+        print_json({"jobs": found})
     else:
         display.print_jobs(found, now=display.now_utc(), more=more)
 
@@ -125,7 +125,7 @@ def attempts(
 
     found = answered(settings, ask)
     if as_json:
-        display.print_json({"attempts": found})
+        print_json({"attempts": found})
     else:
         display.print_attempts(found, now=display.now_utc())
 
@@ -140,7 +140,7 @@ def show(
     """Show one run with its jobs, or one job with its attempts."""
     kind, document = answered(settings, lambda api: find(api, which))
     if as_json:
-        display.print_json(document)
+        print_json(document)
     elif kind == "run":
         _show_run(document, settings.solstice_url, display.now_utc())
     else:

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from solstice_cli.asking import answered
-from solstice_cli.commands.reading import AsJson
 from solstice_cli.output import display
-from solstice_common.cli.commandline import with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json
 from solstice_common.settings import ClientSettings
 
 
@@ -25,6 +25,6 @@ def scale(
     """Say how much work there is for each label, and how many slots it takes: what an autoscaler asks."""
     found = answered(settings, lambda api: api.scale(label=label, target_seconds=target_seconds))
     if as_json:
-        display.print_json(found)
+        print_json(found)
     else:
         display.print_scale(found["labels"], now=display.now_utc())

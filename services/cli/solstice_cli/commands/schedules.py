@@ -5,17 +5,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from solstice_cli.asking import answered
-from solstice_cli.commands.reading import AsJson
 from solstice_cli.output import display
-from solstice_cli.output.words import stands_alone
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, with_settings
+from solstice_common.cli.groups import stands_alone
+from solstice_common.cli.local_repository import as_url
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
+from solstice_common.messages.schedules import Missed, Overlap
 from solstice_common.repo_urls import full_name_of
 from solstice_common.settings import ClientSettings
-from solstice_forge.commands.local_repository import as_url
-from solstice_orchestrator.schedules.ticks import Missed, Overlap
 
 app: Final = typer.Typer(
     help="What is built regularly: list, show, next, add, edit, pause, resume, fire, remove.",
@@ -76,7 +77,7 @@ def show(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) 
     """Show one schedule and what became of its newest ticks."""
     found = answered(settings, lambda api: api.schedule(schedule))
     if as_json:
-        display.print_json(found)
+        print_json(found)
         return
     display.print_facts(
         [
@@ -114,7 +115,7 @@ def next_(
     """Print when it is due next, by the clocks of its zone and in UTC; also while it is paused."""
     found = answered(settings, lambda api: api.next_ticks(schedule, count=count))
     if as_json:
-        display.print_json(found)
+        print_json(found)
         return
     for tick in found["ticks"]:
         typer.echo(f"{tick['local']}\t{tick['at']}")
@@ -229,7 +230,7 @@ def fire(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) 
     """Build what the branch holds now, beside its ticks; 'show' tells what became of it."""
     found = answered(settings, lambda api: api.steer_schedule(schedule, "fire"))
     if as_json:
-        display.print_json(found)
+        print_json(found)
     else:
         typer.echo(f"schedule {found['name']} fires now")
         typer.echo(f"  solstice schedules show {found['name']}", err=True)
@@ -241,7 +242,7 @@ def remove(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False
     """Forget it with what became of its ticks; its runs stay."""
     found = answered(settings, lambda api: api.steer_schedule(schedule, "remove"))
     if as_json:
-        display.print_json(found)
+        print_json(found)
     else:
         typer.echo(f"schedule {found['name']} removed")
 
@@ -260,13 +261,13 @@ def _list(
 
     found = answered(settings, every)
     if as_json:
-        display.print_json(found)
+        print_json(found)
     else:
         display.print_schedules(found["schedules"], now=display.now_utc())
 
 
 def _say(found: Document, what: str, *, as_json: bool) -> None:
     if as_json:
-        display.print_json(found)
+        print_json(found)
     else:
         typer.echo(f"{what}: {'paused' if found['paused'] else 'next tick ' + found['next_at']}")

@@ -6,16 +6,14 @@ from typing import Annotated
 import orjson
 import typer
 
-from solstice_cli.output import display
-from solstice_common.cli.commandline import CONTEXT_SETTINGS
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.schemas import render_schemas
 
 app = typer.Typer(
     help="The JSON schemas of the messages.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -30,7 +28,7 @@ def show(
     schemas = {name.removesuffix(".json"): content for name, content in render_schemas().items()}
     if message is None:
         if as_json:
-            display.print_json({name: orjson.loads(content) for name, content in schemas.items()})
+            print_json({name: orjson.loads(content) for name, content in schemas.items()})
         else:
             typer.echo("\n".join(sorted(schemas)))
     elif message in schemas:
@@ -57,7 +55,7 @@ def write(
             f"cannot write to {folder}: {error.strerror}; name another folder"
         ) from error
     if as_json:
-        display.print_json({"written": written})
+        print_json({"written": written})
     else:
         for path in written:
             typer.echo(f"wrote {path}")

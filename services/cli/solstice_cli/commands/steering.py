@@ -5,11 +5,11 @@ from typing import Annotated, Final
 import typer
 
 from solstice_cli.asking import answered
-from solstice_cli.commands.reading import AsJson
-from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.commandline import Exit, with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.program import Exit
 from solstice_common.messages import Priority
 from solstice_common.settings import ClientSettings
 
@@ -31,7 +31,7 @@ def cancel(
 
     kind, before, now = answered(settings, ask)
     if as_json:
-        display.print_json(now)
+        print_json(now)
     elif before.get("finished_at"):
         typer.echo(f"{kind} {now[f'{kind}_id']} had ended already: {now['state']}")
     elif now.get("finished_at"):
@@ -59,7 +59,7 @@ def approve(
 
     count, now = answered(settings, ask)
     if as_json:
-        display.print_json(now)
+        print_json(now)
     elif count:
         typer.echo(
             f"run {now['run_id']} approved: {count} job{'' if count == 1 else 's'} of {now['commit_sha'][:10]} may run"
@@ -94,7 +94,7 @@ def rerun(
 
     job, new = answered(settings, ask)
     if as_json:
-        display.print_json(new)
+        print_json(new)
     else:
         what = f"job {job} of " if job else "what failed of " if failed else ""
         typer.echo(f"run {new['run_id']} builds {what}{new['commit_sha'][:10]} again")
@@ -117,7 +117,7 @@ def priority(
 
     now = answered(settings, ask)
     if as_json:
-        display.print_json(now)
+        print_json(now)
     else:
         typer.echo(f"job {now['job_id']} has priority {now['priority']}")
         if now["state"] == "running":

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from solstice_cli.commands.reading import AsJson
 from solstice_cli.output import display
 from solstice_common.cli.api_client import Document
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, load_settings, with_settings
+from solstice_common.cli.options import load_settings, with_settings
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import change, read
 from solstice_common.http.tokens import RANDOM_BYTES, Scope, Token, lifetime_seconds, mint
@@ -76,7 +77,7 @@ def create(
 
     change(settings.solstice_tokens, with_it)
     if as_json:
-        display.print_json({**_document(token), "token": text})
+        print_json({**_document(token), "token": text})
         return
     typer.echo(text)
     until = f"until {format_seconds(token.expires_at)}" if token.expires_at else "until it is revoked"
@@ -92,7 +93,7 @@ def list_(settings: TokenSettings, *, as_json: AsJson = False) -> None:
     tokens, now = read(settings.solstice_tokens), time.time()
     if as_json:
         found = [{**_document(token), "expired": token.has_expired(now)} for token in tokens]
-        display.print_json({"tokens": found})
+        print_json({"tokens": found})
     else:
         display.print_tokens([_document(token) for token in tokens], now=display.now_utc())
 
@@ -118,7 +119,7 @@ def revoke(
 
     change(settings.solstice_tokens, without_it)
     if as_json:
-        display.print_json({"revoked": name})
+        print_json({"revoked": name})
     else:
         typer.echo(f"{name} is revoked")
     if not read(settings.solstice_tokens):

@@ -7,9 +7,10 @@ import typer
 from pydantic import Field
 
 from solstice_cli.local import local_broker_url
-from solstice_cli.output import display
 from solstice_common.broker import open_broker
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, said_when_slow, with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.settings import BrokerSettings, without_password
 from solstice_common.topology import full_topology
 
@@ -39,7 +40,7 @@ def show(
     """Print what there must be on the broker; asks nobody."""
     topology = full_topology(settings)
     if as_json:
-        display.print_json(
+        print_json(
             {
                 "exchanges": [{"name": e.name, "type": e.kind, "durable": True} for e in topology.exchanges],
                 "queues": [
@@ -80,6 +81,6 @@ def declare(
     with said_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
         url = asyncio.run(work())
     if as_json:
-        display.print_json({"broker": url, "declared": True})
+        print_json({"broker": url, "declared": True})
     else:
         typer.echo(f"declared {len(topology.exchanges)} exchanges and {len(topology.queues)} queues on {url}")

@@ -13,14 +13,14 @@ import orjson
 import typer
 
 from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
-from solstice_cli.output import display
 from solstice_cli.secrets import kept_secret
 from solstice_common.cli import running_up
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, Exit, said_when_slow
+from solstice_common.cli.local_repository import as_url
+from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
 from solstice_common.repo_urls import from_scp, full_name_of
-from solstice_forge.commands.local_repository import as_url
 
 app = typer.Typer(
     help="Try webhooks without a forge.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS
@@ -88,7 +88,7 @@ def send(
         response = asyncio.run(_post(target, delivery))
     answer = _answer(response)
     if as_json:
-        display.print_json({"status": response.status_code, "answer": answer})
+        print_json({"status": response.status_code, "answer": answer})
     else:
         typer.echo(f"{response.status_code} {response.reason_phrase}")
         for name, value in answer.items():

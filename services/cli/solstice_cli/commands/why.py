@@ -8,20 +8,19 @@ from typing import Annotated, Any, Final
 import typer
 
 from solstice_cli.asking import answered
-from solstice_cli.commands.reading import AsJson
 from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.commandline import with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.messages.states import FINAL, JobState
 from solstice_common.settings import ClientSettings
-from solstice_common.times import parse_timestamp
+from solstice_common.times import duration, parse_timestamp
 
 MAX_JOBS: Final = 20
 """Of a run: so many of its jobs that wait are asked about."""
 LOOK_SECONDS: Final = 2.0
-_NOT_WAITING: Final = frozenset(
-    {"running", "succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"}
-)
+_NOT_WAITING: Final = FINAL | {JobState.RUNNING}
 
 
 @with_settings(ClientSettings)
@@ -40,7 +39,7 @@ def why(
         answers = answered(settings, lambda api: _answers(api, which))
         if answers != told:
             if as_json:
-                display.print_json(answers[0] if len(answers) == 1 else {"jobs": answers})
+                print_json(answers[0] if len(answers) == 1 else {"jobs": answers})
             else:
                 _print(answers, display.now_utc())
         told = answers
@@ -90,7 +89,7 @@ def _expected(expected: Document | None, now: datetime) -> str | None:
     if expected is None:
         return None
     earliest, latest = (
-        display.duration(max(0.0, (parse_timestamp(expected[end]) - now).total_seconds()))
+        duration(max(0.0, (parse_timestamp(expected[end]) - now).total_seconds()))
         for end in ("earliest", "latest")
     )
     return (
@@ -99,7 +98,7 @@ def _expected(expected: Document | None, now: datetime) -> str | None:
 
 
 def _since(moment: str, now: datetime) -> str:
-    return display.duration(max(0.0, (now - parse_timestamp(moment)).total_seconds()))
+    return duration(max(0.0, (now - parse_timestamp(moment)).total_seconds()))
 
 
 def _holder(holder: Document, now: datetime) -> str:

@@ -6,11 +6,12 @@ from typing import Annotated, Final
 import typer
 
 from solstice_cli.asking import answered
-from solstice_cli.commands.reading import AsJson
 from solstice_cli.output import display
-from solstice_cli.output.words import stands_alone
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, with_settings
+from solstice_common.cli.groups import stands_alone
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError, ServiceRefused
 from solstice_common.settings import ClientSettings
 
@@ -47,7 +48,7 @@ def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) ->
 
     found = answered(settings, ask)
     if as_json:
-        display.print_json(found)
+        print_json(found)
         return
     display.print_facts(
         [
@@ -133,7 +134,7 @@ def pick(found: Sequence[Document], typed: str, url: str) -> Document:
 def _list(settings: ClientSettings, *, as_json: bool) -> None:
     found = answered(settings, lambda api: api.workers())
     if as_json:
-        display.print_json({"workers": found})
+        print_json({"workers": found})
     else:
         display.print_workers(found, now=display.now_utc())
 
@@ -147,7 +148,7 @@ def _steer(
 
     now = answered(settings, ask)
     if as_json:
-        display.print_json(now)
+        print_json(now)
         return
     until = f" until {now['quarantined_until']}" if now["state"] == "quarantined" else ""
     typer.echo(f"worker {now['worker_id']} {display.standing(now)}{until}")

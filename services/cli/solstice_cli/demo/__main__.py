@@ -27,9 +27,10 @@ from solstice_cli.demo.steps import (
     unfinished,
 )
 from solstice_cli.demo.stops import StopFailed, Stops, Unexpected
-from solstice_common.cli import commandline
+from solstice_common.cli import program
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import follow_run
+from solstice_common.messages.states import RunState
 
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 LOG_TAIL_LINES: Final = 15
@@ -50,7 +51,7 @@ def demo(
     except StopFailed as failed:
         console.print(f"\n[bold red]{escape(str(failed))}[/bold red]", soft_wrap=True)
         _print_tail(console, folder / "up.log")
-        raise typer.Exit(commandline.Exit.FAILED) from None
+        raise typer.Exit(program.Exit.FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     console.print(
@@ -84,7 +85,7 @@ async def _line(stops: Stops, folder: Path, checkout: Path, patience_seconds: fl
                 api, run_id, _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()
             )
             stops.console.print()
-            if run["state"] != "succeeded":
+            if run["state"] != RunState.SUCCEEDED:
                 ends = ", ".join(f"{job['name']} {job['state']}" for job in run["jobs"])
                 raise Unexpected(f"the run ended as {run['state']} {run['detail']} ({ends})")
         async with stops.stop("jobstatus.v1 tells it on the statuses queue", limit_seconds=20):
@@ -111,9 +112,9 @@ def _print_tail(console: Console, log: Path) -> None:
 
 def main() -> None:
     """`python -m solstice_cli.demo.__main__`."""
-    app = typer.Typer(context_settings=commandline.CONTEXT_SETTINGS, add_completion=False)
+    app = typer.Typer(context_settings=program.CONTEXT_SETTINGS, add_completion=False)
     app.command()(demo)
-    commandline.run(app)
+    program.run(app)
 
 
 if __name__ == "__main__":

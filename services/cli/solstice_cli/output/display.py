@@ -4,27 +4,29 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
+from solstice_common.cli import output
 from solstice_common.cli.api_client import Document
 from solstice_common.cli.tables import Layout, print_table
-from solstice_common.times import parse_timestamp
+from solstice_common.messages.states import JobState
+from solstice_common.times import duration, parse_timestamp
 
 SHORT_SHA: Final = 10
 SHORT_ID: Final = 8
 """Of the end: ids begin with the time, so those of one run all begin alike."""
 
 STATE_STYLE: Final[Mapping[str, str]] = {
-    "succeeded": "green",
-    "failed": "bold red",
-    "errored": "bold magenta",
-    "timed_out": "red",
-    "cancelled": "yellow",
-    "skipped": "dim",
-    "running": "bold cyan",
+    JobState.SUCCEEDED: "green",
+    JobState.FAILED: "bold red",
+    JobState.ERRORED: "bold magenta",
+    JobState.TIMED_OUT: "red",
+    JobState.CANCELLED: "yellow",
+    JobState.SKIPPED: "dim",
+    JobState.RUNNING: "bold cyan",
     "active": "green",
     "paused": "yellow",
     "draining": "yellow",
@@ -70,11 +72,6 @@ LAYOUT: Final = Layout(
 MORE: Final = "There are more: --all, or --limit N"
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
-
-
-def print_json(document: object) -> None:
-    """One JSON document on standard output."""
-    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
 def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -> None:
@@ -278,13 +275,13 @@ def pressure(worker: Document) -> str:
 
 
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
-    """Names and values, one pair per line; what has no value is left out."""
-    console = Console(soft_wrap=True, highlight=False)
-    width = max(len(name) for name, _ in facts) + 2
-    for name, value in facts:
-        if value not in {None, ""}:
-            text = styled_state(str(value)) if name == "state" else escape(str(value))
-            console.print(f"[bold]{name.ljust(width)}[/bold]{text}")
+    """Names and values, one pair per line; what has no value is left out, and a state has its colour."""
+    output.print_facts(
+        [
+            (name, Text.from_markup(styled_state(str(value))) if name == "state" else value)
+            for name, value in facts
+        ]
+    )
 
 
 def styled_state(state: str) -> str:
@@ -300,18 +297,6 @@ def age(moment: datetime, now: datetime) -> str:
         if seconds >= size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
-
-
-def duration(seconds: float) -> str:
-    """A span for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 05 min`."""
-    if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < MINUTE:
-        return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
-    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
 
 
 def now_utc() -> datetime:

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from solstice_common.cli.commandline import Exit, read_text
+from solstice_common.cli.options import read_text
+from solstice_common.cli.output import print_json
+from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.times import parse_timestamp
 from solstice_forge.config import configured_sources
@@ -67,7 +68,7 @@ def check_command(
         verify=verify,
     )
     if as_json:
-        sys.stdout.buffer.write(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
+        print_json(result)
         sys.stdout.flush()
     else:
         Console().print(_table(result))
@@ -78,7 +79,7 @@ def check_command(
 def _show_sources(sources: Mapping[str, Source], *, as_json: bool) -> None:
     shown = [described(source) for source in sources.values()]
     if as_json:
-        sys.stdout.buffer.write(orjson.dumps(shown, option=orjson.OPT_INDENT_2) + b"\n")
+        print_json(shown)
         sys.stdout.flush()
     elif shown:
         table = Table(*shown[0], box=None)

@@ -15,7 +15,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, Exit, said_when_slow, with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import AsJson, print_json, said_when_slow
+from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
@@ -49,7 +51,6 @@ app: Final = typer.Typer(
     context_settings=CONTEXT_SETTINGS,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
 Which = Annotated[
     str, typer.Argument(metavar="ID", help="Its number in the list, or the id that the forge gave it.")
 ]
@@ -102,7 +103,7 @@ def list_(
     )
     found, following = _with_inbox(settings, lambda inbox: _list(inbox, sought, limit, before))
     if as_json:
-        _print_json({"deliveries": [fields_of(entry) for entry in found], "next": following})
+        print_json({"deliveries": [fields_of(entry) for entry in found], "next": following})
     else:
         _print_list(found, following, now)
 
@@ -121,7 +122,7 @@ def show(
     if body:
         typer.echo(shown.recorded.body, nl=False)
     elif as_json:
-        _print_json(_whole(shown))
+        print_json(_whole(shown))
     else:
         _print_shown(shown, settings)
 
@@ -138,7 +139,7 @@ def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = Fal
         typer.secho(f"not replayed: {kept.detail}", err=True, fg=typer.colors.RED)
         raise typer.Exit(Exit.FAILED)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "delivery_id": kept.delivery_id,
                 "decision": kept.decision.value,
@@ -324,7 +325,3 @@ def _times(asked: Asked | None) -> str:
 def _clean(text: str) -> str:
     """One line that steers no terminal: names come from whoever may write to a repository."""
     return " ".join(HarmlessText().feed(text).split())
-
-
-def _print_json(document: object) -> None:
-    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -17,14 +16,17 @@ from rich.status import Status
 
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.cli import running_up
-from solstice_common.cli.api_client import FINAL_STATES, Document, OrchestratorClient
-from solstice_common.cli.commandline import Exit, said_when_slow, with_settings
+from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import follow_run
+from solstice_common.cli.local_repository import commit_of, remote_url
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages.states import FINAL, RunState
 from solstice_common.settings import without_password
 from solstice_forge.commands.enqueue import EnqueueSettings, Wish, advice, job_request, publish
-from solstice_forge.commands.local_repository import commit_of, remote_url
 
 ADMISSION_POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
@@ -110,7 +112,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
             watch.say(f"confirmed: request {request.request_id} is with the broker")
         run = _wait(watch, settings, timeout)
         _print_result(request, published, run, as_json=as_json)
-        raise typer.Exit(Exit.OK if run["state"] == "succeeded" else Exit.FAILED)
+        raise typer.Exit(Exit.OK if run["state"] == RunState.SUCCEEDED else Exit.FAILED)
 
     return enqueue
 
@@ -146,7 +148,7 @@ def _report(
     """Say how the publish ended, and exit with it."""
     words = advice(published, request, settings)
     if as_json:
-        _print_json(_outcome(request, published))
+        print_json(_outcome(request, published))
     elif published.confirmed:
         typer.echo(f"confirmed: request {request.request_id} is with the broker")
     if not published.confirmed:
@@ -211,7 +213,7 @@ class _Watch:
         self.run = run
         if self._status:
             jobs = run.get("jobs", [])
-            ended = sum(job["state"] in FINAL_STATES for job in jobs)
+            ended = sum(job["state"] in FINAL for job in jobs)
             running = ", ".join(job["name"] for job in jobs if job["state"] == "running")
             now = f", running: {running}" if running else ""
             if run["state"] == DELAYED:
@@ -246,7 +248,7 @@ def _where(watch: _Watch) -> str:
 
 def _print_result(request: JobRequestV1, published: Published, run: Document, *, as_json: bool) -> None:
     if as_json:
-        _print_json({**_outcome(request, published), "run": run})
+        print_json({**_outcome(request, published), "run": run})
         return
     for job in run.get("jobs", []):
         code = f" (exit code {job['exit_code']})" if job.get("exit_code") else ""
@@ -263,7 +265,3 @@ def _outcome(request: JobRequestV1, published: Published) -> Document:
         "published": published.status.value,
         "detail": published.detail,
     }
-
-
-def _print_json(document: Document) -> None:
-    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

@@ -4,10 +4,10 @@ import asyncio
 import time
 from typing import Annotated
 
-import orjson
 import typer
 
-from solstice_common.cli.commandline import age_given, said_when_slow, with_settings
+from solstice_common.cli.options import age_given, with_settings
+from solstice_common.cli.output import print_json, said_when_slow
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_forge.inbox import open_inbox
@@ -52,7 +52,7 @@ def purge_command(
         count = asyncio.run(work())
     if as_json:
         document = {"bodies" if bodies else "deliveries": count, "removed": not dry_run}
-        typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+        print_json(document)
         return
     what = "the bodies of " if bodies else ""
     verb = "would remove" if dry_run else "removed"

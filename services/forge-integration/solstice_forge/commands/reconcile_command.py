@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
-import orjson
 import typer
 
-from solstice_common.cli.commandline import Exit, age_given, said_when_slow, with_settings
+from solstice_common.cli.options import age_given, with_settings
+from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.program import Exit
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
 from solstice_forge.config import configured_sources
@@ -66,7 +67,7 @@ def reconcile_command(
             _compared(settings, source=source, repository=repository, since_seconds=seconds, dry_run=dry_run)
         )
     if as_json:
-        typer.echo(orjson.dumps(msgspec.to_builtins(reports), option=orjson.OPT_INDENT_2).decode())
+        print_json(msgspec.to_builtins(reports))
     else:
         for report in reports:
             _print(report)

@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, read_text, with_settings
+from solstice_common.cli.options import read_text, with_settings
+from solstice_common.cli.output import print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.dry_run import read_headers, source_named
@@ -87,7 +88,7 @@ def rules_check_command(
         )
         explained = explain(found, subject, path or ())
     if as_json:
-        sys.stdout.buffer.write(orjson.dumps(explained, option=orjson.OPT_INDENT_2) + b"\n")
+        print_json(explained)
         sys.stdout.flush()
     else:
         Console().print(_table(explained))

@@ -14,7 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from solstice_common.broker import open_broker
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, said_when_slow, with_settings
+from solstice_common.cli.options import with_settings
+from solstice_common.cli.output import said_when_slow
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.settings import BrokerSettings, without_password
 from solstice_common.topology import STATUSES, QueueType, Topology
 from solstice_forge.statuses.dead_statuses import PREFETCH, DeadStatus, Replayed, dead_statuses, replay

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
+from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
     Call,
     CommitStatus,
@@ -30,11 +31,11 @@ LINK_CHARACTERS: Final = 2048
 
 _STATES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "succeeded": "success",
-        "failed": "failure",
-        "timed_out": "failure",
-        "cancelled": "failure",
-        "errored": "error",
+        JobState.SUCCEEDED: "success",
+        JobState.FAILED: "failure",
+        JobState.TIMED_OUT: "failure",
+        JobState.CANCELLED: "failure",
+        JobState.ERRORED: "error",
     }
 )
 """Everything else is pending. A skipped job is told as `success` with its reason: older ones know no `skipped`."""
@@ -56,7 +57,7 @@ def repository_path(repository: str) -> str:
 def set_status(status: CommitStatus) -> Call[None]:
     body: dict[str, object] = {
         "context": shortened(status.context, CONTEXT_CHARACTERS),
-        "state": "success" if status.state == "skipped" else _STATES.get(status.state, "pending"),
+        "state": "success" if status.state == JobState.SKIPPED else _STATES.get(status.state, "pending"),
         "description": shortened(status.description, DESCRIPTION_CHARACTERS),
     }
     if target := link(status.target_url, LINK_CHARACTERS):

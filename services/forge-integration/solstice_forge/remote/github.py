@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
     Call,
     CommitStatus,
@@ -34,12 +35,12 @@ TITLE_CHARACTERS: Final = 255
 
 _STATES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "succeeded": "success",
-        "skipped": "success",
-        "failed": "failure",
-        "timed_out": "failure",
-        "errored": "error",
-        "cancelled": "error",
+        JobState.SUCCEEDED: "success",
+        JobState.SKIPPED: "success",
+        JobState.FAILED: "failure",
+        JobState.TIMED_OUT: "failure",
+        JobState.ERRORED: "error",
+        JobState.CANCELLED: "error",
     }
 )
 """Everything else is pending."""
@@ -152,12 +153,12 @@ def _head(pull: Any) -> Head:
 _RUNNING: Final = "running"
 _CONCLUSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "succeeded": "success",
-        "skipped": "skipped",
-        "failed": "failure",
-        "timed_out": "timed_out",
-        "errored": "failure",
-        "cancelled": "cancelled",
+        JobState.SUCCEEDED: "success",
+        JobState.SKIPPED: "skipped",
+        JobState.FAILED: "failure",
+        JobState.TIMED_OUT: "timed_out",
+        JobState.ERRORED: "failure",
+        JobState.CANCELLED: "cancelled",
     }
 )
 """Everything else is not completed."""

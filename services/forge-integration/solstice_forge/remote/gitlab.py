@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
+from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
     Call,
     CommitStatus,
@@ -29,13 +30,13 @@ DEVELOPER: Final = 30
 
 _STATES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "running": "running",
-        "succeeded": "success",
-        "skipped": "success",
-        "failed": "failed",
-        "timed_out": "failed",
-        "errored": "failed",
-        "cancelled": "canceled",
+        JobState.RUNNING: "running",
+        JobState.SUCCEEDED: "success",
+        JobState.SKIPPED: "success",
+        JobState.FAILED: "failed",
+        JobState.TIMED_OUT: "failed",
+        JobState.ERRORED: "failed",
+        JobState.CANCELLED: "canceled",
     }
 )
 """Everything else is pending. `skipped` is told as success with its reason: only newer ones know the word."""

@@ -8,10 +8,10 @@ from urllib.parse import unquote, urlsplit
 from solstice_common.broker.delivery import Refuse
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobStatusV1
+from solstice_common.messages.states import FINAL
 from solstice_common.values import Value
 from solstice_forge.remote.protocol import CommitStatus
 
-FINAL: Final = frozenset({"succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"})
 """States that a job or run never leaves."""
 
 

@@ -8,57 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from solstice_common.messages import Priority
-
-
-class JobState(StrEnum):
-    """Where a job is in its life (DESIGN section 7)."""
-
-    BLOCKED = "blocked"
-    """Waits for the jobs it `needs`."""
-    WAITING = "waiting"
-    """Could start as soon as a slot of its label is free."""
-    BACKOFF = "backoff"
-    """The world was wrong; waits until `retry_at`."""
-    APPROVAL = "approval"
-    """Waits for a person's word."""
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    """The job itself said no: a step ended with a non-zero exit code."""
-    ERRORED = "errored"
-    """We could not run it, however often we tried, or its workflow is wrong."""
-    CANCELLED = "cancelled"
-    TIMED_OUT = "timed_out"
-    SKIPPED = "skipped"
-    """Something it needs did not succeed."""
-
-    @property
-    def final(self) -> bool:
-        return self in FINAL
-
-
-class RunState(StrEnum):
-    """What the jobs of a run amount to."""
-
-    DELAYED = "delayed"
-    """Accepted and stored, and not to be planned before its time."""
-    PLANNING = "planning"
-    """Accepted and stored; its workflow has not been read yet."""
-    WAITING = "waiting"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    ERRORED = "errored"
-    CANCELLED = "cancelled"
-    TIMED_OUT = "timed_out"
-    SKIPPED = "skipped"
-
-    @property
-    def final(self) -> bool:
-        return self not in _UNFINISHED_RUN
-
-
-_UNFINISHED_RUN: Final = frozenset({RunState.DELAYED, RunState.PLANNING, RunState.WAITING, RunState.RUNNING})
+from solstice_common.messages.states import FINAL, JobState, RunState
 
 
 class Reason(StrEnum):
@@ -110,17 +60,6 @@ class Reason(StrEnum):
     HOST_AWAY = "host_away"
     """Its git host did not answer others a moment ago, and was not asked again; it does not count as an attempt."""
 
-
-FINAL: Final = frozenset(
-    {
-        JobState.SUCCEEDED,
-        JobState.FAILED,
-        JobState.ERRORED,
-        JobState.CANCELLED,
-        JobState.TIMED_OUT,
-        JobState.SKIPPED,
-    }
-)
 
 INFRASTRUCTURE: Final = frozenset(
     {

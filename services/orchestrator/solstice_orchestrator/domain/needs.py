@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from solstice_orchestrator.domain.jobs import Condition, JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Condition, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import JobSpec, JobState
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import JobSpec
 from solstice_orchestrator.domain.needs import Node
 
 

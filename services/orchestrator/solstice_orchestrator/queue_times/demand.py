@@ -12,7 +12,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.forecast import FEW, Busy, Sample, remaining
 from solstice_orchestrator.scheduling.caps import room
 from solstice_orchestrator.scheduling.quotas import owner_of, running_of, startable

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.forecast import Busy, Forecast, Line, forecast, lasting
 from solstice_orchestrator.queue_times.waits import COUNTED, OWNER, Holder, WaitFacts
 from solstice_orchestrator.scheduling import quotas

@@ -4,8 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from solstice_common.messages.states import JobState
 from solstice_common.times import format_seconds
-from solstice_orchestrator.domain.jobs import JobState
 from solstice_orchestrator.queue_times.expectation import bounds, expected
 from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.queue_times.waits import COUNTED, SHOWN_HOLDERS, Holder, WaitFacts, WaitReason, Why

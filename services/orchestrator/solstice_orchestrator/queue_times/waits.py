@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.forecast import Forecast, Sample
 from solstice_orchestrator.scheduling.quotas import Started
 from solstice_orchestrator.scheduling.rates import Throttle

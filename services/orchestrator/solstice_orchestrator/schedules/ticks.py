@@ -5,6 +5,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
+from solstice_common.messages.schedules import Missed
 from solstice_orchestrator.schedules.cron import Timing
 
 ON_TIME_SECONDS: Final = 30.0
@@ -18,24 +19,6 @@ RETRY_CAP_SECONDS: Final = 300.0
 """A forge that is away is asked again about every few minutes, until the next tick."""
 KEPT_TICKS: Final = 100
 """Of each schedule, besides what has not ended."""
-
-
-class Missed(StrEnum):
-    """What becomes of ticks for which no orchestrator was there."""
-
-    ONCE = "once"
-    """However many they are, one run makes up for them."""
-    SKIP = "skip"
-    """They are recorded, and not made up for."""
-
-
-class Overlap(StrEnum):
-    """What becomes of a tick while the schedule's last run has not ended."""
-
-    QUEUE = "queue"
-    """It is one more run."""
-    SKIP = "skip"
-    """It is recorded, and does not fire."""
 
 
 class TickState(StrEnum):

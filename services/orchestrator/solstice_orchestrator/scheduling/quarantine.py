@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.order import PassedOver
 
 COUNTED: Final = frozenset({Reason.PROVISION_FAILED, Reason.MACHINE_FAILED, Reason.EXECUTOR_FAILED})

@@ -6,7 +6,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from solstice_orchestrator.domain.jobs import GroupMode, JobState
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.domain.needs import Node, unblock
 from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun

@@ -12,8 +12,9 @@ from typing import Final, Protocol
 import structlog
 
 from solstice_common.errors import StoreUnavailable
+from solstice_common.messages.states import JobState
 from solstice_common.runtime.pausing import pause
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.capacity import Capacity, free

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.queue_times.explanation import explain

@@ -10,10 +10,10 @@ import structlog
 from solstice_common.broker.protocol import Broker, Message
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobStatusV1
+from solstice_common.messages.states import JobState
 from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.jobs import JobState
 from solstice_orchestrator.domain.statuses import Status, context_of, encode_status
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.queue_times.explanation import explain

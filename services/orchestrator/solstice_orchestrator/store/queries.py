@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Unpack
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.views import (

@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Protocol, TypedDict
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import RunState
-from solstice_orchestrator.schedules.ticks import Missed, Overlap, TickReason, TickState
+from solstice_common.messages.schedules import Missed, Overlap
+from solstice_common.messages.states import RunState
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import TypedDict
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

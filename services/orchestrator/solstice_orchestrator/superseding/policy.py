@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.seniority import Seniority
 
 BRANCHES: Final = "refs/heads/"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1, stored_request
+from solstice_common.messages.states import RunState
 from solstice_common.times import parse_timestamp
 from solstice_orchestrator.domain.cancels import change_key
-from solstice_orchestrator.domain.jobs import RunState
 from solstice_orchestrator.domain.statuses import (
     RUN_CONTEXT,
     Status,

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from solstice_common.messages import stored_request
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store.decisions.supersede import group_of
 from solstice_orchestrator.store.decisions.transitions import Ledger
 from solstice_orchestrator.store.records.changes import Job, Run

@@ -5,7 +5,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store.decisions.transitions import Ledger
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
 from solstice_orchestrator.store.records.rows import decode_spec

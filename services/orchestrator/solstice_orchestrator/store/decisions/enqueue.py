@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.order import Queue, enter, next_turn_without, turns
 from solstice_orchestrator.store.records.changes import Changes, Job
 

@@ -6,14 +6,8 @@ from typing import Final
 
 from msgspec import structs
 
-from solstice_orchestrator.domain.jobs import (
-    INFRASTRUCTURE,
-    OWN_FAILURES,
-    UNCOUNTED,
-    JobState,
-    Outcome,
-    Reason,
-)
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, OWN_FAILURES, UNCOUNTED, Outcome, Reason
 from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store.decisions.steer import as_asked, asked_end

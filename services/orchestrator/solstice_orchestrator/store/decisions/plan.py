@@ -4,15 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import (
-    INFRASTRUCTURE,
-    MAX_ATTEMPTS,
-    JobSpec,
-    JobState,
-    Reason,
-    RunSpec,
-    RunState,
-)
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobSpec, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import FIRST, Again, cut_down
 from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
 from solstice_orchestrator.domain.statuses import storable

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.decisions.finish import end
 from solstice_orchestrator.store.decisions.plan import plan_failed
 from solstice_orchestrator.store.decisions.steer import time_out

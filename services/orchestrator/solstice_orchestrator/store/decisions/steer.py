@@ -6,8 +6,9 @@ from dataclasses import replace
 from msgspec import structs
 
 from solstice_common.messages import Priority
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain import reruns
-from solstice_orchestrator.domain.jobs import Condition, JobState, Outcome, Reason, RunState
+from solstice_orchestrator.domain.jobs import Condition, Outcome, Reason
 from solstice_orchestrator.domain.needs import Node
 from solstice_orchestrator.domain.reruns import NotRerun
 from solstice_orchestrator.domain.statuses import storable

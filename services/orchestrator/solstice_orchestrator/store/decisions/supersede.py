@@ -6,8 +6,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from solstice_common.messages import JobRequestV1, stored_request
+from solstice_common.messages.states import JobState
 from solstice_common.times import parse_timestamp
-from solstice_orchestrator.domain.jobs import Concurrency, JobState, Reason, RunSpec
+from solstice_orchestrator.domain.jobs import Concurrency, Reason, RunSpec
 from solstice_orchestrator.domain.seniority import Seniority, seniority
 from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for
 from solstice_orchestrator.store.decisions.steer import end_job, end_run

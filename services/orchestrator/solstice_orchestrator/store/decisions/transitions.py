@@ -6,16 +6,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from solstice_orchestrator.domain.jobs import (
-    FINAL,
-    Condition,
-    JobState,
-    Outcome,
-    Reason,
-    RunState,
-    may_move,
-    run_state,
-)
+from solstice_common.messages.states import FINAL, JobState, RunState
+from solstice_orchestrator.domain.jobs import Condition, Outcome, Reason, may_move, run_state
 from solstice_orchestrator.domain.needs import Node, unblock
 from solstice_orchestrator.domain.statuses import Status, detail_of, read_subject, status_about
 from solstice_orchestrator.store.outbox.announcements import Moved, RunMoved, statuses

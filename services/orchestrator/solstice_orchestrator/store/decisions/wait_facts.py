@@ -7,7 +7,8 @@ from typing import Final
 
 import orjson
 
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.queue_times.waits import Holder, Hour, Need, WaitFacts
 from solstice_orchestrator.scheduling.order import PassedOver, full

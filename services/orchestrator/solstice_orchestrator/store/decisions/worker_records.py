@@ -6,7 +6,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.quarantine import (
     COUNTED,

@@ -6,7 +6,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from solstice_orchestrator.domain.jobs import FINAL, JobState, Reason
+from solstice_common.messages.states import FINAL, JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of, describe_job, describe_run
 from solstice_orchestrator.store.records.changes import Job, Run
 from solstice_orchestrator.store.records.moment import Moment

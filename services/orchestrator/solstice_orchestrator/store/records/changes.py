@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from solstice_orchestrator.domain.jobs import Condition, JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Condition, Reason
 from solstice_orchestrator.domain.statuses import Status
 
 _WAITS: Final = RunState.WAITING

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import RunState
-from solstice_orchestrator.schedules.ticks import Missed, Overlap, TickReason, TickState
+from solstice_common.messages.schedules import Missed, Overlap
+from solstice_common.messages.states import RunState
+from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store.schedule_store import ClaimedTicks, ScheduleView, Settled, TickTask, TickView
 
 _HEADS: Final = "refs/heads/"

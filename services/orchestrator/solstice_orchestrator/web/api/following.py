@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import JobState, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.schedule_store import Timetable
 from solstice_orchestrator.store.views import JobView, LogChunk

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from solstice_common.messages.fields import Timestamp
-from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.queue_times.demand import Demand
 from solstice_orchestrator.queue_times.waits import Holder, Why
 from solstice_orchestrator.scheduling.workers import HeldJob, WorkerView

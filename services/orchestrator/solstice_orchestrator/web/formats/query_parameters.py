@@ -8,8 +8,8 @@ from starlette.requests import Request
 
 from solstice_common.messages import Priority
 from solstice_common.messages.fields import Label
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.validation import in_words
-from solstice_orchestrator.domain.jobs import JobState, RunState
 from solstice_orchestrator.store.records.schedule_rows import full_ref
 from solstice_orchestrator.web.formats.refusals import Refusal
 

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.pages import page_environment
-from solstice_orchestrator.domain.jobs import RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView
 from solstice_orchestrator.web.api.following import (

@@ -1,11 +1,13 @@
 """How things are said on the pages: states, reasons, times, names and links. Pure."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, JobState, Outcome, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.queue_times.explanation import refusal_words
 from solstice_orchestrator.queue_times.forecast import Forecast
@@ -16,33 +18,33 @@ from solstice_orchestrator.store.views import JobView, RunView
 
 LINE: Final = 200
 """Characters of what went wrong that a list shows."""
-STATE_WORDS: Final = MappingProxyType(
+STATE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "delayed": "Delayed",
-        "planning": "Planning",
-        "blocked": "Blocked",
-        "waiting": "Waiting",
-        "backoff": "Retry soon",
-        "approval": "Needs approval",
-        "running": "Running",
-        "succeeded": "Succeeded",
-        "failed": "Failed",
-        "errored": "Errored",
-        "cancelled": "Cancelled",
-        "timed_out": "Timed out",
-        "skipped": "Skipped",
+        RunState.DELAYED: "Delayed",
+        RunState.PLANNING: "Planning",
+        JobState.BLOCKED: "Blocked",
+        JobState.WAITING: "Waiting",
+        JobState.BACKOFF: "Retry soon",
+        JobState.APPROVAL: "Needs approval",
+        JobState.RUNNING: "Running",
+        JobState.SUCCEEDED: "Succeeded",
+        JobState.FAILED: "Failed",
+        JobState.ERRORED: "Errored",
+        JobState.CANCELLED: "Cancelled",
+        JobState.TIMED_OUT: "Timed out",
+        JobState.SKIPPED: "Skipped",
     }
 )
-TONES: Final = MappingProxyType(
+TONES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "succeeded": "good",
-        "failed": "bad",
-        "errored": "bad",
-        "timed_out": "bad",
-        "running": "busy",
-        "planning": "busy",
-        "backoff": "warn",
-        "approval": "warn",
+        JobState.SUCCEEDED: "good",
+        JobState.FAILED: "bad",
+        JobState.ERRORED: "bad",
+        JobState.TIMED_OUT: "bad",
+        JobState.RUNNING: "busy",
+        RunState.PLANNING: "busy",
+        JobState.BACKOFF: "warn",
+        JobState.APPROVAL: "warn",
     }
 )
 """The colour family of a state; the others are calm. Never the only sign: icon and word say the same."""

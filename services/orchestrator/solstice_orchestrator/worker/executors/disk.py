@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 
 LOOK_SECONDS: Final = 1.0
 MIB: Final = 1024 * 1024

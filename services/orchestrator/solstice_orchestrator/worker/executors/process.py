@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import structlog
 
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.domain.marks import Mark
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, directory_bytes

@@ -20,7 +20,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobState, Outcome, Reason, StepSpec
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason, StepSpec
 from solstice_orchestrator.domain.marks import Mark
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.silence import Silence

@@ -8,7 +8,8 @@ import signal
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from solstice_orchestrator.domain.jobs import JobSpec, JobState, Outcome, Reason
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 
 How = Literal["completed", "failed", "timed_out", "stopped", "unstartable", "vanished"]
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.scheduling.order import rank
 from solstice_orchestrator.store.postgresql.reading.views_of_runs import RUN, run_of
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT

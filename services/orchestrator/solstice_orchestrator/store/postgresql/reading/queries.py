@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from solstice_common.messages.states import JobState
 from solstice_common.storage.postgresql import Database
-from solstice_orchestrator.domain.jobs import JobState
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.postgresql.reading import demand, listing, views_of_runs, waiting

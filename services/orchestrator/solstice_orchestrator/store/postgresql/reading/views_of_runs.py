@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from solstice_orchestrator.domain.jobs import JobState, RunState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
 from solstice_orchestrator.store.postgresql.tables.transaction import job_state
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.queue_times.waits import COUNTED, Holder, WaitFacts
 from solstice_orchestrator.scheduling.order import overdue

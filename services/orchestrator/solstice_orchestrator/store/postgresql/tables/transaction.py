@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
 from solstice_orchestrator.store.decisions.enqueue import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.decisions.transitions import Ledger

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.demand import DemandFacts, RunningJob, WaitingJobs
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.store.decisions.wait_facts import RECENT, samples_of

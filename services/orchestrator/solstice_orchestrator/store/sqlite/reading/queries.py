@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
+from solstice_common.messages.states import JobState
 from solstice_common.storage.sqlite import Database
-from solstice_orchestrator.domain.jobs import JobState
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.records.moment import Moment, Rules

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Unpack
 
-from solstice_orchestrator.domain.jobs import JobState
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.order import rank
 from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.storage.sqlite import insert_many
-from solstice_orchestrator.domain.jobs import JobState, Reason, RunState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import Status
 from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
 from solstice_orchestrator.store.decisions.enqueue import Line, Place, arrange, places, still_running

@@ -1,89 +1,30 @@
-"""What the commands of Solstice CI have in common: flags made from settings, errors said plainly, exit codes."""
+"""Options that several commands share: flags made from settings, `--json`, ages and files."""
 
-import errno
 import inspect
 import os
-import shutil
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from typer.core import TyperGroup
 
 from solstice_common.cli import running_up
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,
-    ServiceRefused,
     ServiceUnavailable,
     SolsticeError,
     StoreUnavailable,
     first_of,
 )
 from solstice_common.settings import SolsticeSettings, state_directory
-from solstice_common.telemetry.logs import configure_logs
 from solstice_common.times import age_seconds
 from solstice_common.validation import in_words
 
 S = TypeVar("S", bound=SolsticeSettings)
-
-
-class Exit(IntEnum):
-    """Exit codes of every command."""
-
-    OK = 0
-    FAILED = 1
-    """It was done, and the answer is no: the job failed, the request was refused."""
-    USAGE = 2
-    """The command or its settings are wrong."""
-    UNAVAILABLE = 3
-    """A broker, database or service did not answer; trying again later may help."""
-    INTERRUPTED = 130
-    """Ctrl-C."""
-
-
-_ASKED_WRONGLY: Final = frozenset({400, 401, 403, 422})
-"""Answers of a service that mean: the command or the token is wrong."""
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
-SLOW_SECONDS: Final = 2.0
-BOXED_HELP_COLUMNS: Final = 100
-
-
-CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
-"""What every command line is made with: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
-
-
-class Commands(TyperGroup):
-    """The group at the root of a command line: wrong values told in our words, help that cuts no flag."""
-
-    def make_context(self, *arguments: Any, **more: Any) -> typer.Context:
-        if shutil.get_terminal_size().columns < BOXED_HELP_COLUMNS:
-            _in_plain_text(self)
-        return super().make_context(*arguments, **more)  # type: ignore[return-value]  # as for invoke
-
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context, by its public name
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as wrong:
-            if isinstance(wrong.__cause__, ValidationError):
-                wrong.message = in_words(wrong.__cause__.errors(include_url=False)[0])
-            raise
-
-
-def _in_plain_text(command: object) -> None:
-    """Let a command and all below it print help without boxes, whose columns cut long flags."""
-    vars(command)["rich_markup_mode"] = None
-    for inner in getattr(command, "commands", {}).values():
-        _in_plain_text(inner)
-
-
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
 
 
@@ -164,28 +105,6 @@ def age_given(option: str, text: str) -> float:
         raise ConfigurationError(f"{option}: {error}") from None
 
 
-def run(app: typer.Typer) -> None:
-    """Run a command line: an error we have a name for is one plain line on standard error, never a traceback.
-
-    Nothing is logged until a service says how: what a command has to tell, it tells by its output.
-    """
-    configure_logs(level="critical")
-    try:
-        app()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        sys.exit(Exit.INTERRUPTED)
-    except (SolsticeError, OSError, BaseExceptionGroup) as raised:
-        error = first_of(raised)
-        if isinstance(error, BrokenPipeError):
-            _leave_a_closed_pipe()
-        code = _exit_code(error)
-        if code is None:
-            raise
-        typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED)
-        sys.exit(code)
-
-
 def read_text(option: str, path: Path) -> str:
     """The text of a file that an option names; ConfigurationError when it cannot be read, or is no text."""
     try:
@@ -194,53 +113,6 @@ def read_text(option: str, path: Path) -> str:
         raise ConfigurationError(f"{option}: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{option}: {path}: byte {error.start} is not UTF-8") from None
-
-
-@contextmanager
-def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
-    """Say on a terminal what is waited for when it takes more than two seconds; yields what ends the wait early.
-
-    Scripts are not told: nothing is written in a pipe, nor with --json.
-    """
-    if "--json" in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
-        yield lambda: None
-        return
-    timer = threading.Timer(SLOW_SECONDS, lambda: typer.secho(f"waiting for {what} ...", err=True, dim=True))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield timer.cancel
-    finally:
-        timer.cancel()
-
-
-def _leave_a_closed_pipe() -> None:
-    """End quietly when the reader of standard output has gone, as `head` does."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(Exit.FAILED)
-
-
-def _exit_code(error: BaseException) -> Exit | None:
-    """The exit code; None for what is a mistake of ours and keeps its traceback."""
-    match error:
-        case ConfigurationError():
-            return Exit.USAGE
-        case ServiceRefused(status=status, code=code) if status in _ASKED_WRONGLY or code == "not_the_api":
-            return Exit.USAGE
-        case BrokerUnavailable() | StoreUnavailable() | ServiceUnavailable():
-            return Exit.UNAVAILABLE
-        case SolsticeError():
-            return Exit.FAILED
-        case OSError() if error.errno in _NO_ROOM or error.filename is not None:
-            return Exit.UNAVAILABLE if error.errno in _NO_ROOM else Exit.USAGE
-    return None
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else "cannot write: "
-        return f"{where}{error.strerror}"
-    return " ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _is_secret(field: FieldInfo) -> bool:

@@ -16,10 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from solstice_cli.output import display
-from solstice_cli.output.words import stands_alone
-from solstice_common.cli.commandline import CONTEXT_SETTINGS, age_given, with_settings
+from solstice_common.cli.groups import stands_alone
+from solstice_common.cli.options import age_given, with_settings
+from solstice_common.cli.output import AsJson, print_facts, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
+from solstice_common.times import duration
 from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
@@ -38,7 +40,6 @@ app: Final = typer.Typer(
     help="Try slots, caps and rates on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The trace to write: JSON lines.")]
 SHOWN_EVERY: Final = 5000
 """Lines between two looks at the bar."""
@@ -129,7 +130,7 @@ def simulate(
         ]
     found = report(tally, house.capacity)
     if as_json:
-        display.print_json({**asdict(found), "one_more": [asdict(change) for change in changes]})
+        print_json({**asdict(found), "one_more": [asdict(change) for change in changes]})
     else:
         _show(found, changes)
 
@@ -261,7 +262,7 @@ def _bar() -> Iterator[Callable[[str], Told]]:
 
 def _tell(out: Path, jobs: int, *, as_json: bool) -> None:
     if as_json:
-        display.print_json({"trace": str(out), "jobs": jobs})
+        print_json({"trace": str(out), "jobs": jobs})
     else:
         typer.echo(f"wrote {jobs} {'job' if jobs == 1 else 'jobs'} to {out}")
 
@@ -304,7 +305,7 @@ def _show(found: Report, changes: list[OneMore]) -> None:
         ("jobs", found.jobs),
         ("superseded", found.superseded or None),
         ("never started", found.never_started or None),
-        ("time", display.duration(found.span_seconds)),
+        ("time", duration(found.span_seconds)),
     ]
     if fair is not None:
         facts += [
@@ -314,7 +315,7 @@ def _show(found: Report, changes: list[OneMore]) -> None:
             ),
             ("speed", f"{fair.mean_speed:.2f} on average, {fair.slowest_speed:.2f} of {fair.slowest}"),
         ]
-    display.print_facts(facts)
+    print_facts(facts)
 
 
 _WAITS: Final = ("mean", "p50", "p90", "p99", "max")

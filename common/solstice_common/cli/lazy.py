@@ -1,0 +1,73 @@
+"""Subcommands that are imported when they are called: the help and the version cost no import of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from solstice_common.cli.program import Commands, in_plain_text, silence_logs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferred:
+    """A subcommand: its name, the first sentence of its help, and where it is."""
+
+    name: str
+    help: str
+    panel: str
+    place: str
+    """`package.module:attribute`, a function with Typer's annotations or a `typer.Typer`."""
+
+    def load(self) -> Any:
+        """The command itself."""
+        module, _, attribute = self.place.partition(":")
+        found = getattr(import_module(module), attribute)
+        group = typer.Typer(add_completion=False)
+        if isinstance(found, typer.Typer):
+            group.add_typer(found, name=self.name, rich_help_panel=self.panel)
+        else:
+            group.command(self.name, rich_help_panel=self.panel)(found)
+        return typer.main.get_group(group).commands[self.name]
+
+
+def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
+    """The class of a root group with these subcommands, before those that are registered on its `typer.Typer`."""
+
+    class LazyCommands(Commands):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            self._deferred = {each.name: each for each in deferred}
+            standing_in = {
+                each.name: TyperCommand(each.name, help=each.help, rich_help_panel=each.panel)
+                for each in deferred
+            }
+            self.commands = {**standing_in, **self.commands}
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args[0] in self._deferred:
+                self.load(args[0])
+                silence_logs()
+            return super().resolve_command(ctx, args)
+
+        def load(self, name: str) -> None:
+            """Put the command itself in the place of what stood in for it."""
+            self.commands[name] = command = self._deferred.pop(name).load()
+            if self.rich_markup_mode is None:
+                in_plain_text(command)
+
+        def load_all(self) -> None:
+            for name in list(self._deferred):
+                self.load(name)
+
+    return LazyCommands
+
+
+def loaded(app: typer.Typer) -> Any:
+    """The root command of `app` with all its subcommands, for what walks over them: documentation, tests."""
+    root = typer.main.get_command(app)
+    if hasattr(root, "load_all"):
+        root.load_all()
+    return root

@@ -1,0 +1,54 @@
+"""What commands print: JSON when asked, and what a slow one waits for."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SLOW_SECONDS: Final = 2.0
+
+
+@contextmanager
+def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
+    """Say on a terminal what is waited for when it takes more than two seconds; yields what ends the wait early.
+
+    Scripts are not told: nothing is written in a pipe, nor with --json.
+    """
+    if "--json" in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
+        yield lambda: None
+        return
+    timer = threading.Timer(SLOW_SECONDS, lambda: typer.secho(f"waiting for {what} ...", err=True, dim=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
+
+
+def print_json(document: object) -> None:
+    """One JSON document, indented, on standard output."""
+    import orjson  # noqa: PLC0415  what prints no JSON does not pay for it
+
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_facts(facts: Sequence[tuple[str, object]]) -> None:
+    """Names and values, one pair per line; what has no value is left out. A value may be a `rich.text.Text`."""
+    from rich.console import Console  # noqa: PLC0415  as for JSON
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(soft_wrap=True, highlight=False)
+    width = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        if value is not None and value != "":
+            console.print(
+                Text(name.ljust(width), style="bold"),
+                value if isinstance(value, Text) else str(value),
+                sep="",
+                markup=False,
+            )

@@ -1,0 +1,134 @@
+"""A command line as a whole: its root group, its exit codes, and errors as plain sentences."""
+
+import errno
+import os
+import shutil
+import sys
+from enum import IntEnum
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from solstice_common.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    ServiceRefused,
+    ServiceUnavailable,
+    SolsticeError,
+    StoreUnavailable,
+    first_of,
+)
+
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+"""What every command line is made with: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    """It was done, and the answer is no: the job failed, the request was refused."""
+    USAGE = 2
+    """The command or its settings are wrong."""
+    UNAVAILABLE = 3
+    """A broker, database or service did not answer; trying again later may help."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+_ASKED_WRONGLY: Final = frozenset({400, 401, 403, 422})
+"""Answers of a service that mean: the command or the token is wrong."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
+BOXED_HELP_COLUMNS: Final = 100
+
+
+class Commands(TyperGroup):
+    """The root group of a command line: wrong values explained in our words, help that cuts no flag."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> typer.Context:
+        if shutil.get_terminal_size().columns < BOXED_HELP_COLUMNS:
+            in_plain_text(self)
+        return super().make_context(*arguments, **more)  # type: ignore[return-value]  # as for invoke
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context, by its public name
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as wrong:
+            wrong.message = _in_our_words(wrong.__cause__) or wrong.message
+            raise
+
+
+def silence_logs() -> None:
+    """Log nothing until a service configures logging: a command reports by its output."""
+    from solstice_common.telemetry.logs import configure_logs  # noqa: PLC0415  a third of what `version` would cost
+
+    configure_logs(level="critical")
+
+
+def _in_our_words(cause: BaseException | None) -> str | None:
+    from pydantic import ValidationError  # noqa: PLC0415  only wrong values cost its import
+
+    from solstice_common.validation import in_words  # noqa: PLC0415
+
+    return in_words(cause.errors(include_url=False)[0]) if isinstance(cause, ValidationError) else None
+
+
+def in_plain_text(command: object) -> None:
+    """Let a command and all below it print help without boxes, whose columns cut long flags."""
+    vars(command)["rich_markup_mode"] = None
+    for inner in getattr(command, "commands", {}).values():
+        in_plain_text(inner)
+
+
+def run(app: typer.Typer) -> None:
+    """Run a command line: an error we have a name for is one plain line on standard error, never a traceback.
+
+    Raises whatever else a command raises, with its traceback: that is a mistake of ours.
+    """
+    if "structlog" in sys.modules:
+        silence_logs()
+    try:
+        app()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+    except (SolsticeError, OSError, BaseExceptionGroup) as raised:
+        error = first_of(raised)
+        if isinstance(error, BrokenPipeError):
+            _leave_a_closed_pipe()
+        code = _exit_code(error)
+        if code is None:
+            raise
+        typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED)
+        sys.exit(code)
+
+
+def _leave_a_closed_pipe() -> None:
+    """End quietly when the reader of standard output has gone, as `head` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(Exit.FAILED)
+
+
+def _exit_code(error: BaseException) -> Exit | None:
+    """The exit code; None for what is a mistake of ours and keeps its traceback."""
+    match error:
+        case ConfigurationError():
+            return Exit.USAGE
+        case ServiceRefused(status=status, code=code) if status in _ASKED_WRONGLY or code == "not_the_api":
+            return Exit.USAGE
+        case BrokerUnavailable() | StoreUnavailable() | ServiceUnavailable():
+            return Exit.UNAVAILABLE
+        case SolsticeError():
+            return Exit.FAILED
+        case OSError() if error.errno in _NO_ROOM or error.filename is not None:
+            return Exit.UNAVAILABLE if error.errno in _NO_ROOM else Exit.USAGE
+    return None
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else "cannot write: "
+        return f"{where}{error.strerror}"
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
