@@ -8,8 +8,8 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.jobs import RunSpec
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.superseding.ancestry import Answers, Order, Question
 from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.superseding.push_order import Answers, Order, Question
 from tests.builders import job, job_request
 from tests.stores import SUCCEEDED, Clock, admitted, claimed, planning_task, told
 

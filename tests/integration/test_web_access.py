@@ -19,8 +19,8 @@ from solstice_common.http.tokens import Scope
 from solstice_common.settings import ClientSettings
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.web.access_control import READING
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.entrance import READING
 from tests.servers.orchestrator_web import Stage, stage
 from tests.servers.tokens import bearer, make_token
 

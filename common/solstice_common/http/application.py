@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from solstice_common.http import refusals
-from solstice_common.http.arrival import is_repeated
+from solstice_common.http.arriving_request import is_repeated
 from solstice_common.http.bodies import Bodies
 from solstice_common.http.bounds import FIELDS, URL_BYTES, Bounds
 

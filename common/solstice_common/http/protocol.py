@@ -14,7 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from solstice_common.http import refusals
-from solstice_common.http.arrival import Arrival, is_repeated
+from solstice_common.http.arriving_request import Arrival, is_repeated
 from solstice_common.http.bodies import Body
 from solstice_common.http.bounds import (
     HEAD_BYTES,

@@ -24,7 +24,7 @@ from solstice_forge.inbox import open_inbox
 from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.inbox.retention import run_retention
 from solstice_forge.log_events import LogEvent
-from solstice_forge.lookups.asker import Inquirer
+from solstice_forge.lookups.lookup_service import Inquirer
 from solstice_forge.metrics import Metrics
 from solstice_forge.pages.delivery_pages import Pages, no_statuses
 from solstice_forge.reconcile.rounds import Reconciler

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from solstice_common.cli.groups import stands_alone
 from solstice_common.cli.options import age_given, with_settings
 from solstice_common.cli.output import AsJson, print_facts, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
+from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError
 from solstice_common.times import duration
 from solstice_orchestrator.scheduling.capacity import capacity, parse_slots

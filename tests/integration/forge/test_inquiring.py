@@ -24,8 +24,8 @@ from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.inbox.log import Entry, Sought
 from solstice_forge.inbox.protocol import Decision, Kept
 from solstice_forge.inbox.sqlite.inbox import SqliteInbox
-from solstice_forge.lookups.asker import LEASE_SECONDS, Inquirer
 from solstice_forge.lookups.forge_questions import APPROVAL_SECONDS
+from solstice_forge.lookups.lookup_service import LEASE_SECONDS, Inquirer
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import Access
@@ -351,7 +351,7 @@ async def test_mistake_of_ours_ends_one_delivery_and_nothing_else(
     async with desk(Origin.GITEA, tmp_path) as at:
         at.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await at.arrives("gitea/release-published")
-        monkeypatch.setattr("solstice_forge.lookups.asker.ruling", broken)
+        monkeypatch.setattr("solstice_forge.lookups.lookup_service.ruling", broken)
         for _ in range(5):
             await at.asks()
             at.now += 600
@@ -377,7 +377,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
             await complete(row_id, request)
 
         monkeypatch.setattr(at.inbox, "looked_up", moody)
-        monkeypatch.setattr("solstice_forge.lookups.asker.STORE_RETRY_SECONDS", 0.01)
+        monkeypatch.setattr("solstice_forge.lookups.lookup_service.STORE_RETRY_SECONDS", 0.01)
         async with asking(at):
             await requested(at)
         assert failures == 1

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.git import descent
+from solstice_orchestrator.git import commit_ancestry
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.descent import history_of
-from solstice_orchestrator.superseding.ancestry import History, Order, Question, answer
+from solstice_orchestrator.git.commit_ancestry import history_of
+from solstice_orchestrator.superseding.push_order import History, Order, Question, answer
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.git_servers import git_backend, http_server, plain_files
@@ -148,9 +148,9 @@ async def test_beyond_the_limit_nothing_is_known(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        descent,
+        commit_ancestry,
         "_COMMITS_ONLY",
-        tuple("--depth=2" if each.startswith("--depth") else each for each in descent._COMMITS_ONLY),
+        tuple("--depth=2" if each.startswith("--depth") else each for each in commit_ancestry._COMMITS_ONLY),
     )
     late, _, _, newest, _ = commits(repository, 5)
     assert (await asked(repository, late, newest, tmp_path))[1] is None

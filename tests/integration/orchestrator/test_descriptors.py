@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 
 from solstice_orchestrator.processes.children import ended, reading, run, start, writing
-from solstice_orchestrator.worker.executors.keeper import open_supervisor
+from solstice_orchestrator.worker.executors.supervisor_handle import open_supervisor
 from solstice_orchestrator.worker.workspaces import Workspace
 from tests.builders import execution, job
 from tests.lab import PROC, children

@@ -12,8 +12,8 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason, StepSpec
-from solstice_orchestrator.worker.executors import disk, keeper, process
-from solstice_orchestrator.worker.executors.keeper import Keeper
+from solstice_orchestrator.worker.executors import disk, process, supervisor_handle
+from solstice_orchestrator.worker.executors.supervisor_handle import Keeper
 from tests.builders import execution, job, job_request
 from tests.lab import DISKS, PROC, Lab, mounted_disk, naps, open_lab, sleeping, with_limits
 from tests.patience import becomes
@@ -90,7 +90,7 @@ async def test_a_job_that_stops_its_supervisor_can_be_cancelled(
 async def test_a_job_that_stops_its_supervisor_is_gone_when_it_is_handed_back(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor_handle, "LEAVE_SECONDS", 0.2)
     nap = naps()
     running = asyncio.ensure_future(lab.run(f"setsid sleep {nap} &\nkill -STOP $PPID\nsleep {nap}"))
     await becomes(lambda: len(sleeping(nap)) == 2)

@@ -18,10 +18,10 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_ancestry import history_of
 from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
-from solstice_orchestrator.git.descent import history_of
 from solstice_orchestrator.git.heads import Branch, head_of
-from solstice_orchestrator.superseding.ancestry import Question
+from solstice_orchestrator.superseding.push_order import Question
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.git_servers import answering, git_backend, http_server

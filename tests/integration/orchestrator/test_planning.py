@@ -21,7 +21,7 @@ from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask
 from solstice_orchestrator.store.views import RunView
-from solstice_orchestrator.superseding.ancestry import Answers, History, Question
+from solstice_orchestrator.superseding.push_order import Answers, History, Question
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.workspaces import open_workspaces

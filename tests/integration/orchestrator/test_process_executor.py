@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces, remove_tree, sweep

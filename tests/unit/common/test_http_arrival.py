@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_common.http.arrival import Arrival, framing_problem, is_repeated
+from solstice_common.http.arriving_request import Arrival, framing_problem, is_repeated
 from solstice_common.http.bounds import FIELDS, HEAD_BYTES
 from solstice_common.http.refusals import LARGE_HEAD, TINY_CHUNKS
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from solstice_common.broker.embedded.lifelines import Lifelines
+from solstice_common.broker.embedded.process_locks import Lifelines
 
 
 def test_a_holder_is_alive_until_it_leaves(tmp_path: Path) -> None:

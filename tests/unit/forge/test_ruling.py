@@ -13,7 +13,7 @@ from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import Understood, triage
 from solstice_forge.forges.events import Dispatch, Event, Ignored, IgnoreReason, Push, Rerun
-from solstice_forge.forges.pushed import changed_paths, head_message
+from solstice_forge.forges.push_contents import changed_paths, head_message
 from tests.webhooks.deliveries import Delivery, deliveries
 
 PUSHES = {name: deliveries()[f"{name}/push-branch"] for name in ("github", "forgejo", "gitea", "gitlab")}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.domain.seniority import Seniority
-from solstice_orchestrator.superseding.ancestry import (
+from solstice_orchestrator.superseding.push_order import (
     Answers,
     History,
     Order,

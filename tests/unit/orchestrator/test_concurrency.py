@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.scheduling.concurrency import (
+from solstice_orchestrator.scheduling.adaptive_concurrency import (
     GROW_SECONDS,
     SETTLE_SECONDS,
     Window,

@@ -17,8 +17,8 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.scheduling.adaptive_concurrency import GROW_SECONDS
 from solstice_orchestrator.scheduling.capacity import capacity
-from solstice_orchestrator.scheduling.concurrency import GROW_SECONDS
 from solstice_orchestrator.scheduling.governor import Limits, Reading, Resource
 from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates

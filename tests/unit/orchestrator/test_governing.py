@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.scheduling.concurrency import GROW_SECONDS
+from solstice_orchestrator.scheduling.adaptive_concurrency import GROW_SECONDS
 from solstice_orchestrator.scheduling.governor import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,

@@ -4,7 +4,7 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.forecast import Forecast
-from solstice_orchestrator.queue_times.queue_words import line_words
+from solstice_orchestrator.queue_times.status_texts import line_words
 from solstice_orchestrator.queue_times.waits import COUNTED, WaitFacts, WaitReason, Why
 
 NOW = 1_790_000_000.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.web.api.log_rows import LogRows
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from solstice_orchestrator.worker.executors.silence import Silence
+from solstice_orchestrator.worker.executors.output_silence import Silence
 from tests.stores import Clock
 
 LIMIT = 0.01

@@ -7,7 +7,7 @@ import pytest
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import JobSpec
-from solstice_orchestrator.worker.executors.surroundings import environment
+from solstice_orchestrator.worker.executors.job_environment import environment
 from solstice_orchestrator.worker.workspaces import Workspace
 from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.builders import execution, job, job_request

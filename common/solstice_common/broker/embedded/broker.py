@@ -17,7 +17,7 @@ import structlog
 
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.embedded import rows
-from solstice_common.broker.embedded.lifelines import Lifelines
+from solstice_common.broker.embedded.process_locks import Lifelines
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import (
     BrokerHealth,

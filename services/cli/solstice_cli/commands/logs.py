@@ -8,7 +8,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from solstice_cli.asking import answered_at_length
+from solstice_cli.api_calls import answered_at_length
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run

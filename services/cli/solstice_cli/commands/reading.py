@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from solstice_cli.asking import answered
+from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, Filters, OrchestratorClient

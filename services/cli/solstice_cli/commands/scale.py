@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from solstice_cli.asking import answered
+from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from solstice_cli.asking import answered
+from solstice_cli.api_calls import answered
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.options import with_settings

@@ -5,13 +5,13 @@ from typing import Annotated, Final
 
 import typer
 
-from solstice_cli.asking import answered
+from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.groups import stands_alone
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
+from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError, ServiceRefused
 from solstice_common.settings import ClientSettings
 

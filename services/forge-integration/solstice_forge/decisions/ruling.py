@@ -20,7 +20,7 @@ from solstice_forge.forges.events import (
     Word,
     lacks,
 )
-from solstice_forge.forges.pushed import changed_paths, head_message
+from solstice_forge.forges.push_contents import changed_paths, head_message
 
 _SKIP_MARK: Final = re.compile(r"\[(?:skip ci|ci skip)\]")
 _SKIP_BYTES: Final = re.compile(_SKIP_MARK.pattern.encode())

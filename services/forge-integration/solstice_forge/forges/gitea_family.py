@@ -7,8 +7,8 @@ forgejo.org/docs/latest/user/webhooks.
 from collections.abc import Sequence
 from typing import Final
 
-from solstice_forge.forges.asking import comment, read_release
 from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.comments_and_releases import comment, read_release
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges.payloads import (
     WITHOUT_CODE,

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Final
 
 from solstice_common.messages import Source
-from solstice_forge.forges.asking import comment, read_release
 from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.comments_and_releases import comment, read_release
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
-from solstice_forge.forges.github_asks import (
+from solstice_forge.forges.github_requests import (
     read_check_run,
     read_check_suite,
     read_repository_dispatch,

@@ -9,8 +9,8 @@ from typing import Final
 
 from solstice_common.messages import Source
 from solstice_forge.forges import standard_webhooks
-from solstice_forge.forges.asking import release_event, why_no_command, word_meant, words_in
 from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.comments_and_releases import release_event, why_no_command, word_meant, words_in
 from solstice_forge.forges.events import ChangeRequest, Command, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges.payloads import (
     Number,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from solstice_orchestrator.processes.certain_end import to_its_end
+from solstice_orchestrator.processes.completion import to_its_end
 from solstice_orchestrator.processes.orphans import is_ours
 
 PIECE_BYTES: Final = 64 * 1024

@@ -15,12 +15,12 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.pausing import pause
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_ancestry import history_of
 from solstice_orchestrator.git.commit_files import CommitFiles
-from solstice_orchestrator.git.descent import history_of
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
-from solstice_orchestrator.superseding.ancestry import Order, Question, answer
+from solstice_orchestrator.superseding.push_order import Order, Question, answer
 from solstice_orchestrator.worker.log_buffer import patiently
 from solstice_orchestrator.worker.pressure import Governing
 from solstice_orchestrator.workflow.job_plan import (

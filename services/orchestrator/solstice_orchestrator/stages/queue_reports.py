@@ -17,7 +17,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.statuses import Status, context_of, encode_status
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.queue_words import line_words
+from solstice_orchestrator.queue_times.status_texts import line_words
 from solstice_orchestrator.scheduling.workers import Presence
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView, RunView

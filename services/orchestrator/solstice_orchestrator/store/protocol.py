@@ -21,7 +21,7 @@ from solstice_orchestrator.store.views import (
     RunView,
 )
 from solstice_orchestrator.store.worker_registry import WorkerRoster
-from solstice_orchestrator.superseding.ancestry import Answers, Question
+from solstice_orchestrator.superseding.push_order import Answers, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from solstice_common.http.pages import static_files
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.web.access_control import Entrance
 from solstice_orchestrator.web.api import openapi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import Api, answer
@@ -26,7 +27,6 @@ from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.why import WhyApi
 from solstice_orchestrator.web.api.workers_routes import WorkersApi
-from solstice_orchestrator.web.entrance import Entrance
 from solstice_orchestrator.web.formats.refusals import Refusal
 from solstice_orchestrator.web.formats.sse import Streams
 from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard

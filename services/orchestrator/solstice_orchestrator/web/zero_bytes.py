@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from solstice_orchestrator.web.entrance import Refused
+from solstice_orchestrator.web.access_control import Refused
 
 
 class NoZeroBytes:

@@ -13,7 +13,7 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 

@@ -10,7 +10,7 @@ import structlog
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.scheduling.concurrency import Window, after_trouble, is_trouble, slots
+from solstice_orchestrator.scheduling.adaptive_concurrency import Window, after_trouble, is_trouble, slots
 from solstice_orchestrator.scheduling.governor import (
     UNFIT,
     Limits,

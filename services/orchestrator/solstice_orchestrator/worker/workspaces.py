@@ -17,8 +17,8 @@ import structlog
 
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.processes.certain_end import to_its_end
 from solstice_orchestrator.processes.children import run
+from solstice_orchestrator.processes.completion import to_its_end
 from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, open_group
 from solstice_orchestrator.processes.supervisor import process_ids, signal_all
 

@@ -17,8 +17,8 @@ from solstice_orchestrator.store.decisions.transitions import Ledger
 from solstice_orchestrator.store.protocol import PlanningTask
 from solstice_orchestrator.store.records.changes import Job, Run
 from solstice_orchestrator.store.records.rows import encode_concurrency, encode_spec
-from solstice_orchestrator.superseding.ancestry import Answers, Question
 from solstice_orchestrator.superseding.groups import Scope
+from solstice_orchestrator.superseding.push_order import Answers, Question
 
 NO_LINEAGE: Final = Lineage()
 BEGUN_AT_ONCE: Final = 256

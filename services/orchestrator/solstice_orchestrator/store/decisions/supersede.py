@@ -16,7 +16,6 @@ from solstice_orchestrator.store.decisions.transitions import Ledger
 from solstice_orchestrator.store.records.changes import Kin, Run
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.records.rows import decode_concurrency, key, request_fields
-from solstice_orchestrator.superseding.ancestry import Answers, Order, Push, Question, compare
 from solstice_orchestrator.superseding.groups import Member, Scope, group_key, settle_group
 from solstice_orchestrator.superseding.policy import (
     Newest,
@@ -27,6 +26,7 @@ from solstice_orchestrator.superseding.policy import (
     on_default_branch,
     superseded,
 )
+from solstice_orchestrator.superseding.push_order import Answers, Order, Push, Question, compare
 
 REMEMBERED: Final = 64
 """So many ended runs of a branch are remembered for what their pushes tell of each other."""

@@ -59,7 +59,7 @@ from solstice_orchestrator.store.views import (
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.superseding.ancestry import Answers, Question
+from solstice_orchestrator.superseding.push_order import Answers, Question
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection

@@ -58,7 +58,7 @@ from solstice_orchestrator.store.views import (
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.superseding.ancestry import Answers, Question
+from solstice_orchestrator.superseding.push_order import Answers, Question
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.worker.executors.protocol import LogWriter
 
 PIECE_BYTES: Final = 64 * 1024

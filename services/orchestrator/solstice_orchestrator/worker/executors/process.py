@@ -16,7 +16,7 @@ import structlog
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, directory_bytes
 from solstice_orchestrator.git.failures import is_machine
@@ -24,11 +24,11 @@ from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.worker.executors.disk import DiskWatch, overfull
-from solstice_orchestrator.worker.executors.keeper import Keeper, open_supervisor
+from solstice_orchestrator.worker.executors.job_environment import environment
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
+from solstice_orchestrator.worker.executors.output_silence import Silence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.worker.executors.silence import Silence
-from solstice_orchestrator.worker.executors.surroundings import environment
+from solstice_orchestrator.worker.executors.supervisor_handle import Keeper, open_supervisor
 from solstice_orchestrator.worker.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
 from solstice_orchestrator.worker.workspaces import Workspace, Workspaces
 

@@ -22,9 +22,9 @@ from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason, StepSpec
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.worker.executors.output_silence import Silence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.worker.executors.silence import Silence
 from solstice_orchestrator.worker.executors.verdict import CANCELLED, silent
 
 _COMMAND: Final = re.compile(

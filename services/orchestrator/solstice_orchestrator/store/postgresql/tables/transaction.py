@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
-from solstice_orchestrator.store.decisions.enqueue import Line, Place, arrange, places, still_running
+from solstice_orchestrator.store.decisions.queue_turns import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.decisions.transitions import Ledger
 from solstice_orchestrator.store.postgresql.tables import start_limits, workers
 from solstice_orchestrator.store.postgresql.tables.clock import HeardClock

@@ -13,7 +13,7 @@ from solstice_common.storage.sqlite import insert_many
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import Status
 from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
-from solstice_orchestrator.store.decisions.enqueue import Line, Place, arrange, places, still_running
+from solstice_orchestrator.store.decisions.queue_turns import Line, Place, arrange, places, still_running
 from solstice_orchestrator.store.decisions.transitions import Ledger
 from solstice_orchestrator.store.outbox.batches import Parcel, pack
 from solstice_orchestrator.store.records.changes import (

@@ -11,16 +11,16 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from solstice_orchestrator.domain.marks import Mark
+from solstice_orchestrator.domain.log_marks import Mark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import supervisor
-from solstice_orchestrator.processes.certain_end import to_its_end
 from solstice_orchestrator.processes.children import PipeReader, ended, reading, start, writing
+from solstice_orchestrator.processes.completion import to_its_end
 from solstice_orchestrator.processes.control_groups import ControlGroup
 from solstice_orchestrator.processes.orphans import kill_orphans
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
+from solstice_orchestrator.worker.executors.output_silence import Silence
 from solstice_orchestrator.worker.executors.protocol import Execution
-from solstice_orchestrator.worker.executors.silence import Silence
 from solstice_orchestrator.worker.executors.verdict import Verdict, read_verdict, step_announced
 from solstice_orchestrator.worker.workspaces import Workspace, kill_marked
 

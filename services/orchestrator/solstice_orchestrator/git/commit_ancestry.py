@@ -11,7 +11,7 @@ from typing import Final
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import Git, GitPolicy
-from solstice_orchestrator.superseding.ancestry import History, Question
+from solstice_orchestrator.superseding.push_order import History, Question
 
 DEPTH: Final = 200
 """How far back a push may have been to be known for an older one."""
