@@ -23,7 +23,7 @@ def modules(package: Path) -> Iterator[tuple[str, str]]:
 
     A folder that says nothing is left out; a module that says nothing has an empty sentence.
     """
-    for path in sorted(package.rglob("*.py"), key=_place):
+    for path in sorted(package.rglob("*.py"), key=_order_of):
         docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
         sentence = " ".join(docstring.partition("\n\n")[0].split())
         if path.name != "__init__.py":
@@ -98,6 +98,6 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(name if " " in name else f"`{name}`" for name in names)
 
 
-def _place(path: Path) -> tuple[str, bool, str]:
+def _order_of(path: Path) -> tuple[str, bool, str]:
     """Folder by folder, what a folder says of itself first."""
     return path.parent.as_posix(), path.name != "__init__.py", path.name

@@ -7,7 +7,7 @@ from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import JobSpec, Reason, StepSpec
 from solstice_orchestrator.domain.statuses import status_about
-from solstice_orchestrator.store.postgresql.finish import Alone
+from solstice_orchestrator.store.postgresql.finish import SingleJobRun
 from solstice_orchestrator.store.records.changes import Job, Run
 from solstice_orchestrator.worker.executors.protocol import Execution
 
@@ -66,7 +66,7 @@ def execution(spec: JobSpec, request: JobRequestV1 | None = None, *, attempt: in
     return Execution(job_id=str(uuid.uuid4()), attempt=attempt, spec=spec, request=request or job_request())
 
 
-def alone(number: int) -> Alone:
+def run_of_one_job(number: int) -> SingleJobRun:
     """A run of one job that runs; jobs' ids fall where runs' ids rise."""
     request = job_request()
     run = Run(
@@ -106,4 +106,4 @@ def alone(number: int) -> Alone:
         attempt=1,
         worker_id="w",
     )
-    return Alone(run, job, status_about(request, run_id=run.run_id))
+    return SingleJobRun(run, job, status_about(request, run_id=run.run_id))

@@ -13,8 +13,8 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.servers.postgresql import (
-    PostgreSQLDatabase,
     PostgreSQLServer,
+    ScratchDatabase,
     own_postgresql,
     shared_postgresql,
 )
@@ -138,7 +138,7 @@ def postgresql() -> Iterator[PostgreSQLServer]:
 
 
 @pytest.fixture
-def postgresql_database(postgresql: PostgreSQLServer) -> Iterator[PostgreSQLDatabase]:
+def postgresql_database(postgresql: PostgreSQLServer) -> Iterator[ScratchDatabase]:
     """An empty database that only this test sees; `.url` is its address."""
     with postgresql.database() as database:
         yield database
@@ -149,7 +149,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a job store that only this test uses."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    database: ScratchDatabase = request.getfixturevalue("postgresql_database")
     return database.url
 
 
@@ -162,7 +162,7 @@ def _own_postgresql() -> Iterator[list[PostgreSQLServer]]:
 
 
 @pytest.fixture
-def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator[PostgreSQLDatabase]:
+def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator[ScratchDatabase]:
     """A database on a server that the test may stop and kill (`.server`); afterwards it runs again.
 
     The server is this process's own, started with the first such test and kept for the next.

@@ -23,12 +23,12 @@ from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 
-PROC = pytest.mark.skipif(
+NEEDS_PROC = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(),
     reason="not asked for: this is no Linux, which has /proc and prctl(2)",
 )
 
-DISKS = pytest.mark.skipif(
+NEEDS_DISKS = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("mount"),
     reason="not asked for: only root may mount a small disk, and this is not root or lacks mount(8)",
 )
@@ -74,24 +74,24 @@ def mounted_disk(path: Path, *, mib: int) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def naps() -> str:
+def unique_sleep() -> str:
     """A number of seconds to sleep that no other process on this machine sleeps."""
     return f"{random.randint(100_000, 999_999)}.{random.randint(100_000, 999_999)}"
 
 
-def sleeping(nap: str) -> set[int]:
+def processes_sleeping(seconds_asleep: str) -> set[int]:
     """The processes that sleep so long."""
     found = set()
     for pid in process_ids():
         try:
-            if nap.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if seconds_asleep.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 found.add(pid)
         except OSError:
             continue
     return found
 
 
-def children() -> set[int]:
+def child_processes() -> set[int]:
     """Our direct children: servers of other tests among them, so only a difference says anything."""
     found = set()
     for pid in descendants(os.getpid()):
@@ -103,7 +103,7 @@ def children() -> set[int]:
 
 
 @dataclass
-class Lab:
+class ExecutorHarness:
     """An executor in its workspaces, and what jobs wrote."""
 
     executor: ProcessExecutor
@@ -121,23 +121,23 @@ class Lab:
             self.output.append(data)
 
         request = job_request(repo_url=self.repository.url, commit_sha=self.sha)
-        before = children()
+        before = child_processes()
         try:
             return await self.executor.run(
                 execution(job(*runs, **changes), request), log, stop or asyncio.Event()
             )
         finally:
-            assert self.left() == []
-            assert children() <= before
+            assert self.remaining_workspaces() == []
+            assert child_processes() <= before
 
-    def left(self) -> list[str]:
+    def remaining_workspaces(self) -> list[str]:
         """The workspaces that are still there."""
         return [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"]
 
 
 @asynccontextmanager
-async def open_lab(directory: Path, repository: Repository) -> AsyncIterator[Lab]:
-    """A lab whose workspaces are below `directory`, with a commit that has one file."""
+async def open_harness(directory: Path, repository: Repository) -> AsyncIterator[ExecutorHarness]:
+    """A harness whose workspaces are below `directory`, with a commit that has one file."""
     sha = repository.commit({"hello.txt": "hello from the commit\n"})
     async with open_workspaces(directory) as workspaces:
         executor = ProcessExecutor(
@@ -146,9 +146,9 @@ async def open_lab(directory: Path, repository: Repository) -> AsyncIterator[Lab
             grace_seconds=0.3,
             max_log_bytes=200_000,
         )
-        yield Lab(executor=executor, workspaces=workspaces, repository=repository, sha=sha)
+        yield ExecutorHarness(executor=executor, workspaces=workspaces, repository=repository, sha=sha)
 
 
-def with_limits(lab: Lab, **changes: Any) -> None:
-    """Give the lab another executor, with these of its fields changed."""
-    lab.executor = replace(lab.executor, **changes)
+def replace_executor(harness: ExecutorHarness, **changes: Any) -> None:
+    """Give the harness another executor, with these of its fields changed."""
+    harness.executor = replace(harness.executor, **changes)

@@ -3,10 +3,10 @@
 Real sockets, databases and threads take real time, during which this clock stands; so a busy machine makes a test
 slower and changes nothing that it sees. Whoever waits has been given a timer of this time:
 
-    time = MovedTime()
-    looks = time.timer()
-    Teller(..., clock=time, timer=looks.timeout)
-    await time.pass_until(time.now + 600.0, idle=lambda: len(looks.waits) == 1)
+    time = FakeTime()
+    polls = time.timer()
+    StatusReporter(..., clock=time, timer=polls.timeout)
+    await time.advance_until(time.now + 600.0, idle=lambda: len(polls.waits) == 1)
 """
 
 import asyncio
@@ -18,31 +18,31 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from typing import Final
 
-from tests.patience import LONG_PATIENCE_SECONDS
+from tests.polling import LONG_WAIT_SECONDS
 
-TURNS: Final = 12
-"""Of the event loop: whoever was woken in one of them is about again in one of the next few."""
+QUIET_ITERATIONS: Final = 12
+"""Iterations of the event loop without anything to do, after which all tasks wait."""
 
 
 class Wait:
     """Somebody who waits from `begun` until `due`, both in seconds since the epoch."""
 
-    def __init__(self, begun: float, due: float, bell: asyncio.Timeout) -> None:
+    def __init__(self, begun: float, due: float, timeout: asyncio.Timeout) -> None:
         self.begun = begun
         self.due = due
-        self.rung = False
-        self._bell = bell
+        self.expired = False
+        self._timeout = timeout
 
-    def ring(self) -> None:
+    def expire(self) -> None:
         """Its time is up."""
-        self.rung = True
-        self._bell.reschedule(asyncio.get_running_loop().time())
+        self.expired = True
+        self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
 class Timer:
     """Those who wait for one kind of thing."""
 
-    def __init__(self, time: "MovedTime") -> None:
+    def __init__(self, time: "FakeTime") -> None:
         self.begun = 0
         """How often somebody began to wait."""
         self._time = time
@@ -55,8 +55,8 @@ class Timer:
     @asynccontextmanager
     async def timeout(self, seconds: float) -> AsyncIterator[None]:
         """As `asyncio.timeout`."""
-        async with asyncio.timeout(None) as bell:
-            wait = Wait(self._time.now, self._time.now + seconds, bell)
+        async with asyncio.timeout(None) as timeout:
+            wait = Wait(self._time.now, self._time.now + seconds, timeout)
             self._waits.add(wait)
             self.begun += 1
             try:
@@ -71,7 +71,7 @@ class Timer:
                 await asyncio.Event().wait()
 
 
-class MovedTime:
+class FakeTime:
     """A clock; called, it tells the seconds since the epoch."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
@@ -87,12 +87,12 @@ class MovedTime:
         self._timers.append(timer)
         return timer
 
-    async def pass_until(
+    async def advance_until(
         self, moment: float, *, idle: Callable[[], bool], unless: Callable[[], bool] = lambda: False
     ) -> None:
         """Let the time pass, from one wait's end to the next, or until `unless`; it stands while not `idle`."""
         while True:
-            await self.stand(idle)
+            await self.settle(idle)
             if unless():
                 return
             due = min((wait.due for wait in self._waits()), default=math.inf)
@@ -101,19 +101,19 @@ class MovedTime:
                 return
             for wait in self._waits():
                 if wait.due <= self.now:
-                    wait.ring()
+                    wait.expire()
 
-    async def stand(self, idle: Callable[[], bool]) -> None:
+    async def settle(self, idle: Callable[[], bool]) -> None:
         """Until all that is to be done at this moment was done; it may take any real time."""
-        late = time.monotonic() + LONG_PATIENCE_SECONDS
+        late = time.monotonic() + LONG_WAIT_SECONDS
         quiet = 0
-        while quiet < TURNS:
+        while quiet < QUIET_ITERATIONS:
             before = self._begun()
             await asyncio.sleep(0)
-            rung = any(wait.rung for wait in self._waits())
-            quiet = quiet + 1 if not rung and idle() and before == self._begun() else 0
+            expired = any(wait.expired for wait in self._waits())
+            quiet = quiet + 1 if not expired and idle() and before == self._begun() else 0
             if not quiet:
-                assert time.monotonic() < late, f"never idle within {LONG_PATIENCE_SECONDS:g} s"
+                assert time.monotonic() < late, f"never idle within {LONG_WAIT_SECONDS:g} s"
                 await asyncio.sleep(0.001)
 
     def _begun(self) -> int:

@@ -12,7 +12,7 @@ from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import JobView
 from tests.builders import job_request
 from tests.repositories import Repository
-from tests.servers.orchestrator import Place
+from tests.servers.orchestrator import SharedFiles
 
 WAIT_SECONDS = 90
 SCRIPT = """\
@@ -23,7 +23,7 @@ echo it ends
 """
 
 
-class Yard:
+class GatedJob:
     """A repository whose job runs until the gate is opened, and writes down how often it was begun.
 
     `workflow` is what it does instead, with the places `{gate}` and `{record}`.
@@ -47,18 +47,18 @@ class Yard:
         return len(self.record.read_text().splitlines())
 
 
-async def ask_for(place: Place, yard: Yard, count: int = 1) -> None:
-    settings = BrokerSettings(amqp_url=place.broker_url)
+async def publish_requests(shared_files: SharedFiles, gated_job: GatedJob, count: int = 1) -> None:
+    settings = BrokerSettings(amqp_url=shared_files.broker_url)
     route = jobs_route(settings)
-    async with open_broker(place.broker_url, name="test") as broker:
+    async with open_broker(shared_files.broker_url, name="test") as broker:
         await broker.ready(30)
         await broker.declare(full_topology(settings))
         bodies = [
             job_request(
-                repo_url=yard.repository.url,
-                commit_sha=yard.commit,
+                repo_url=gated_job.repository.url,
+                commit_sha=gated_job.commit,
                 ref=None,
-                **({"repo_full_name": yard.name} if yard.name else {}),
+                **({"repo_full_name": gated_job.name} if gated_job.name else {}),
             ).encode()
             for _ in range(count)
         ]
@@ -73,7 +73,7 @@ async def ask_for(place: Place, yard: Yard, count: int = 1) -> None:
         assert all(outcome.confirmed for outcome in outcomes)
 
 
-async def jobs_become(store: JobStore, condition: Callable[[Sequence[JobView]], bool]) -> Sequence[JobView]:
+async def wait_for_jobs(store: JobStore, condition: Callable[[Sequence[JobView]], bool]) -> Sequence[JobView]:
     """The jobs, as soon as they are as wanted."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while True:
@@ -88,17 +88,17 @@ async def jobs_become(store: JobStore, condition: Callable[[Sequence[JobView]], 
                 continue
 
 
-async def job_runs(store: JobStore) -> JobView:
+async def wait_until_running(store: JobStore) -> JobView:
     """The only job, once it has written its first words."""
-    (view,) = await jobs_become(store, lambda views: [view.state for view in views] == [JobState.RUNNING])
-    await log_says(store, view.job_id, b"it runs")
+    (view,) = await wait_for_jobs(store, lambda views: [view.state for view in views] == [JobState.RUNNING])
+    await wait_for_log(store, view.job_id, b"it runs")
     return view
 
 
-async def log_says(store: JobStore, job_id: str, words: bytes) -> None:
+async def wait_for_log(store: JobStore, job_id: str, words: bytes) -> None:
     """Wait until the log of the job has these words."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
-        while words not in await log_of(store, job_id):
+        while words not in await read_log(store, job_id):
             changed.clear()
             try:
                 async with asyncio.timeout(1):
@@ -107,10 +107,10 @@ async def log_says(store: JobStore, job_id: str, words: bytes) -> None:
                 continue
 
 
-async def log_of(store: JobStore, job_id: str) -> bytes:
+async def read_log(store: JobStore, job_id: str) -> bytes:
     page = await store.log(job_id)
     return b"" if page is None else b"".join(chunk.data for chunk in page.chunks)
 
 
-def ended(views: Sequence[JobView]) -> bool:
+def all_ended(views: Sequence[JobView]) -> bool:
     return bool(views) and all(view.state.final for view in views)

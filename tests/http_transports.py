@@ -57,7 +57,7 @@ def connected(kind: type[HttpToolsProtocol], app: Any) -> tuple[HttpToolsProtoco
     return protocol, socket
 
 
-async def turns(count: int = 20) -> None:
+async def loop_iterations(count: int = 20) -> None:
     """Let whoever can go on do so."""
     for _ in range(count):
         await asyncio.sleep(0)
@@ -68,6 +68,6 @@ async def feed(protocol: HttpToolsProtocol, socket: Socket, pieces: Sequence[byt
     for piece in pieces:
         if not socket.closed:
             protocol.data_received(piece)
-            await turns()
+            await loop_iterations()
     protocol.connection_lost(ConnectionResetError())  # with None, it would close the transport itself
-    await turns()
+    await loop_iterations()

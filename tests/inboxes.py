@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from solstice_forge.inbox.protocol import Inbox, Kept, NewDelivery
+from solstice_forge.inbox.protocol import Inbox, KeepResult, NewDelivery
 
 NOON = 1_790_000_000.0
 REQUEST = b'{"request_id":"r","schema_version":"jobrequest.v1"}'
@@ -37,9 +37,9 @@ def delivery(
     )
 
 
-async def kept_together(inbox: Inbox, *deliveries: NewDelivery) -> Sequence[Kept]:
+async def keep_in_one_batch(inbox: Inbox, *deliveries: NewDelivery) -> Sequence[KeepResult]:
     """What came together, kept together; raises the first error."""
-    kept: list[Kept] = []
+    kept: list[KeepResult] = []
     for each in await inbox.keep_all(deliveries):
         if isinstance(each, Exception):
             raise each

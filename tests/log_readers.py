@@ -15,7 +15,7 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import LogChunk
 from tests.builders import job
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.stores import SUCCEEDED, claimed, planned
 
 CHUNK_BYTES: Final = 16 * 1024
@@ -27,7 +27,7 @@ LABEL: Final = "nowhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ReaderResult:
     """What one reader was told."""
 
     sequences: int
@@ -37,32 +37,36 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class ReadingResult:
     """How it went."""
 
     written: int
     """Chunks."""
     gaps: list[tuple[int, int]]
-    readers: list[Read]
+    readers: list[ReaderResult]
     before_kib: int
     """Resident memory of the server, when the readers had come and nothing was written."""
     peak_kib: int
 
 
-async def tell(directory: Path, size: int, *, database_url: str | None = None, seed: int = 7) -> Story:
+async def write_and_read(
+    directory: Path, size: int, *, database_url: str | None = None, seed: int = 7
+) -> ReadingResult:
     """`size` bytes are written in chunks, some of which never arrive, while three read; one of them hangs up now and then."""
-    place = Place(directory=directory)
-    url = database_url or place.database_url
+    shared_files = SharedFiles(directory=directory)
+    url = database_url or shared_files.database_url
     async with open_store(url, lease_seconds=600.0) as store:
         # Before there is a server, which would plan the run itself; the lease outlives the test.
         await planned(store, job("true", runs_on=LABEL))
         (claim,) = await claimed(store, free={LABEL: 1})
         assert await store.append_log(claim.key, [_chunk(1)])
-        with orchestrator(place, DATABASE_URL=url) as server:
-            return await _told(store, claim.key, server, size, seed)
+        with orchestrator(shared_files, DATABASE_URL=url) as server:
+            return await _write_and_read(store, claim.key, server, size, seed)
 
 
-async def _told(store: JobStore, key: AttemptKey, server: OrchestratorProcess, size: int, seed: int) -> Story:
+async def _write_and_read(
+    store: JobStore, key: AttemptKey, server: OrchestratorProcess, size: int, seed: int
+) -> ReadingResult:
     pid, rng = server.process.pid, random.Random(seed)
     path = f"/api/v1/jobs/{key.job_id}/log/events"
     async with _clients(server) as clients, asyncio.TaskGroup() as tasks:
@@ -77,7 +81,7 @@ async def _told(store: JobStore, key: AttemptKey, server: OrchestratorProcess, s
         written, gaps, peak = await _write(store, key, size, rng, pid)
         assert await store.finish(key, SUCCEEDED)
         read = [await reader for reader in readers]
-        return Story(
+        return ReadingResult(
             written=written,
             gaps=gaps,
             readers=read,
@@ -103,7 +107,7 @@ async def _write(
             lost = rng.randint(1, 3)
             gaps.append((last + 1, last + lost))
             last += lost
-        assert await store.append_log(key, [_chunk(last + place + 1) for place in range(AT_ONCE)])
+        assert await store.append_log(key, [_chunk(last + index + 1) for index in range(AT_ONCE)])
         last, written = last + AT_ONCE, written + AT_ONCE
         peak = max(peak, resident_kib(pid))
     return written, gaps, peak
@@ -116,7 +120,7 @@ def _chunk(sequence: int) -> LogChunk:
 
 async def _read(
     client: httpx2.AsyncClient, path: str, hangs_up: random.Random | None, begun: asyncio.Event
-) -> Read:
+) -> ReaderResult:
     """Everything to the end; with `hangs_up` over several connections, going on where the last one was."""
     known, sequences, missing, connections, last_id = 0, 0, list[tuple[int, int]](), 0, ""
     while True:
@@ -130,7 +134,7 @@ async def _read(
                     continue
                 data = json.loads(event.data)
                 if event.event == "end":
-                    return Read(sequences=sequences, missing=missing, connections=connections)
+                    return ReaderResult(sequences=sequences, missing=missing, connections=connections)
                 if event.event == "gap":
                     gap = (data["first"], data["last"])
                     assert gap[0] == known + 1

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 
-def steps_of(dialect: str, since: int) -> tuple[tuple[Migration, ...], tuple[Migration, ...]]:
+def migrations_before(dialect: str, since: int) -> tuple[tuple[Migration, ...], tuple[Migration, ...]]:
     """The migrations of the orchestrator's store before that one, and all."""
     steps = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
     return tuple(step for step in steps if step.version < since), tuple(steps)

@@ -5,9 +5,9 @@ from typing import Final
 from solstice_orchestrator.store.protocol import JobStore, OutboxKind
 from tests.builders import job_request
 
-PARCELS: Final = 14
+BATCHES_VERSION: Final = 14
 """The version of the schema from which on a row may be many messages."""
-WAITED: Final = (
+OLD_ROWS: Final = (
     ("status", "r-1", b'{"first":1}', "{}"),
     ("dead_letter", "r-1", b'{"request":1}', '{"x-solstice-reason": "agent_lost"}'),
     ("status", "r-2", b'{"second":1}', "{}"),
@@ -15,12 +15,12 @@ WAITED: Final = (
 """Rows of its four columns."""
 
 
-async def told_after_the_upgrade(store: JobStore) -> None:
+async def check_outbox_after_upgrade(store: JobStore) -> None:
     """What waited comes first and as it was; what is told together from now on comes after it."""
     await store.admit([job_request() for _ in range(3)])
     found = list(await store.outbox(100))
     assert [(each.kind, each.request_id, each.body) for each in found[:3]] == [
-        (OutboxKind(kind), request_id, body) for kind, request_id, body, _ in WAITED
+        (OutboxKind(kind), request_id, body) for kind, request_id, body, _ in OLD_ROWS
     ]
     assert found[1].headers == {"x-solstice-reason": "agent_lost"}
     assert len(found) == 6

@@ -9,14 +9,14 @@ from solstice_orchestrator.schedules.ticks import TickReason
 from solstice_orchestrator.store.protocol import Duplicate, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from tests.builders import job, job_request
-from tests.schedules import scheduled, taken
-from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, admitted, claimed, planned
+from tests.schedules import added_schedule, claimed_tick
+from tests.stores import FAILED, SUCCEEDED, WORKER, ManualClock, admitted, claimed, planned
 
 LOG = (b"building\n", b"\x00\xff not text\n", "größer\n".encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LivedIn:
+class PopulatedStore:
     """What there is in it."""
 
     finished: str
@@ -44,19 +44,19 @@ class LivedIn:
         ]
 
 
-async def live_by_the_clock(store: JobStore, clock: Clock) -> None:
+async def populate_schedules(store: JobStore, clock: ManualClock) -> None:
     """Of its two schedules one has missed ticks and has one that is due, the other is paused."""
-    await scheduled(store.timetable, cron="*/5 * * * *")
-    await scheduled(store.timetable, name="weekly", cron="@weekly", timezone="Europe/Berlin")
+    await added_schedule(store.schedule_store, cron="*/5 * * * *")
+    await added_schedule(store.schedule_store, name="weekly", cron="@weekly", timezone="Europe/Berlin")
     clock.forward(900.0)
-    task = await taken(store.timetable)
-    await store.timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", again=True)
-    await store.timetable.pause("weekly")
+    task = await claimed_tick(store.schedule_store)
+    await store.schedule_store.not_fired(task, TickReason.FORGE_AWAY, "no route to host", retry=True)
+    await store.schedule_store.pause("weekly")
 
 
-async def live_in(store: JobStore, clock: Clock) -> LivedIn:
+async def populate(store: JobStore, clock: ManualClock) -> PopulatedStore:
     """Let all this happen; the clock goes forward by some hours, and little that is young is left to be told."""
-    await live_by_the_clock(store, clock)
+    await populate_schedules(store, clock)
     finished = await planned(
         store,
         job("true", name="build"),
@@ -102,7 +102,7 @@ async def live_in(store: JobStore, clock: Clock) -> LivedIn:
     delayed = await admitted(
         store, job_request(not_before=format_seconds(clock() + 86_400), runs_on="illumos")
     )
-    return LivedIn(
+    return PopulatedStore(
         finished=finished,
         errored=errored,
         running=running,

@@ -50,7 +50,7 @@ def seconds_queued(pid: int) -> float:
     return sum(map(int, waits)) / 1e9
 
 
-def answer_to(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> bytes:
+def exchange(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> bytes:
     """Send these, as far as the other side takes them; all that it said until it closed or fell silent."""
     with socket.create_connection(address(url), timeout=seconds) as connection:
         for piece in pieces:
@@ -58,10 +58,10 @@ def answer_to(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> by
                 connection.sendall(piece)
             except OSError:
                 break
-        return rest_of(connection)
+        return read_to_end(connection)
 
 
-def rest_of(connection: socket.socket) -> bytes:
+def read_to_end(connection: socket.socket) -> bytes:
     """Everything until the end; what was read when the connection was reset."""
     said = b""
     try:
@@ -72,12 +72,12 @@ def rest_of(connection: socket.socket) -> bytes:
     return said
 
 
-def status_of(answer: bytes) -> int:
+def status_code(answer: bytes) -> int:
     """Of the first answer; 0 when there is none."""
     return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
 
 
-def webhook(number: int, *, path: str = "/webhooks/forgejo", more: str = "") -> bytes:
+def webhook_bytes(number: int, *, path: str = "/webhooks/forgejo", more: str = "") -> bytes:
     """A genuine signed push as it is on the wire."""
     body, headers = push(number)
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -85,14 +85,14 @@ def webhook(number: int, *, path: str = "/webhooks/forgejo", more: str = "") -> 
     return f"{head}Connection: close\r\n\r\n".encode() + body
 
 
-def genuine(url: str, number: int) -> tuple[int, float]:
+def send_genuine(url: str, number: int) -> tuple[int, float]:
     """Send a genuine webhook over a connection of its own: the status, and how long its answer took."""
     began = time.monotonic()
     try:
-        answer = answer_to(url, [webhook(number)])
+        answer = exchange(url, [webhook_bytes(number)])
     except OSError:
         answer = b""
-    return status_of(answer), time.monotonic() - began
+    return status_code(answer), time.monotonic() - began
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def connections(url: str, count: int) -> Iterator[list[socket.socket]]:
         yield opened
 
 
-def push_on(connection: socket.socket, data: bytes) -> int:
+def send_some(connection: socket.socket, data: bytes) -> int:
     """As much of it as goes now; -1 when the other side has ended it."""
     try:
         return connection.send(data)

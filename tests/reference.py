@@ -36,7 +36,7 @@ from solstice_common.settings import (
 from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
-from tests.floor_plan import PACKAGES, contracts_table, modules_table, rooms_table
+from tests.architecture_tables import PACKAGES, contracts_table, modules_table, rooms_table
 from tests.markdown import table
 
 ROOT: Final = Path(__file__).parent.parent

@@ -10,27 +10,27 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import (
     Candidate,
-    PassedOver,
-    Queue,
-    Room,
+    ClaimExclusions,
+    QueueState,
+    StartRoom,
     assign,
-    enter,
-    full,
+    exclusions_of,
     in_order,
     next_turn_without,
     overdue,
+    queue_entry,
     room_after,
     turns,
 )
-from solstice_orchestrator.scheduling.quotas import Quotas, Started, owner_of
-from solstice_orchestrator.scheduling.rates import Bucket, Key, Scope, StartRates
-from solstice_orchestrator.scheduling.starts import Limits, Starts
+from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas, owner_of
+from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, StartRates
+from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
 
 QueueKey = tuple[str, Priority]
 
 
 @dataclass
-class WaitingRoom:
+class SchedulerModel:
     """Jobs come, start, end, get lost and are cancelled; nothing here decides anything by itself."""
 
     caps: Caps = field(default_factory=Caps)
@@ -44,9 +44,9 @@ class WaitingRoom:
     started: list[Candidate] = field(default_factory=list)
     clocks: defaultdict[QueueKey, int] = field(default_factory=lambda: defaultdict(int))
     next_turns: dict[tuple[QueueKey, str], int] = field(default_factory=dict)
-    started_of: defaultdict[str, list[Started]] = field(default_factory=lambda: defaultdict(list))
+    started_of: defaultdict[str, list[OwnerStarts]] = field(default_factory=lambda: defaultdict(list))
     """By owner."""
-    buckets: dict[Key, Bucket] = field(default_factory=dict)
+    buckets: dict[BucketKey, Bucket] = field(default_factory=dict)
     arrivals: int = 0
 
     def arrive(
@@ -54,7 +54,7 @@ class WaitingRoom:
     ) -> Sequence[str]:
         """The ids of `count` jobs that begin to wait."""
         queue = (label, priority)
-        entry = enter(self._queue(queue))
+        entry = queue_entry(self._queue(queue))
         given = turns(entry, self.next_turns.get((queue, repository)), count)
         self.clocks[queue] = entry.clock
         self.next_turns[queue, repository] = given.stop
@@ -77,10 +77,10 @@ class WaitingRoom:
 
     def claim(self, worker: str, free: Mapping[str, int], limit: int = 32) -> Sequence[Candidate]:
         """What the worker starts, in order; every question is cut off at what could start, as a store's is."""
-        left, chosen = self.standing().fit(free), list[Candidate]()
+        left, chosen = self.start_limits().fit(free), list[Candidate]()
         while True:
             more = self._room()
-            found = self._first_of_each(left, limit - len(chosen), full(more))
+            found = self._first_jobs(left, limit - len(chosen), exclusions_of(more))
             picked = assign(found, left, limit - len(chosen), overdue_before=self._overdue_before, room=more)
             for each in picked:
                 left[each.label] -= 1
@@ -89,7 +89,7 @@ class WaitingRoom:
             self._count(picked)
             chosen += picked
             self.started += picked
-            if len(picked) == len(found) or full(room_after(more, picked)) == full(more):
+            if len(picked) == len(found) or exclusions_of(room_after(more, picked)) == exclusions_of(more):
                 return chosen
 
     def end(self, job_id: str) -> None:
@@ -114,10 +114,10 @@ class WaitingRoom:
         """How many jobs of each repository run."""
         return Counter(job.repository for _, job in self.running.values())
 
-    def standing(self) -> Starts:
+    def start_limits(self) -> StartBudget:
         """As a store finds it."""
-        return Starts(
-            limits=Limits(caps=self.caps, quotas=self.quotas, rates=self.rates),
+        return StartBudget(
+            limits=StartLimits(caps=self.caps, quotas=self.quotas, rates=self.rates),
             running=self.running_of(),
             started=self.started_of,
             buckets=self.buckets,
@@ -131,27 +131,27 @@ class WaitingRoom:
     def _overdue_before(self) -> float:
         return self.now - self.max_wait_seconds
 
-    def _room(self) -> Room:
-        return self.standing().room(
+    def _room(self) -> StartRoom:
+        return self.start_limits().room(
             {each.repository for each in self.waiting}, {each.owner for each in self.waiting}
         )
 
     def _count(self, picked: Sequence[Candidate]) -> None:
-        standing = self.standing()
-        for scope, name, amount, at, _ in standing.spent(picked, self.now):
-            self.buckets[Key(Scope(scope), name)] = Bucket(amount, at)
-        for owner, until, starts in standing.counted(picked, self.now):
-            self.started_of[owner].append(Started(until, starts))
+        start_limits = self.start_limits()
+        for scope, name, amount, at, _ in start_limits.spent(picked, self.now):
+            self.buckets[BucketKey(BucketScope(scope), name)] = Bucket(amount, at)
+        for owner, until, starts in start_limits.counted(picked, self.now):
+            self.started_of[owner].append(OwnerStarts(until, starts))
 
-    def _queue(self, queue: QueueKey) -> Queue:
-        without = full(self._room())
+    def _queue(self, queue: QueueKey) -> QueueState:
+        without = exclusions_of(self._room())
         waiting = [
             each
             for each in self.waiting
             if (each.label, each.priority) == queue and not _is_passed_over(each, without)
         ]
         first = min(waiting, key=lambda each: (each.turn, each.age), default=None)
-        return Queue(
+        return QueueState(
             clock=self.clocks[queue],
             first_turn=first.turn if first else None,
             first_next_turn=self.next_turns[queue, first.repository] if first else 0,
@@ -160,7 +160,7 @@ class WaitingRoom:
             ),
         )
 
-    def _first_of_each(self, free: Mapping[str, int], limit: int, without: PassedOver) -> list[Candidate]:
+    def _first_jobs(self, free: Mapping[str, int], limit: int, without: ClaimExclusions) -> list[Candidate]:
         found: list[Candidate] = []
         for label, slots in free.items():
             of_label = [
@@ -170,5 +170,5 @@ class WaitingRoom:
         return found
 
 
-def _is_passed_over(job: Candidate, without: PassedOver) -> bool:
+def _is_passed_over(job: Candidate, without: ClaimExclusions) -> bool:
     return job.repository in without.repositories or job.owner in without.owners

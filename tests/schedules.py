@@ -5,10 +5,10 @@ from typing import Any, Final
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.schedule_store import (
     ScheduleSpec,
+    ScheduleStore,
     ScheduleView,
     TickTask,
     TickView,
-    Timetable,
 )
 from solstice_orchestrator.store.views import Page
 
@@ -30,26 +30,26 @@ def spec(**fields: Any) -> ScheduleSpec:
     )
 
 
-async def scheduled(timetable: Timetable, **fields: Any) -> ScheduleView:
+async def added_schedule(timetable: ScheduleStore, **fields: Any) -> ScheduleView:
     """A new schedule."""
     view = await timetable.add(spec(**fields), None)
     assert isinstance(view, ScheduleView)
     return view
 
 
-async def the_schedule(timetable: Timetable, which: str = "nightly") -> ScheduleView:
+async def the_schedule(timetable: ScheduleStore, which: str = "nightly") -> ScheduleView:
     view = await timetable.schedule(which)
     assert view is not None
     return view
 
 
-async def taken(timetable: Timetable, holder: str = HOLDER) -> TickTask:
+async def claimed_tick(timetable: ScheduleStore, holder: str = HOLDER) -> TickTask:
     """The one tick that is due."""
     (task,) = (await timetable.claim(holder, 10)).tasks
     return task
 
 
-async def history(timetable: Timetable, which: str = "nightly") -> list[TickView]:
+async def history(timetable: ScheduleStore, which: str = "nightly") -> list[TickView]:
     """Oldest first."""
     view = await the_schedule(timetable, which)
     return [*reversed(await timetable.ticks(view.schedule_id, 1000))]

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from solstice_common.messages import JobStatusV1, Source
-from solstice_forge.statuses.wanted_status import Wanted
+from solstice_forge.statuses.wanted_status import WantedStatus
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
-_OF_GITEA: Final = {
+_GITEA_STATES: Final = {
     "succeeded": "success", "failed": "failure", "errored": "error", "cancelled": "failure", "timed_out": "failure",
 }  # fmt: skip
-SHOWN: Final[Mapping[Source, Mapping[str, str]]] = {
+FORGE_STATES: Final[Mapping[Source, Mapping[str, str]]] = {
     Source.GITHUB: {
         "succeeded": "success", "failed": "failure", "errored": "error", "cancelled": "error", "timed_out": "failure",
     },
-    Source.FORGEJO: _OF_GITEA,
-    Source.GITEA: _OF_GITEA,
+    Source.FORGEJO: _GITEA_STATES,
+    Source.GITEA: _GITEA_STATES,
     Source.GITLAB: {
         "succeeded": "success", "failed": "failed", "errored": "failed", "cancelled": "canceled", "timed_out": "failed",
     },
@@ -54,10 +54,10 @@ def job_status(
     )
 
 
-def wanted_status(state: str = "waiting", **changes: Any) -> Wanted:
+def wanted_status(state: str = "waiting", **changes: Any) -> WantedStatus:
     """The same as the store keeps it."""
     status = job_status(state, **changes)
-    return Wanted(
+    return WantedStatus(
         source_name=status.source_name or "",
         repository=status.repo_full_name or "",
         commit_sha=status.commit_sha,

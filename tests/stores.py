@@ -8,9 +8,9 @@ from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.waits import Why
+from solstice_orchestrator.queue_times.waits import WaitExplanation
 from solstice_orchestrator.scheduling.capacity import Capacity
-from solstice_orchestrator.scheduling.workers import WorkerCard
+from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
 from tests.builders import job, job_request
 
@@ -23,13 +23,13 @@ SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="step 1")
 CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
 RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
-WORLD_WRONG = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
-WORKER_WRONG = Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail="no room")
+CHECKOUT_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
+PROVISION_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail="no room")
 
 
-def card(worker_id: str, *, name: str = "", capacity: Capacity | None = None) -> WorkerCard:
+def worker_record(worker_id: str, *, name: str = "", capacity: Capacity | None = None) -> WorkerRegistration:
     """What a worker says of itself; its name is its id unless told."""
-    return WorkerCard(
+    return WorkerRegistration(
         worker_id=worker_id,
         name=name or worker_id,
         host="quay.example",
@@ -39,7 +39,7 @@ def card(worker_id: str, *, name: str = "", capacity: Capacity | None = None) ->
 
 
 @dataclass
-class Clock:
+class ManualClock:
     """Seconds since the epoch, as the test wants them."""
 
     now: float = 1_800_000_000.0
@@ -93,7 +93,7 @@ async def state_of(store: JobStore, job_id: str) -> tuple[JobState, Reason]:
     return view.state, view.reason
 
 
-async def told(store: JobStore) -> list[JobStatusV1]:
+async def outbox_statuses(store: JobStore) -> list[JobStatusV1]:
     """The statuses that wait in the outbox, in order."""
     rows = await store.outbox(10_000)
     return [JobStatusV1.decode(row.body) for row in rows if row.kind is OutboxKind.STATUS]
@@ -104,7 +104,7 @@ def request_of(repository: str) -> JobRequestV1:
     return job_request(repo_full_name=repository, repo_url=f"https://forge.example/{repository}.git")
 
 
-async def why_last(store: JobStore, run_id: str) -> Why:
+async def why_last(store: JobStore, run_id: str) -> WaitExplanation:
     """Why the last job of the run waits."""
     job_id = (await store.jobs(run_id=run_id, limit=500))[-1].job_id
     facts = await store.waiting(job_id)

@@ -14,12 +14,12 @@ from solstice_common.times import format_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, RunSpec
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
-from solstice_orchestrator.simulation.virtual_run import House, play
+from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore
 from tests.builders import job, job_request
-from tests.stores import CANCELLED, SUCCEEDED, WORKER, Clock, planning_task
+from tests.stores import CANCELLED, SUCCEEDED, WORKER, ManualClock, planning_task
 
-BEGUN: float = Clock().now
+EPOCH: float = ManualClock().now
 
 
 def trace_job(
@@ -33,7 +33,7 @@ def one_by_one(*jobs: TraceJob) -> Sequence[TraceRun]:
     return [[each] for each in jobs]
 
 
-def lively(
+def random_trace(
     rng: random.Random, runs: int, *, labels: Sequence[str] = ("linux",), entangled: bool = True
 ) -> Sequence[TraceRun]:
     """Some repositories of which one sends most, all classes; more than few slots can take at once.
@@ -71,7 +71,7 @@ def lively(
     return trace
 
 
-class Starts(Tally):
+class StartTimes(Tally):
     """A tally that knows when each job started, by its name."""
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Starts(Tally):
         self.at[job.name] = now
 
 
-def played(trace: Sequence[TraceRun], house: House) -> Starts:
-    tally = Starts()
-    play(trace, house, tally)
+def simulated_starts(trace: Sequence[TraceRun], configuration: SimulationConfig) -> StartTimes:
+    tally = StartTimes()
+    simulate_trace(trace, configuration, tally)
     return tally
 
 
@@ -94,8 +94,8 @@ class RealStore:
     """A trace carried out with one worker on a store, whose clock it moves; everything that happens, happens there."""
 
     store: JobStore
-    clock: Clock
-    house: House
+    clock: ManualClock
+    configuration: SimulationConfig
     at: dict[str, float] = field(default_factory=dict)
     """When each job started, by its name, in the order of their starts."""
     _ends: list[tuple[float, int, AttemptKey]] = field(default_factory=list)
@@ -112,7 +112,7 @@ class RealStore:
                 self._ends[0][0] if self._ends else math.inf,
                 look_again,
             )
-            self.clock.now = BEGUN + now
+            self.clock.now = EPOCH + now
             while self._ends and self._ends[0][0] <= now:
                 _, _, key = heapq.heappop(self._ends)
                 if self._running.pop(key, None) is not None:
@@ -135,13 +135,13 @@ class RealStore:
 
     def _free(self) -> Mapping[str, int]:
         used = Counter(label for label, _ in self._running.values())
-        return {label: slots - used[label] for label, slots in self.house.capacity.slots.items()}
+        return {label: slots - used[label] for label, slots in self.configuration.capacity.slots.items()}
 
     def _limit(self) -> int:
-        return self.house.capacity.limit - len(self._running)
+        return self.configuration.capacity.limit - len(self._running)
 
 
-async def plan(store: JobStore, run: TraceRun, clock: Clock) -> str:
+async def plan(store: JobStore, run: TraceRun, clock: ManualClock) -> str:
     """The run, admitted and planned now; its id."""
     begun = run[0]
     request = job_request(

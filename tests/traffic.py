@@ -8,7 +8,7 @@ from solstice_common.broker import Broker, Delivery, Message, open_broker
 from solstice_common.broker.delivery import Ack
 from solstice_common.broker.protocol import Consumer
 from solstice_common.topology import QueueType, Route, Topology
-from tests.patience import becomes
+from tests.polling import wait_until
 
 ROUTE = Route(exchange="orders", queue="orders.v1", routing_key="order.v1", dlx="dead", dlq="dead.v1")
 TOPOLOGY = ROUTE.topology(QueueType.QUORUM)
@@ -58,7 +58,7 @@ async def drain(broker: Broker, queue: str, count: int) -> list[Delivery]:
         return taken
 
 
-async def ready_becomes(broker: Broker, queue: str, expected: int) -> None:
+async def wait_for_ready(broker: Broker, queue: str, expected: int) -> None:
     """Wait until `queue` has so many messages ready."""
     async with asyncio.timeout(WAIT_SECONDS):
         while (depth := await broker.depth(queue)) is None or depth.ready != expected:  # noqa: ASYNC110  asks a server
@@ -88,13 +88,13 @@ class Traffic:
             yield
             self._stop.set()
             await asyncio.wait(publishing)
-            await becomes(lambda: self.confirmed <= self.seen)
+            await wait_until(lambda: self.confirmed <= self.seen)
             consuming.cancel()
 
     async def progress(self, count: int = 50) -> None:
         """Wait until so many more messages were confirmed, and as many seen."""
         confirmed, seen = len(self.confirmed) + count, len(self.seen) + count
-        await becomes(lambda: len(self.confirmed) >= confirmed and len(self.seen) >= seen)
+        await wait_until(lambda: len(self.confirmed) >= confirmed and len(self.seen) >= seen)
 
     async def _publish(self) -> None:
         while not self._stop.is_set():

@@ -124,7 +124,7 @@ def full_topology(settings: BrokerSettings) -> Topology:
 
 
 def asking_topology(settings: BrokerSettings) -> Topology:
-    """What forge-integration publishes to: requests, and wishes to cancel."""
+    """What forge-integration publishes to: requests, and requests to cancel."""
     return _together(settings, jobs_route(settings), CANCELS)
 
 

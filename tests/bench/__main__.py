@@ -124,7 +124,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f">= {figure.goal:.1f}x",
                 )
             case Latency() | FirstStatus() | Outage() | Simulating() | Agreement():
-                console.print(figure.told)
+                console.print(figure.summary)
             case list():
                 console.print(_claims(figure))
             case _:

@@ -32,7 +32,7 @@ PRIORITIES: Final = {Priority.HIGH: 3, Priority.DEFAULT: 1, Priority.LOW: 1}
 """The high ones alone are more than the slots can do: everybody waits for seconds, not for the next free slot."""
 REPOSITORIES: Final = {"river/otter": 4, "river/heron": 2, "reef/tide": 1}
 GOAL: Final = 0.10
-PATIENCE_SECONDS: Final = 600.0
+TIMEOUT_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Agreement:
     simulated: Mapping[str, float]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         waits = ", ".join(
             f"{priority} {seconds:.1f} s, simulated {self.simulated[priority]:.1f} s ({self.simulated[priority] / seconds - 1:+.1%})"
@@ -81,7 +81,7 @@ async def measure(server: RabbitMQServer, *, count: int) -> Agreement:
             ) as running,
             httpx2.AsyncClient() as client,
         ):
-            for wish in _wishes(rng, repository.url, commits, count):
+            for wish in _requests(rng, repository.url, commits, count):
                 due = time.monotonic() + rng.expovariate(PER_SECOND)
                 answer = await client.post(f"http://127.0.0.1:{running.forge_port}/api/v1/jobs", json=wish)
                 answer.raise_for_status()
@@ -89,18 +89,20 @@ async def measure(server: RabbitMQServer, *, count: int) -> Agreement:
             jobs = await _ended(running, client, count)
         trace = str(directory / "jobs.jsonl")
         await solstice("record", "--out", trace, "--database-url", database)
-        told = json.loads(await solstice("--trace", trace, "--slots", f"linux={SLOTS}", "--no-one-more"))
+        summary = json.loads(await solstice("--trace", trace, "--slots", f"linux={SLOTS}", "--no-one-more"))
     waits: dict[str, list[float]] = {}
     for job in jobs:
         waits.setdefault(job["priority"], []).append(_moment(job["started_at"]) - _moment(job["created_at"]))
     return Agreement(
         jobs=count,
         really={priority: fmean(each) for priority, each in waits.items()},
-        simulated={each["priority"]: each["waits"]["mean"] for each in told["waits"] if each["priority"]},
+        simulated={each["priority"]: each["waits"]["mean"] for each in summary["waits"] if each["priority"]},
     )
 
 
-def _wishes(rng: random.Random, url: str, commits: Sequence[str], count: int) -> Sequence[Mapping[str, str]]:
+def _requests(
+    rng: random.Random, url: str, commits: Sequence[str], count: int
+) -> Sequence[Mapping[str, str]]:
     names, priorities = [*REPOSITORIES], [*PRIORITIES]
     return [
         {
@@ -116,7 +118,7 @@ def _wishes(rng: random.Random, url: str, commits: Sequence[str], count: int) ->
 async def _ended(running: Services, client: httpx2.AsyncClient, count: int) -> Sequence[Mapping[str, Any]]:
     """All jobs, once each has succeeded."""
     url = f"{running.orchestrator_url}/api/v1/jobs"
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             asked = {"limit": "200", "state": "succeeded"}
             jobs: Sequence[Mapping[str, Any]] = (

@@ -11,13 +11,13 @@ from solstice_common.messages import Source
 from tests.bench import load
 from tests.bench.latency import repository
 from tests.bench.services import services
-from tests.servers.forge_api import Slow, forge_api
+from tests.servers.forge_api import Delayed, forge_api
 from tests.servers.rabbitmq import RabbitMQServer
 
 PER_SECOND: Final = 5.0
 SLOTS: Final = 32
 ANSWER_SECONDS: Final = 0.1
-PATIENCE_SECONDS: Final = 120.0
+TIMEOUT_SECONDS: Final = 120.0
 WARM_UP: Final = 10
 
 
@@ -33,7 +33,7 @@ class FirstStatus:
     """Statuses set, in all."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         return (
             f"webhook to first status at {PER_SECOND:.0f}/s, {self.count} pushes, a forge that answers in "
@@ -52,7 +52,7 @@ async def measure(server: RabbitMQServer, *, count: int) -> FirstStatus:
             for number, commit in enumerate(commits)
         ]
         async with forge_api(Source.FORGEJO) as forge:
-            forge.behave(lambda _request: Slow(seconds=ANSWER_SECONDS))
+            forge.behave(lambda _request: Delayed(seconds=ANSWER_SECONDS))
             config = directory / "sources.toml"
             config.write_text(
                 f'[sources.forgejo]\nforge = "forgejo"\nurl = "{forge.url}"\n'
@@ -64,7 +64,7 @@ async def measure(server: RabbitMQServer, *, count: int) -> FirstStatus:
                 sent = await load.at_rate(
                     running.forge_port, [load.request_bytes(body) for body in bodies], per_second=PER_SECOND
                 )
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(TIMEOUT_SECONDS):
                     while len({key[1] for key in forge.shown}) < len(commits):  # noqa: ASYNC110  what others set
                         await asyncio.sleep(0.1)
             first: dict[str, float] = {}

@@ -18,7 +18,7 @@ from tests.servers.rabbitmq import RabbitMQServer
 PER_SECOND = 50.0
 SLOTS = 32
 WARM_UP = 50
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 WORKFLOW = b'job "build" {\n    step "nothing" run="exit 0"\n}\n'
 
 
@@ -32,7 +32,7 @@ class Latency:
     worst: float
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         return (
             f"webhook to job start at {PER_SECOND:.0f}/s, {self.count} pushes, each its own commit fetched by git: "
@@ -65,7 +65,7 @@ async def starts(running: Services, count: int) -> dict[str, float]:
     """When the job of each commit started, in seconds since the epoch, once all have."""
     async with (
         httpx2.AsyncClient(base_url=running.orchestrator_url) as client,
-        asyncio.timeout(PATIENCE_SECONDS),
+        asyncio.timeout(TIMEOUT_SECONDS),
     ):
         while True:
             found, after = {}, ""

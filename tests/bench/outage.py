@@ -23,7 +23,7 @@ OUTAGE_SECONDS: Final = 60.0
 GOAL_SECONDS: Final = 0.25
 BEFORE_SECONDS: Final = 2.0
 """Of traffic before the broker goes, and after it is told to come back."""
-PATIENCE_SECONDS: Final = 180.0
+TIMEOUT_SECONDS: Final = 180.0
 PREFETCH: Final = 256
 UNCONFIRMED: Final = forwarder.GROUP
 """So many may have arrived without a confirm when the broker stops, and arrive again."""
@@ -46,7 +46,7 @@ class Outage:
     worst: float
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         answered = ", ".join(f"{count:,} x {status}" for status, count in self.statuses.items())
         return (
@@ -94,8 +94,8 @@ async def measure(server: RabbitMQServer, *, outage_seconds: float = OUTAGE_SECO
 async def _arrived(vhost: Vhost, count: int) -> Counter[str]:
     """How often each request arrived, once there are so many different ones and nothing more comes."""
     route, seen = route_named("outage"), Counter[str]()
-    async with open_broker(vhost.url, name="bench-outage") as broker, asyncio.timeout(PATIENCE_SECONDS):
-        await broker.ready(PATIENCE_SECONDS)
+    async with open_broker(vhost.url, name="bench-outage") as broker, asyncio.timeout(TIMEOUT_SECONDS):
+        await broker.ready(TIMEOUT_SECONDS)
         await broker.declare(route.topology(QueueType.QUORUM))
         async with broker.consume(route.queue, prefetch=PREFETCH) as consumer:
             while len(seen) < count or await _left(broker, route.queue):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 class Role:
@@ -30,7 +30,7 @@ class Role:
         """The next line it says; RuntimeError when it ended instead."""
         if self._process.stdout is None:
             raise RuntimeError("opened without a pipe")
-        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)
+        line = await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT_SECONDS)
         if not line:
             raise RuntimeError("a process of the bench ended without a word")
         facts: dict[str, Any] = json.loads(line)

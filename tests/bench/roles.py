@@ -21,8 +21,8 @@ import uvloop
 from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
-from solstice_common.runtime.process import spare_the_collector
-from solstice_common.storage.postgresql_connections import BY_INDEX, SESSION
+from solstice_common.runtime.process import tune_garbage_collection
+from solstice_common.storage.postgresql_connections import PREFER_INDEXES, SESSION
 from solstice_common.telemetry.logs import configure_logs
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve
@@ -125,7 +125,7 @@ async def taking(url: str, name: str, database: str, metrics: Metrics) -> AsyncI
     ):
         await broker.ready(10)
         await broker.declare(topology)
-        spare_the_collector()  # as the daemon does
+        tune_garbage_collection()  # as the daemon does
         say(ready=True)
         intake = Intake(broker=broker, store=store, metrics=metrics, rng=random.Random(0))
         task = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
@@ -176,7 +176,7 @@ async def bare_claimer(url: str, name: str, workers: int) -> None:
     async with AsyncExitStack() as opened:
         batches = []
         for number in range(workers):
-            connection = await asyncpg.connect(url, server_settings={**SESSION, **BY_INDEX})
+            connection = await asyncpg.connect(url, server_settings={**SESSION, **PREFER_INDEXES})
             opened.push_async_callback(connection.close)
             batches.append(
                 functools.partial(
@@ -189,7 +189,7 @@ async def bare_claimer(url: str, name: str, workers: int) -> None:
 async def _claim_all(batches: Sequence[Callable[[], Awaitable[int]]]) -> None:
     """Have each worker do one batch, and, once it is told to go, all that are left."""
     await asyncio.gather(*[batch() for batch in batches])
-    spare_the_collector()
+    tune_garbage_collection()
     say(ready=True)
     await asyncio.to_thread(sys.stdin.readline)
     began, cpu = time.monotonic(), time.process_time()

@@ -13,7 +13,7 @@ import httpx2
 from tests.bench.load import SECRET
 from tests.servers.ports import free_ports
 
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ async def services(amqp_url: str, directory: Path, *, slots: int, **settings: st
 
 
 async def _ready(url: str, process: asyncio.subprocess.Process) -> None:
-    async with httpx2.AsyncClient() as client, asyncio.timeout(PATIENCE_SECONDS):
+    async with httpx2.AsyncClient() as client, asyncio.timeout(TIMEOUT_SECONDS):
         while process.returncode is None:
             try:
                 if (await client.get(url)).is_success:

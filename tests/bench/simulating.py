@@ -28,7 +28,7 @@ class Simulating:
     """Its largest size in memory."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         return (
             f"simulate, {self.jobs:,} jobs in {self.over} on {self.slots}: {self.seconds:.0f} s "
@@ -43,9 +43,9 @@ async def measure(*, jobs: int, over: str = "365d", slots: str = "linux=8") -> S
         trace = Path(folder) / "jobs.jsonl"
         await solstice("generate", "--out", str(trace), "--jobs", str(jobs), "--over", over)
         begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        told = await solstice("--trace", str(trace), "--slots", slots)
+        summary = await solstice("--trace", str(trace), "--slots", slots)
         seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if json.loads(told)["jobs"] != jobs:
+    if json.loads(summary)["jobs"] != jobs:
         raise RuntimeError("not every job of the trace was played")
     return Simulating(
         jobs=jobs,
@@ -62,7 +62,7 @@ async def solstice(*words: str) -> bytes:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "solstice_cli", "simulate", *words, "--json", stdout=asyncio.subprocess.PIPE
     )
-    told, _ = await process.communicate()
+    summary, _ = await process.communicate()
     if process.returncode:
         raise RuntimeError(f"solstice simulate {' '.join(words)} ended with {process.returncode}")
-    return told
+    return summary

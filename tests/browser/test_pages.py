@@ -15,14 +15,14 @@ from playwright.async_api import Browser, Page, ViewportSize, expect
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.schedules.ticks import TickReason
-from solstice_orchestrator.scheduling.workers import Quarantine
+from solstice_orchestrator.scheduling.workers import QuarantineOrder
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.web.api.log_rows import MAX_ROWS
 from solstice_orchestrator.web.pages import wording
-from tests.schedules import COMMIT, scheduled, taken
-from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
-from tests.stores import card
+from tests.schedules import COMMIT, added_schedule, claimed_tick
+from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
+from tests.stores import worker_record
 
 DESK: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
@@ -42,20 +42,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path, retry_base_seconds=0.0) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
         yield served
 
 
 @asynccontextmanager
 async def tab(
-    browser: Browser, line: Stage, *, viewport: ViewportSize = DESK, errors: int = 0, **context: Any
+    browser: Browser, web: WebServer, *, viewport: ViewportSize = DESK, errors: int = 0, **context: Any
 ) -> AsyncGenerator[Page, None]:
     """A page of a new profile; leaving asserts that nothing went wrong in it and that it only asked our server.
 
     `errors` is how many errors the console may show, which is where Chromium also reports a plain 404.
     """
-    async with await browser.new_context(viewport=viewport, base_url=line.url, **context) as profile:
+    async with await browser.new_context(viewport=viewport, base_url=web.url, **context) as profile:
         page = await profile.new_page()
         wrong: list[str] = []
         console: list[str] = []
@@ -64,7 +64,7 @@ async def tab(
         page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
         page.on(
             "request",
-            lambda asked: None if asked.url.startswith(line.url) else wrong.append(f"asked {asked.url}"),
+            lambda asked: None if asked.url.startswith(web.url) else wrong.append(f"asked {asked.url}"),
         )
         await page.add_init_script(WATCH)
         yield page
@@ -74,62 +74,64 @@ async def tab(
         assert len(console) <= errors, console
 
 
-async def job_page(line: Stage, *, pieces: tuple[str, ...] = (), **fields: object) -> tuple[AttemptKey, str]:
+async def job_page(
+    web: WebServer, *, pieces: tuple[str, ...] = (), **fields: object
+) -> tuple[AttemptKey, str]:
     """A running job that printed these, and where its page is."""
-    key = await line.running(spec("test"), **fields)
+    key = await web.running(spec("test"), **fields)
     if pieces:
-        await line.prints(key, *pieces)
+        await web.prints(key, *pieces)
     return key, f"/jobs/{key.job_id}"
 
 
 # -- live ------------------------------------------------------------------------------------------------------------
 
 
-async def test_log_of_a_running_job_appears_as_it_is_written(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line)
-    async with tab(browser, line) as page:
+async def test_log_of_a_running_job_appears_as_it_is_written(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web)
+    async with tab(browser, web) as page:
         await page.goto(path)
         await expect(page.locator("#no-log")).to_have_text("Nothing printed yet.")
         await expect(page.locator("#live")).to_have_text("Live")
-        await line.prints(key, "\x1b[32mgreen\x1b[0m\n", "10%")
+        await web.prints(key, "\x1b[32mgreen\x1b[0m\n", "10%")
         await expect(page.locator("#L1 .f2")).to_have_text("green")
         await expect(page.locator("#L2 .t")).to_have_text("10%")
-        await line.prints(key, "\r99%\n", b"caf\xc3", b"\xa9\n")
+        await web.prints(key, "\r99%\n", b"caf\xc3", b"\xa9\n")
         await expect(page.locator("#L2 .t")).to_have_text("99%")
         await expect(page.locator("#L3 .t")).to_have_text("café")
         await expect(page.locator(".pill").first).to_have_text("Running")
-        await line.finish(key)
+        await web.finish(key)
         await expect(page.locator(".pill").first).to_have_text("Succeeded")
         await expect(page.locator("#live")).to_be_hidden()
         await expect(page.get_by_role("button", name="Cancel job")).to_have_count(0)
         await expect(page.locator(".row")).to_have_count(3)
 
 
-async def test_page_goes_on_after_the_connection_was_lost(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line, pieces=("\x1b[31mone\n", "tw"))
-    async with tab(browser, line, errors=100) as page:
+async def test_page_goes_on_after_the_connection_was_lost(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web, pieces=("\x1b[31mone\n", "tw"))
+    async with tab(browser, web, errors=100) as page:
         await page.goto(path)
         await expect(page.locator("#live")).to_have_text("Live")
         # A server that goes away and comes again on the same address ends its streams, as this does.
-        line.streams.close()
+        web.streams.close()
         await expect(page.locator("#live")).to_have_text("Reconnecting …")
-        await line.prints(key, "o\n", "three\n")
-        line.streams.closed = False
+        await web.prints(key, "o\n", "three\n")
+        web.streams.closed = False
         await expect(page.locator("#L3 .f1")).to_have_text("three")
         await expect(page.locator("#live")).to_have_text("Live")
         assert await page.locator(".t").all_text_contents() == ["one", "two", "three"]
 
 
-async def test_next_attempt_replaces_the_log(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line, pieces=("first try\n",))
-    async with tab(browser, line) as page:
+async def test_next_attempt_replaces_the_log(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web, pieces=("first try\n",))
+    async with tab(browser, web) as page:
         await page.goto(path)
         await expect(page.locator("#L1 .t")).to_have_text("first try")
         await expect(page.locator("#live")).to_have_text("Live")
-        await line.finish(key, LOST)
-        await line.store.rescue()
-        again = await line.claim(key.job_id)
-        await line.prints(again, "second try\n")
+        await web.finish(key, LOST)
+        await web.store.rescue()
+        again = await web.claim(key.job_id)
+        await web.prints(again, "second try\n")
         await expect(page.locator("#L1 .t")).to_have_text("second try")
         await expect(page.locator(".attempts a[aria-current]")).to_have_text("Attempt 2")
         await page.get_by_role("link", name="Attempt 1").click()
@@ -137,27 +139,27 @@ async def test_next_attempt_replaces_the_log(line: Stage, browser: Browser) -> N
         await expect(page.locator("#live")).to_be_hidden()
 
 
-async def test_gap_in_the_log_is_shown(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line, pieces=("before\n",))
-    async with tab(browser, line) as page:
+async def test_gap_in_the_log_is_shown(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web, pieces=("before\n",))
+    async with tab(browser, web) as page:
         await page.goto(path)
         await expect(page.locator("#live")).to_have_text("Live")
-        await line.prints(key, "after\n", skip=2)
+        await web.prints(key, "after\n", skip=2)
         await expect(page.locator(".remark")).to_have_text(
             "Output is missing here: pieces 2 to 3 were never stored."
         )
         await expect(page.locator("#L2 .t")).to_have_text("after")
 
 
-async def test_only_marks_look_like_marks(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line, pieces=("$ checkout\n! cancelled\nopen\x1b]0;",))
+async def test_only_marks_look_like_marks(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web, pieces=("$ checkout\n! cancelled\nopen\x1b]0;",))
     marks = ["$ <b>test</b>", "! ended"]
-    async with tab(browser, line) as page:
+    async with tab(browser, web) as page:
         await page.goto(path)
         await expect(page.locator("#live")).to_have_text("Live")
-        await line.prints(key, "$ <b>test</b>\n", kind=ChunkKind.MARK)
-        await line.prints(key, "\r\x1b[1A\x1b[2K\b\b$ more\r! less\n")
-        await line.prints(key, "! ended\n", kind=ChunkKind.MARK)
+        await web.prints(key, "$ <b>test</b>\n", kind=ChunkKind.MARK)
+        await web.prints(key, "\r\x1b[1A\x1b[2K\b\b$ more\r! less\n")
+        await web.prints(key, "! ended\n", kind=ChunkKind.MARK)
         for _ in ("as it came", "painted anew"):
             await expect(page.locator(".remark")).to_have_text(marks)
             await expect(page.locator(".row:not(.remark) .t")).to_have_text(
@@ -167,66 +169,66 @@ async def test_only_marks_look_like_marks(line: Stage, browser: Browser) -> None
             await page.reload()
 
 
-async def test_log_follows_its_end_until_the_reader_scrolls_up(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line)
-    async with tab(browser, line) as page:
+async def test_log_follows_its_end_until_the_reader_scrolls_up(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web)
+    async with tab(browser, web) as page:
         await page.goto(path)
         follow = page.get_by_label("Follow")
         await expect(follow).to_be_checked()
-        await line.prints(key, *(f"line {number}\n" for number in range(1, 201)))
+        await web.prints(key, *(f"line {number}\n" for number in range(1, 201)))
         await expect(page.locator("#L200")).to_be_in_viewport()
         await page.mouse.move(400, 400)
         await page.mouse.wheel(0, -2000)
         await expect(follow).not_to_be_checked()
-        await line.prints(key, *(f"line {number}\n" for number in range(201, 301)))
+        await web.prints(key, *(f"line {number}\n" for number in range(201, 301)))
         await expect(page.locator("#L300")).to_be_attached()
         await expect(page.locator("#L300")).not_to_be_in_viewport()
         await follow.check()
         await expect(page.locator("#L300")).to_be_in_viewport()
 
 
-async def test_huge_log_shows_its_end_and_leads_to_the_rest(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line, pieces=tuple("x\n" * 1000 for _ in range(30)))
-    async with tab(browser, line) as page:
+async def test_huge_log_shows_its_end_and_leads_to_the_rest(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web, pieces=tuple("x\n" * 1000 for _ in range(30)))
+    async with tab(browser, web) as page:
         await page.goto(path)
         await expect(page.locator(".row")).to_have_count(MAX_ROWS)
         await expect(page.locator("#hidden-lines")).to_contain_text(f"The first {30_000 - MAX_ROWS} lines")
         await expect(page.locator("#live")).to_have_text("Live")
-        await line.prints(key, "the newest\n")
+        await web.prints(key, "the newest\n")
         await expect(page.locator("#L30001 .t")).to_have_text("the newest")
-        await line.prints(key, *("y\n" * 1000 for _ in range(10)))
+        await web.prints(key, *("y\n" * 1000 for _ in range(10)))
         await expect(page.locator("#L40001")).to_be_attached()
         await expect(page.locator(".row")).to_have_count(10_000)
         await expect(page.locator("#hidden-lines")).to_contain_text("The first 30001 lines")
 
 
-async def test_runs_appear_by_themselves(line: Stage, browser: Browser) -> None:
-    async with tab(browser, line) as page:
+async def test_runs_appear_by_themselves(web: WebServer, browser: Browser) -> None:
+    async with tab(browser, web) as page:
         await page.goto("/")
         await expect(page.get_by_text("solstice enqueue")).to_be_visible()
         await expect(page.locator("#live")).to_have_text("Live")
-        run, ids = await line.plan(spec())
+        run, ids = await web.plan(spec())
         row = page.locator(".run")
         await expect(row).to_have_count(1)
         await expect(row).to_contain_text("harbour/lighthouse")
-        key = await line.claim(ids["build"])
-        await line.finish(key)
+        key = await web.claim(ids["build"])
+        await web.finish(key)
         await expect(row.locator(".pill")).to_have_text("Succeeded")
         await row.get_by_role("link", name="harbour/lighthouse").click()
         await page.wait_for_url(f"**/runs/{run.run_id}")
 
 
-async def test_jobs_of_a_run_change_by_themselves(line: Stage, browser: Browser) -> None:
-    run, ids = await line.plan(spec("lint"), spec("test", needs=["lint"]))
-    async with tab(browser, line) as page:
+async def test_jobs_of_a_run_change_by_themselves(web: WebServer, browser: Browser) -> None:
+    run, ids = await web.plan(spec("lint"), spec("test", needs=["lint"]))
+    async with tab(browser, web) as page:
         await page.goto(f"/runs/{run.run_id}")
         pills = page.locator(".job .pill")
         await expect(pills).to_have_text(["Waiting", "Blocked"])
-        await line.finish(await line.claim(ids["lint"]))
+        await web.finish(await web.claim(ids["lint"]))
         await expect(pills).to_have_text(["Succeeded", "Waiting"])
-        key = await line.claim(ids["test"])
+        key = await web.claim(ids["test"])
         await expect(pills).to_have_text(["Succeeded", "Running"])
-        await line.finish(
+        await web.finish(
             key, Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=2, step="test")
         )
         await expect(page.locator(".heading .pill")).to_have_text("Failed")
@@ -236,32 +238,32 @@ async def test_jobs_of_a_run_change_by_themselves(line: Stage, browser: Browser)
 # -- steering --------------------------------------------------------------------------------------------------------
 
 
-async def test_cancel_button_ends_a_waiting_job(line: Stage, browser: Browser) -> None:
-    _, ids = await line.plan(spec())
-    async with tab(browser, line) as page:
+async def test_cancel_button_ends_a_waiting_job(web: WebServer, browser: Browser) -> None:
+    _, ids = await web.plan(spec())
+    async with tab(browser, web) as page:
         await page.goto(f"/jobs/{ids['build']}")
         await page.get_by_role("button", name="Cancel job").click()
         await expect(page.locator(".pill").first).to_have_text("Cancelled")
         await expect(page.get_by_text("It was cancelled.")).to_be_visible()
 
 
-async def test_cancel_of_a_running_run_says_that_it_was_asked_for(line: Stage, browser: Browser) -> None:
-    key = await line.running()
-    job = await line.store.job(key.job_id)
+async def test_cancel_of_a_running_run_says_that_it_was_asked_for(web: WebServer, browser: Browser) -> None:
+    key = await web.running()
+    job = await web.store.job(key.job_id)
     assert job is not None
-    async with tab(browser, line) as page:
+    async with tab(browser, web) as page:
         await page.goto(f"/runs/{job.run_id}")
         await page.get_by_role("button", name="Cancel run").click()
         await expect(page.get_by_role("status")).to_contain_text("Asked for the end of this run")
-        await line.finish(key, Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED))
+        await web.finish(key, Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED))
         await expect(page.locator(".heading .pill")).to_have_text("Cancelled")
         await expect(page.get_by_role("status")).to_have_count(0)
 
 
-async def test_run_again_leads_to_the_new_run(line: Stage, browser: Browser) -> None:
-    run, ids = await line.plan(spec())
-    await line.store.cancel_job(ids["build"])
-    async with tab(browser, line) as page:
+async def test_run_again_leads_to_the_new_run(web: WebServer, browser: Browser) -> None:
+    run, ids = await web.plan(spec())
+    await web.store.cancel_job(ids["build"])
+    async with tab(browser, web) as page:
         await page.goto(f"/runs/{run.run_id}")
         await page.get_by_role("button", name="Rerun all").click()
         await expect(page.locator(".heading .pill")).to_have_text("Planning")
@@ -270,53 +272,53 @@ async def test_run_again_leads_to_the_new_run(line: Stage, browser: Browser) -> 
 
 
 async def test_run_again_on_the_page_of_a_job_is_that_job_with_what_needs_it(
-    line: Stage, browser: Browser
+    web: WebServer, browser: Browser
 ) -> None:
     specs = [spec("lint"), spec("test"), spec("ship", needs=["test"])]
-    run, ids = await line.plan(*specs)
-    claims = {claim.spec.name: claim.key for claim in await line.store.claim(WORKER, {"linux": 9}, 9)}
-    await line.finish(claims["lint"])
-    await line.finish(claims["test"], STEP_FAILED)
-    async with tab(browser, line) as page:
+    run, ids = await web.plan(*specs)
+    claims = {claim.spec.name: claim.key for claim in await web.store.claim(WORKER, {"linux": 9}, 9)}
+    await web.finish(claims["lint"])
+    await web.finish(claims["test"], STEP_FAILED)
+    async with tab(browser, web) as page:
         await page.goto(f"/jobs/{ids['test']}")
         await expect(page.get_by_role("button")).to_have_text(["Run again", "Rerun failed", "Rerun all"])
         await page.get_by_role("button", name="Run again").click()
         await page.wait_for_url(lambda url: "/runs/" in url and run.run_id not in url)
-        (task,) = await line.store.claim_planning(WORKER, 9)
-        assert await line.store.planned(task, specs)
+        (task,) = await web.store.claim_planning(WORKER, 9)
+        assert await web.store.planned(task, specs)
         await expect(page.locator(".job-name")).to_have_text(["test", "ship"])
 
 
-async def test_who_cancelled_is_named(line: Stage, browser: Browser) -> None:
-    _, ids = await line.plan(spec("test"))
-    async with tab(browser, line) as page:
+async def test_who_cancelled_is_named(web: WebServer, browser: Browser) -> None:
+    _, ids = await web.plan(spec("test"))
+    async with tab(browser, web) as page:
         await page.goto(f"/jobs/{ids['test']}")
         await page.get_by_role("button", name="Cancel job").click()
         await expect(page.locator("#head")).to_contain_text("cancelled on this machine")
 
 
-async def test_errored_runs_say_why_in_the_list(line: Stage, browser: Browser) -> None:
-    await line.admit()
-    (task,) = await line.store.claim_planning(WORKER, 9)
-    await line.store.not_planned(task, Reason.COMMIT_NOT_FOUND, "fatal: no such repository\nsecond line")
-    async with tab(browser, line) as page:
+async def test_errored_runs_say_why_in_the_list(web: WebServer, browser: Browser) -> None:
+    await web.admit()
+    (task,) = await web.store.claim_planning(WORKER, 9)
+    await web.store.not_planned(task, Reason.COMMIT_NOT_FOUND, "fatal: no such repository\nsecond line")
+    async with tab(browser, web) as page:
         await page.goto("/")
         await expect(page.locator(".trouble")).to_have_text("fatal: no such repository")
 
 
-async def test_a_label_in_the_address_is_obeyed_and_said(line: Stage, browser: Browser) -> None:
-    await line.plan(spec("a", runs_on="linux"))
-    await line.plan(spec("b", runs_on="illumos"), repo_full_name="harbour/keeper")
-    async with tab(browser, line) as page:
+async def test_a_label_in_the_address_is_obeyed_and_said(web: WebServer, browser: Browser) -> None:
+    await web.plan(spec("a", runs_on="linux"))
+    await web.plan(spec("b", runs_on="illumos"), repo_full_name="harbour/keeper")
+    async with tab(browser, web) as page:
         await page.goto("/?label=illumos")
         await expect(page.locator(".run-name")).to_have_text(["harbour/keeper"])
         await expect(page.locator(".notice")).to_contain_text("label illumos")
 
 
-async def test_a_link_to_a_line_that_is_not_shown_shows_it(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line)
-    await line.prints(key, "".join(f"line {number}\n" for number in range(1, 6001)))
-    async with tab(browser, line) as page:
+async def test_a_link_to_a_line_that_is_not_shown_shows_it(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web)
+    await web.prints(key, "".join(f"line {number}\n" for number in range(1, 6001)))
+    async with tab(browser, web) as page:
         await page.goto(f"{path}#L7")
         await expect(page.locator("#L7 .t")).to_have_text("line 7")
         await expect(page.locator("#L7")).to_be_in_viewport()
@@ -334,10 +336,12 @@ CLIPPED = """
 
 
 @pytest.mark.parametrize("width", [1200, 375, 320])
-async def test_axe_finds_nothing_and_no_header_is_clipped(line: Stage, browser: Browser, width: int) -> None:
-    paths = [*await stations(line), "/workers", "/schedules"]
-    await line.store.register(card(WORKER))
-    async with tab(browser, line, viewport={"width": width, "height": 700}, errors=1) as page:
+async def test_axe_finds_nothing_and_no_header_is_clipped(
+    web: WebServer, browser: Browser, width: int
+) -> None:
+    paths = [*await stations(web), "/workers", "/schedules"]
+    await web.store.register(worker_record(WORKER))
+    async with tab(browser, web, viewport={"width": width, "height": 700}, errors=1) as page:
         for path in paths:
             await page.goto(path)
             found = (await Axe().run(page, options=WCAG)).response["violations"]
@@ -346,10 +350,10 @@ async def test_axe_finds_nothing_and_no_header_is_clipped(line: Stage, browser: 
             assert (path, await page.evaluate(CLIPPED)) == (path, [])
 
 
-async def test_filter_shows_what_was_asked_for(line: Stage, browser: Browser) -> None:
-    await line.admit(repo_full_name="harbour/keeper")
-    await line.admit()
-    async with tab(browser, line) as page:
+async def test_filter_shows_what_was_asked_for(web: WebServer, browser: Browser) -> None:
+    await web.admit(repo_full_name="harbour/keeper")
+    await web.admit()
+    async with tab(browser, web) as page:
         await page.goto("/")
         await expect(page.locator(".run")).to_have_count(2)
         await page.get_by_label("Repository").fill("harbour/keeper")
@@ -362,9 +366,9 @@ async def test_filter_shows_what_was_asked_for(line: Stage, browser: Browser) ->
         await expect(page.locator(".run")).to_have_count(2)
 
 
-async def test_everything_is_reached_by_keyboard(line: Stage, browser: Browser) -> None:
-    run = await line.admit()
-    async with tab(browser, line) as page:
+async def test_everything_is_reached_by_keyboard(web: WebServer, browser: Browser) -> None:
+    run = await web.admit()
+    async with tab(browser, web) as page:
         await page.goto("/")
         await page.keyboard.press("Tab")
         await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
@@ -382,10 +386,10 @@ async def test_everything_is_reached_by_keyboard(line: Stage, browser: Browser) 
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
-async def test_what_strangers_write_is_only_text(line: Stage, browser: Browser, script: bool) -> None:
+async def test_what_strangers_write_is_only_text(web: WebServer, browser: Browser, script: bool) -> None:
     quotes = "\"'`--><svg/onload=alert(1)>"
     key, path = await job_page(
-        line,
+        web,
         pieces=(
             ALARM,
             "\n\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07\n",
@@ -398,9 +402,9 @@ async def test_what_strangers_write_is_only_text(line: Stage, browser: Browser, 
         repo_url="ssh://git@forge.example/x'onclick=alert(1)",
         event='<b onmouseover="alert(1)">push',
     )
-    job = await line.store.job(key.job_id)
+    job = await web.store.job(key.job_id)
     assert job is not None
-    async with tab(browser, line, errors=1, java_script_enabled=script) as page:
+    async with tab(browser, web, errors=1, java_script_enabled=script) as page:
         for where in (path, f"/runs/{job.run_id}", "/", f"/?repository={quotes}", f"/runs/{quotes}"[:60]):
             answer = await page.goto(where.replace("#", "%23"))
             assert answer is not None
@@ -413,7 +417,7 @@ async def test_what_strangers_write_is_only_text(line: Stage, browser: Browser, 
         if script:
             await page.goto(path)
             await expect(page.locator("#live")).to_have_text("Live")
-            await line.prints(key, ALARM, "\n", quotes, "\x1b[31m<b>", "</b>\x1b[0m\n")
+            await web.prints(key, ALARM, "\n", quotes, "\x1b[31m<b>", "</b>\x1b[0m\n")
             await expect(page.locator(".row").last).to_contain_text(f"{quotes}<b></b>")
             assert await page.evaluate("window.hacked") is None
             assert await page.locator(".t img, .t script, .t b, .t svg").count() == 0
@@ -424,28 +428,28 @@ async def test_what_strangers_write_is_only_text(line: Stage, browser: Browser, 
 LONG = "feature/" + "rework-everything-" * 12
 
 
-async def stations(line: Stage) -> list[str]:
+async def stations(web: WebServer) -> list[str]:
     """Every kind of page, with content that is hard to fit."""
     key, job_path = await job_page(
-        line,
+        web,
         pieces=("x" * 3000 + "\n", "\x1b[41m" + "word " * 400 + "\n"),
         ref=f"refs/heads/{LONG}"[:255],
         sender="s" * 200,
         repo_full_name=f"{'owner' * 20}/{'name' * 20}",
     )
-    job = await line.store.job(key.job_id)
+    job = await web.store.job(key.job_id)
     assert job is not None
-    bad = await line.admit()
-    (task,) = await line.store.claim_planning("worker-1", 10)
+    bad = await web.admit()
+    (task,) = await web.store.claim_planning("worker-1", 10)
     assert task.run_id == bad.run_id
-    await line.store.not_planned(task, Reason.INVALID_WORKFLOW, "workflow.kdl:1:1: " + "unbroken" * 60)
+    await web.store.not_planned(task, Reason.INVALID_WORKFLOW, "workflow.kdl:1:1: " + "unbroken" * 60)
     return ["/", f"/runs/{job.run_id}", job_path, f"/runs/{bad.run_id}", "/?repository=none", "/nowhere"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_nothing_is_wider_than_a_phone(line: Stage, browser: Browser, scheme: str) -> None:
-    paths = await stations(line)
-    async with tab(browser, line, viewport=PHONE, color_scheme=scheme, errors=1) as page:
+async def test_nothing_is_wider_than_a_phone(web: WebServer, browser: Browser, scheme: str) -> None:
+    paths = await stations(web)
+    async with tab(browser, web, viewport=PHONE, color_scheme=scheme, errors=1) as page:
         for path in paths:
             await page.goto(path)
             width = await page.evaluate("document.documentElement.scrollWidth")
@@ -482,13 +486,13 @@ CONTRASTS = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_text_stands_out_from_what_is_behind(line: Stage, browser: Browser, scheme: str) -> None:
+async def test_text_stands_out_from_what_is_behind(web: WebServer, browser: Browser, scheme: str) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1."""
-    paths = await stations(line)
-    await line.admit()
-    _, ids = await line.plan(spec("waits", runs_on="other"))
-    await line.store.cancel_job(ids["waits"])
-    done = await line.running(spec("done", runs_on="third"))
+    paths = await stations(web)
+    await web.admit()
+    _, ids = await web.plan(spec("waits", runs_on="other"))
+    await web.store.cancel_job(ids["waits"])
+    done = await web.running(spec("done", runs_on="third"))
     codes = [
         *range(31, 38),
         *range(91, 98),
@@ -497,18 +501,18 @@ async def test_text_stands_out_from_what_is_behind(line: Stage, browser: Browser
         *(f"30;{n}" for n in range(41, 48)),
     ]
     colours = "".join(f"\x1b[{code}mcolour {code}\x1b[0m\n" for code in (*codes, "7", "7;31", 2))
-    await line.prints(done, colours)
-    await line.finish(done)
-    async with tab(browser, line, color_scheme=scheme, errors=1) as page:
+    await web.prints(done, colours)
+    await web.finish(done)
+    async with tab(browser, web, color_scheme=scheme, errors=1) as page:
         for path in (*paths, f"/jobs/{done.job_id}"):
             await page.goto(path)
             assert (path, await page.evaluate(CONTRASTS)) == (path, [])
 
 
-async def test_dark_is_dark_and_light_is_light(line: Stage, browser: Browser) -> None:
+async def test_dark_is_dark_and_light_is_light(web: WebServer, browser: Browser) -> None:
     shown = {}
     for scheme in ("light", "dark"):
-        async with tab(browser, line, color_scheme=scheme) as page:
+        async with tab(browser, web, color_scheme=scheme) as page:
             await page.goto("/")
             shown[scheme] = await page.evaluate("getComputedStyle(document.body).backgroundColor")
     light, dark = (sum(map(int, re.findall(r"\d+", shown[scheme])[:3])) for scheme in ("light", "dark"))
@@ -516,9 +520,9 @@ async def test_dark_is_dark_and_light_is_light(line: Stage, browser: Browser) ->
     assert dark < 150
 
 
-async def test_script_says_times_as_the_server_does(line: Stage, browser: Browser) -> None:
+async def test_script_says_times_as_the_server_does(web: WebServer, browser: Browser) -> None:
     seconds = [-1, 0, 0.44, 9.94, 9.96, 44, 45, 59.9, 60, 119, 3599, 3600, 86399, 86400, 200_000]
-    async with tab(browser, line) as page:
+    async with tab(browser, web) as page:
         await page.goto("/")
         said = await page.evaluate(
             "async (all) => { const { ago, duration } = await import('/static/times.js');"
@@ -528,9 +532,9 @@ async def test_script_says_times_as_the_server_does(line: Stage, browser: Browse
     assert said == [[wording.ago(each), wording.duration(each)] for each in seconds]
 
 
-async def test_line_can_be_linked_to(line: Stage, browser: Browser) -> None:
-    _, path = await job_page(line, pieces=tuple(f"line {number}\n" for number in range(1, 301)))
-    async with tab(browser, line) as page:
+async def test_line_can_be_linked_to(web: WebServer, browser: Browser) -> None:
+    _, path = await job_page(web, pieces=tuple(f"line {number}\n" for number in range(1, 301)))
+    async with tab(browser, web) as page:
         await page.goto(f"{path}#L150")
         await expect(page.locator("#L150")).to_be_in_viewport()
         await expect(page.get_by_label("Follow")).not_to_be_checked()
@@ -538,9 +542,9 @@ async def test_line_can_be_linked_to(line: Stage, browser: Browser) -> None:
         await page.wait_for_url("**#L151")
 
 
-async def test_pages_can_be_read_without_script(line: Stage, browser: Browser) -> None:
-    key, _ = await job_page(line, pieces=("\x1b[1mhello\x1b[0m\n",))
-    async with tab(browser, line, java_script_enabled=False) as page:
+async def test_pages_can_be_read_without_script(web: WebServer, browser: Browser) -> None:
+    key, _ = await job_page(web, pieces=("\x1b[1mhello\x1b[0m\n",))
+    async with tab(browser, web, java_script_enabled=False) as page:
         await page.goto("/")
         await page.get_by_role("link", name="harbour/lighthouse").click()
         await page.get_by_role("link", name="test").click()
@@ -548,20 +552,20 @@ async def test_pages_can_be_read_without_script(line: Stage, browser: Browser) -
         await expect(page.get_by_label("Follow")).to_be_hidden()
         await page.get_by_role("button", name="Cancel job").click()
         await expect(page.get_by_role("status")).to_contain_text("Asked the job to stop")
-    assert (await line.store.renew("worker-1", [key])).cancelled == {key}
+    assert (await web.store.renew("worker-1", [key])).cancelled == {key}
 
 
-async def test_hidden_tab_holds_no_connection(line: Stage, browser: Browser) -> None:
-    key, path = await job_page(line, pieces=("one\n",))
-    async with tab(browser, line) as page:
+async def test_hidden_tab_holds_no_connection(web: WebServer, browser: Browser) -> None:
+    key, path = await job_page(web, pieces=("one\n",))
+    async with tab(browser, web) as page:
         await page.goto(path)
         await expect(page.locator("#live")).to_have_text("Live")
         hide = "(hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); }"
         await page.evaluate(hide, True)
         async with asyncio.timeout(20):
-            while len(line.streams):  # noqa: ASYNC110  what is waited for belongs to the server and rings no bell
+            while len(web.streams):  # noqa: ASYNC110  what is waited for belongs to the server and sends no notification
                 await asyncio.sleep(0.01)
-        await line.prints(key, "two\n")
+        await web.prints(key, "two\n")
         await page.evaluate(hide, False)
         await expect(page.locator("#L2 .t")).to_have_text("two")
         assert await page.locator(".t").all_text_contents() == ["one", "two"]
@@ -571,11 +575,11 @@ async def test_hidden_tab_holds_no_connection(line: Stage, browser: Browser) -> 
 
 
 async def test_workers_are_shown_with_what_they_run_and_obey_their_buttons(
-    line: Stage, browser: Browser
+    web: WebServer, browser: Browser
 ) -> None:
-    await line.store.register(card(WORKER, name="quay"))
-    key = await line.running(spec("test"))
-    async with tab(browser, line) as page:
+    await web.store.register(worker_record(WORKER, name="quay"))
+    key = await web.running(spec("test"))
+    async with tab(browser, web) as page:
         await page.goto("/")
         await page.get_by_role("link", name="Workers").click()
         await expect(page.get_by_role("heading", name="Workers")).to_be_visible()
@@ -592,14 +596,14 @@ async def test_workers_are_shown_with_what_they_run_and_obey_their_buttons(
         await expect(row.get_by_role("button")).to_have_count(0)
 
 
-async def test_the_workers_page_stays_fresh(line: Stage, browser: Browser) -> None:
-    async with tab(browser, line, viewport=PHONE) as page:
+async def test_the_workers_page_stays_fresh(web: WebServer, browser: Browser) -> None:
+    async with tab(browser, web, viewport=PHONE) as page:
         await page.goto("/workers")
         await expect(page.get_by_role("heading", name="No workers")).to_be_visible()
         await expect(page.locator("#live")).to_have_text("Live")
-        await line.store.register(card(WORKER, name="<b>quay</b>"))
+        await web.store.register(worker_record(WORKER, name="<b>quay</b>"))
         await expect(page.locator(".worker-name")).to_have_text("<b>quay</b>")
-        await line.store.steer_worker(WORKER, Quarantine(seconds=600))
+        await web.store.steer_worker(WORKER, QuarantineOrder(seconds=600))
         await expect(page.locator(".worker .pill")).to_have_text("Quarantined")
         await expect(page.locator(".worker")).to_contain_text("Takes no jobs for 9 min")
         width = await page.evaluate("document.documentElement.scrollWidth")
@@ -610,18 +614,18 @@ async def test_the_workers_page_stays_fresh(line: Stage, browser: Browser) -> No
 
 
 async def test_schedules_show_when_they_are_due_and_what_became_of_their_last_tick(
-    line: Stage, browser: Browser
+    web: WebServer, browser: Browser
 ) -> None:
-    timetable = line.store.timetable
-    await scheduled(timetable, cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
-    async with tab(browser, line) as page:
+    timetable = web.store.schedule_store
+    await added_schedule(timetable, cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
+    async with tab(browser, web) as page:
         await page.goto("/schedules")
         item = page.locator(".worker")
         await expect(item.locator(".worker-name")).to_have_text("nightly")
         await expect(item.locator(".pill")).to_have_text("New")
         await expect(item).to_contain_text("Next 2")
         await page.get_by_role("button", name="Run now").click()
-        settled = await timetable.fired(await taken(timetable), COMMIT)
+        settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert settled is not None
         await expect(item.locator(".pill")).to_have_text("Planning")
         await expect(item.locator(f'a[href="/runs/{settled.run_id}"]').first).to_be_visible()
@@ -631,14 +635,14 @@ async def test_schedules_show_when_they_are_due_and_what_became_of_their_last_ti
         await expect(item).to_contain_text("Next 2")
 
 
-async def test_names_and_errors_of_schedules_are_text(line: Stage, browser: Browser) -> None:
-    timetable = line.store.timetable
-    await scheduled(
+async def test_names_and_errors_of_schedules_are_text(web: WebServer, browser: Browser) -> None:
+    timetable = web.store.schedule_store
+    await added_schedule(
         timetable, name=ALARM, repo_full_name=ALARM, branch=ALARM, workflow_path=ALARM, repo_url=ALARM
     )
     await timetable.fire(ALARM)
-    await timetable.not_fired(await taken(timetable), TickReason.FORGE_AWAY, ALARM, again=False)
-    async with tab(browser, line, viewport=PHONE) as page:
+    await timetable.not_fired(await claimed_tick(timetable), TickReason.FORGE_AWAY, ALARM, retry=False)
+    async with tab(browser, web, viewport=PHONE) as page:
         await page.goto("/schedules")
         await expect(page.locator(".worker-name")).to_have_text(ALARM)
         await expect(page.locator(".pill")).to_have_text("Failed")
@@ -646,8 +650,8 @@ async def test_names_and_errors_of_schedules_are_text(line: Stage, browser: Brow
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-async def test_without_schedules_the_page_says_how_to_add_one(line: Stage, browser: Browser) -> None:
-    async with tab(browser, line, java_script_enabled=False) as page:
+async def test_without_schedules_the_page_says_how_to_add_one(web: WebServer, browser: Browser) -> None:
+    async with tab(browser, web, java_script_enabled=False) as page:
         await page.goto("/schedules")
         await expect(page.locator("pre")).to_contain_text("solstice schedules add nightly")
         await expect(page.get_by_role("link", name="Schedules")).to_be_visible()

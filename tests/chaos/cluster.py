@@ -19,9 +19,9 @@ from solstice_common.topology import STATUSES, full_topology, jobs_route
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.builders import job_request
-from tests.chaos.marks import Marks
+from tests.chaos.attempt_records import AttemptRecords
 from tests.repositories import Repository
-from tests.servers.orchestrator import OrchestratorProcess, Place
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles
 from tests.traffic import WAIT_SECONDS, drain
 
 Key = tuple[str, int]
@@ -29,11 +29,11 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """Where the orchestrators of a test stand; leaving ends them."""
+class Cluster:
+    """Orchestrators of a test, which end with it."""
 
-    place: Place
-    marks: Marks
+    shared_files: SharedFiles
+    records: AttemptRecords
     store: JobStore
     settings: Mapping[str, str]
     """Of every orchestrator."""
@@ -41,19 +41,19 @@ class Ground:
     """How far the clocks of machines are ahead, by name."""
     stack: ExitStack
     branches: Iterator[int] = field(default_factory=itertools.count)
-    everyone: list[OrchestratorProcess] = field(default_factory=list)
+    orchestrators: list[OrchestratorProcess] = field(default_factory=list)
     """Those that were ever started."""
 
     async def start(self, name: str) -> OrchestratorProcess:
         """One more, of that name."""
-        starting: AbstractContextManager[OrchestratorProcess] = self.marks.orchestrator(
+        starting: AbstractContextManager[OrchestratorProcess] = self.records.orchestrator(
             name, skew_seconds=self.skew_hours.get(name, 0.0) * 3600, **self.settings
         )
         started = await asyncio.to_thread(self.stack.enter_context, starting)
-        self.everyone.append(started)
+        self.orchestrators.append(started)
         return started
 
-    async def ask(self, repository: Repository, commit: str, count: int) -> None:
+    async def publish_requests(self, repository: Repository, commit: str, count: int) -> None:
         """Ask for the commit so many times, as pushes to as many branches of which nobody has heard."""
         settings = BrokerSettings(amqp_url=self.settings["AMQP_URL"])
         route = jobs_route(settings)
@@ -77,16 +77,16 @@ class Ground:
             )
         assert all(outcome.confirmed for outcome in outcomes)
 
-    async def held(self, worker: OrchestratorProcess) -> set[Key]:
+    async def running_attempts(self, worker: OrchestratorProcess) -> set[Key]:
         """The attempts that the store says it runs."""
         running = await self.store.jobs(state=JobState.RUNNING, limit=1000)
         return {(job.job_id, job.attempt) for job in running if job.worker_id == worker.worker_id}
 
-    async def done(self) -> int:
+    async def done_count(self) -> int:
         """How many attempts have come to their end, for themselves."""
-        return sum(mark.word == "done" for mark in self.marks.all())
+        return sum(record.event == "done" for record in self.records.all())
 
-    async def are_over(self, keys: set[Key]) -> bool:
+    async def attempts_ended(self, keys: set[Key]) -> bool:
         """Whether the store knows all these attempts as ended."""
         for job_id, number in keys:
             ended = {
@@ -120,7 +120,7 @@ class Ground:
         runs = await self.runs()
         return len(runs) >= count and all(run.state.final for run in runs)
 
-    async def told(self, queue: str = STATUSES.queue) -> Sequence[JobStatusV1]:
+    async def take_statuses(self, queue: str = STATUSES.queue) -> Sequence[JobStatusV1]:
         """Every status that waits in the queue, in order, taken from it."""
         async with open_broker(self.settings["AMQP_URL"], name="test") as broker:
             await broker.ready(WAIT_SECONDS)
@@ -136,17 +136,17 @@ class Ground:
             found = {name: await broker.depth(name) for name in (route.queue, route.dlq, STATUSES.dlq)}
         return {name: 0 if depth is None else depth.ready for name, depth in found.items()}
 
-    def let_go(self) -> Mapping[Key, float]:
+    def lost_at(self) -> Mapping[Key, float]:
         """When each attempt that was lost was over for its orchestrator: noticed, and its processes killed."""
         return {
-            (event["job_id"], event["attempt"]): at(event)
-            for process in self.everyone
+            (event["job_id"], event["attempt"]): logged_at(event)
+            for process in self.orchestrators
             for event in process.events
             if event.get("event") in {"attempt.lost", "attempt.handed_back"}
         }
 
 
-def noticed(process: OrchestratorProcess) -> set[Key]:
+def lost_attempts(process: OrchestratorProcess) -> set[Key]:
     """The attempts of whose loss it has heard, in whatever way."""
     return {
         (event["job_id"], event["attempt"])
@@ -155,35 +155,35 @@ def noticed(process: OrchestratorProcess) -> set[Key]:
     }
 
 
-def at(event: Mapping[str, Any]) -> float:
+def logged_at(event: Mapping[str, Any]) -> float:
     """When it was logged, in seconds since the epoch."""
     return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 
 @asynccontextmanager
-async def open_ground(
+async def open_cluster(
     directory: Path,
     *,
     database_url: str,
     amqp_url: str,
     skew_hours: Mapping[str, float] = MappingProxyType({}),
     **settings: str,
-) -> AsyncIterator[Ground]:
-    """A ground on which nobody stands yet."""
-    place = Place(directory=directory)
+) -> AsyncIterator[Cluster]:
+    """A cluster without orchestrators."""
+    shared_files = SharedFiles(directory=directory)
     with ExitStack() as stack:
         async with open_store(database_url) as store:
-            ground = Ground(
-                place=place,
-                marks=Marks(place=place),
+            cluster = Cluster(
+                shared_files=shared_files,
+                records=AttemptRecords(shared_files=shared_files),
                 store=store,
                 settings={"DATABASE_URL": database_url, "AMQP_URL": amqp_url, **settings},
                 skew_hours=skew_hours,
                 stack=stack,
             )
-            yield ground
+            yield cluster
             # Shown when the test has failed.
-            for process in ground.everyone:
+            for process in cluster.orchestrators:
                 for event in process.events:
                     if event.get("level", "") not in {"info", "debug"}:
                         sys.stdout.write(f"{process.worker_id}: {event}\n")

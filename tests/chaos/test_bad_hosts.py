@@ -22,7 +22,7 @@ from solstice_orchestrator.store import open_store
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 
 GOOD, BAD = 40, 12
 WAIT_SECONDS = 120
@@ -31,10 +31,10 @@ UNDER_WAY = 12
 """Good jobs of a stream that wait or run at any time."""
 
 
-async def publish(place: Place, requests: list[bytes]) -> None:
-    settings = BrokerSettings(amqp_url=place.broker_url)
+async def publish(shared_files: SharedFiles, requests: list[bytes]) -> None:
+    settings = BrokerSettings(amqp_url=shared_files.broker_url)
     route = jobs_route(settings)
-    async with open_broker(place.broker_url, name="test") as broker:
+    async with open_broker(shared_files.broker_url, name="test") as broker:
         await broker.ready(30)
         await broker.declare(full_topology(settings))
         await broker.publish(
@@ -49,7 +49,7 @@ async def publish(place: Place, requests: list[bytes]) -> None:
 
 async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bool = True) -> float:
     """How long the good jobs take; beside those of a host that does not work, if there is one."""
-    place, repository = Place(directory=directory), Repository(directory / "good")
+    shared_files, repository = SharedFiles(directory=directory), Repository(directory / "good")
     sha = repository.commit({".solstice/job.sh": "true"})
     good = [job_request(repo_url=repository.url, commit_sha=sha, ref=None).encode() for _ in range(GOOD)]
     bad = [
@@ -58,10 +58,10 @@ async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bo
         ).encode()
         for number in range(BAD if bad_port else 0)
     ]
-    async with open_store(place.database_url, lease_seconds=3) as store:
-        with orchestrator(place, GIT_PROTOCOLS="file,http", GOVERNOR="off") as process:
+    async with open_store(shared_files.database_url, lease_seconds=3) as store:
+        with orchestrator(shared_files, GIT_PROTOCOLS="file,http", GOVERNOR="off") as process:
             begun = time.monotonic()
-            await publish(place, bad + good)
+            await publish(shared_files, bad + good)
             async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
                 while True:
                     changed.clear()
@@ -114,21 +114,21 @@ def silent_about_checkouts(root: Path, released: threading.Event) -> Any:
     return type("Handler", (backend,), {"do_POST": do_post})
 
 
-async def until(query: str, place: Place, least: int, seconds: float) -> None:
+async def until(query: str, shared_files: SharedFiles, least: int, seconds: float) -> None:
     async with asyncio.timeout(seconds):
-        while await asyncio.to_thread(counted, place, query) < least:  # noqa: ASYNC110  a file rings no bell
+        while await asyncio.to_thread(counted, shared_files, query) < least:  # noqa: ASYNC110  a file sends no notification
             await asyncio.sleep(0.1)
 
 
-def counted(place: Place, query: str) -> int:
-    with contextlib.closing(sqlite3.connect(place.directory / "store.db", timeout=30)) as connection:
+def counted(shared_files: SharedFiles, query: str) -> int:
+    with contextlib.closing(sqlite3.connect(shared_files.directory / "store.db", timeout=30)) as connection:
         return int(connection.execute(query).fetchone()[0])
 
 
 async def test_a_host_that_goes_silent_while_it_is_checked_out_from_leaves_slots_to_others(
     tmp_path: Path,
 ) -> None:
-    place, good = Place(directory=tmp_path), Repository(tmp_path / "good")
+    shared_files, good = SharedFiles(directory=tmp_path), Repository(tmp_path / "good")
     sha = good.commit({".solstice/job.sh": "true"})
     served = Repository(tmp_path / "served" / "bad")
     served.git("config", "uploadpack.allowFilter", "true")
@@ -137,26 +137,28 @@ async def test_a_host_that_goes_silent_while_it_is_checked_out_from_leaves_slots
     released = threading.Event()
     with (
         http_server(silent_about_checkouts(tmp_path / "served", released)) as port,
-        orchestrator(place, GIT_PROTOCOLS="file,http", GOVERNOR="off"),
+        orchestrator(shared_files, GIT_PROTOCOLS="file,http", GOVERNOR="off"),
     ):
         url = f"http://127.0.0.1:{port}/bad/.git"
         await publish(
-            place,
+            shared_files,
             [
                 job_request(repo_url=url, repo_full_name=f"bad/{number}", commit_sha=each, ref=None).encode()
                 for number, each in enumerate(shas)
             ],
         )
         try:
-            await until("SELECT count(*) FROM jobs WHERE state = 'running'", place, 4, 60)
+            await until("SELECT count(*) FROM jobs WHERE state = 'running'", shared_files, 4, 60)
             begun = time.monotonic()
             await publish(
-                place,
+                shared_files,
                 [job_request(repo_url=good.url, commit_sha=sha, ref=None).encode() for _ in range(GOOD)],
             )
-            await until("SELECT count(*) FROM runs WHERE state = 'succeeded'", place, GOOD, WAIT_SECONDS)
+            await until(
+                "SELECT count(*) FROM runs WHERE state = 'succeeded'", shared_files, GOOD, WAIT_SECONDS
+            )
             print(f"{GOOD} good jobs behind 4 silent checkouts: {time.monotonic() - begun:.1f} s")  # noqa: T201
-            assert counted(place, "SELECT count(*) FROM jobs WHERE reason = 'host_away'") > 0
+            assert counted(shared_files, "SELECT count(*) FROM jobs WHERE reason = 'host_away'") > 0
         finally:
             released.set()
 
@@ -194,17 +196,17 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-async def streamed(place: Place, good: Repository, sha: str, seconds: float) -> float:
+async def streamed(shared_files: SharedFiles, good: Repository, sha: str, seconds: float) -> float:
     """Good jobs per second, with always as many under way."""
     query = "SELECT count(*) FROM runs WHERE state = 'succeeded'"
-    before = await asyncio.to_thread(counted, place, query)
+    before = await asyncio.to_thread(counted, shared_files, query)
     begun, sent = time.monotonic(), 0
     while (spent := time.monotonic() - begun) < seconds:
-        ended = await asyncio.to_thread(counted, place, query) - before
+        ended = await asyncio.to_thread(counted, shared_files, query) - before
         more = UNDER_WAY - (sent - ended)
         if more > 0:
             await publish(
-                place,
+                shared_files,
                 [job_request(repo_url=good.url, commit_sha=sha, ref=None).encode() for _ in range(more)],
             )
             sent += more
@@ -215,20 +217,20 @@ async def streamed(place: Place, good: Repository, sha: str, seconds: float) -> 
 async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_committer(
     tmp_path: Path,
 ) -> None:
-    place, good = Place(directory=tmp_path), Repository(tmp_path / "good")
+    shared_files, good = SharedFiles(directory=tmp_path), Repository(tmp_path / "good")
     sha, bad = good.commit({".solstice/job.sh": "sleep 0.3"}), Repository(tmp_path / "bad")
     bad_sha = commit_with_long_name(bad)
     with (
         listening() as silent,
         socket.socket() as refusing,
-        orchestrator(place, GIT_PROTOCOLS="file,http", GOVERNOR="off"),
+        orchestrator(shared_files, GIT_PROTOCOLS="file,http", GOVERNOR="off"),
     ):
         refusing.bind(("127.0.0.1", 0))
         ports = {"silent": silent, "refusing": refusing.getsockname()[1]}
-        await streamed(place, good, sha, 3)
-        alone = await streamed(place, good, sha, STREAM_SECONDS)
+        await streamed(shared_files, good, sha, 3)
+        alone = await streamed(shared_files, good, sha, STREAM_SECONDS)
         await publish(
-            place,
+            shared_files,
             [
                 job_request(
                     repo_url=f"http://127.0.0.1:{port}/{number}", repo_full_name=f"{kind}/{number}", ref=None
@@ -241,7 +243,7 @@ async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_c
         async def push_badly() -> None:
             while True:
                 await publish(
-                    place,
+                    shared_files,
                     [
                         job_request(
                             repo_url=bad.url, repo_full_name="bad/names", commit_sha=bad_sha, ref=None
@@ -252,13 +254,13 @@ async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_c
 
         pushing = asyncio.create_task(push_badly())
         try:
-            beside = await streamed(place, good, sha, STREAM_SECONDS)
+            beside = await streamed(shared_files, good, sha, STREAM_SECONDS)
         finally:
             pushing.cancel()
             await asyncio.wait([pushing])
         worker = "SELECT count(*) FROM jobs WHERE reason = 'commit_unusable' AND state = 'failed'"
-        refused = counted(place, worker)
-        async with open_store(place.database_url, lease_seconds=3) as store:
+        refused = counted(shared_files, worker)
+        async with open_store(shared_files.database_url, lease_seconds=3) as store:
             (view,) = await store.workers()
     print(  # noqa: T201  the figures
         f"good jobs per second: {alone:.1f} alone, {beside:.1f} beside ({beside / alone:.0%}); {refused} bad commits ended"

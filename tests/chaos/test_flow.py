@@ -14,11 +14,11 @@ from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job
-from tests.lab import DISKS, mounted_disk
-from tests.servers.orchestrator import Place, orchestrator
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.executor_harness import NEEDS_DISKS, mounted_disk
+from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs
+from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import planned
-from tests.yard import Yard, ask_for, ended, jobs_become
 
 WAIT_SECONDS = 90
 RATE, BURST, SECONDS = 10, 20, 10
@@ -26,15 +26,15 @@ RATE, BURST, SECONDS = 10, 20, 10
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(directory=tmp_path)
+def shared_files(tmp_path: Path) -> SharedFiles:
+    return SharedFiles(directory=tmp_path)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, place: Place) -> str:
+def database_url(request: pytest.FixtureRequest, shared_files: SharedFiles) -> str:
     if request.param == "sqlite":
-        return place.database_url
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+        return shared_files.database_url
+    database: ScratchDatabase = request.getfixturevalue("postgresql_database")
     return database.url
 
 
@@ -68,7 +68,7 @@ async def refuses(store: JobStore, worker_id: str, resource: Resource | None) ->
 
 
 async def test_ten_a_second_are_ten_a_second_whichever_of_two_orchestrators_starts_them(
-    place: Place, store: JobStore, database_url: str
+    shared_files: SharedFiles, store: JobStore, database_url: str
 ) -> None:
     jobs = [job("say hello", name=f"job-{number}") for number in range(250)]
     run_id = await planned(store, *jobs, planner="planner")
@@ -80,7 +80,7 @@ async def test_ten_a_second_are_ten_a_second_whichever_of_two_orchestrators_star
     }
     with ExitStack() as stack:
         for name in ("quay", "pier"):
-            stack.enter_context(orchestrator(place, WORKER_NAME=name, **settings))
+            stack.enter_context(orchestrator(shared_files, WORKER_NAME=name, **settings))
         found = await starts(store, run_id, RATE * SECONDS + 2 * BURST)
     within = sum(at < found[0] + SECONDS for at in found)
     assert RATE * SECONDS - BURST <= within <= RATE * SECONDS + BURST
@@ -91,25 +91,25 @@ async def test_ten_a_second_are_ten_a_second_whichever_of_two_orchestrators_star
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_intake_leaves_in_the_queue_what_is_too_much_and_takes_it_when_there_is_room(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
-    yard = Yard(tmp_path)
-    with orchestrator(place, MAX_BACKLOG="3", AMQP_PREFETCH="1", CAPACITY_MAP="linux=1") as process:
-        await ask_for(place, yard, 20)
+    gated_job = GatedJob(tmp_path)
+    with orchestrator(shared_files, MAX_BACKLOG="3", AMQP_PREFETCH="1", CAPACITY_MAP="linux=1") as process:
+        await publish_requests(shared_files, gated_job, 20)
         assert (await asyncio.to_thread(process.logged, "intake.full"))["most"] == 3
         async with httpx2.AsyncClient(base_url=process.url) as client:
             assert "solstice_intake_held 1.0" in (await client.get("/metrics")).text
         assert len((await store.runs(limit=100)).runs) < 20
-        yard.open_gate()
+        gated_job.open_gate()
         assert await asyncio.to_thread(process.logged, "intake.has_room")
-        views = await jobs_become(store, lambda views: len(views) == 20 and ended(views))
+        views = await wait_for_jobs(store, lambda views: len(views) == 20 and all_ended(views))
         assert {view.state for view in views} == {JobState.SUCCEEDED}
 
 
-@DISKS
+@NEEDS_DISKS
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_worker_whose_disk_is_full_says_so_and_starts_again_when_there_is_room(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
     # Before the orchestrator is there, which would plan it by itself.
     await planned(store, job("true"), planner="planner")
@@ -118,7 +118,11 @@ async def test_a_worker_whose_disk_is_full_says_so_and_starts_again_when_there_i
         junk = disk / "junk"
         junk.write_bytes(b"x" * (31 * 1024 * 1024))
         with orchestrator(
-            place, WORKSPACES=str(disk / "work"), GOVERNOR="disk=5%", DISK_RESERVE_MIB="0", WORKER_NAME="quay"
+            shared_files,
+            WORKSPACES=str(disk / "work"),
+            GOVERNOR="disk=5%",
+            DISK_RESERVE_MIB="0",
+            WORKER_NAME="quay",
         ) as process:
             assert (await asyncio.to_thread(process.logged, "starts.refused"))["resource"] == "disk"
             await refuses(store, process.worker_id, Resource.DISK)

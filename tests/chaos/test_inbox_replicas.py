@@ -11,8 +11,8 @@ from solstice_common.settings import BrokerSettings
 from solstice_forge.inbox import open_inbox
 from tests.integration.forge.pushes import SECRET, number_of, push, received
 from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import Place
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.orchestrator import SharedFiles
+from tests.servers.postgresql import ScratchDatabase
 
 PUSHES = 60
 
@@ -33,15 +33,15 @@ async def send(client: httpx2.AsyncClient, replicas: list[ForgeProcess], number:
 
 
 async def test_every_push_is_kept_once_and_published_while_replicas_are_killed_in_turn(
-    postgresql_database: PostgreSQLDatabase, tmp_path: Path
+    postgresql_database: ScratchDatabase, tmp_path: Path
 ) -> None:
-    place = Place(directory=tmp_path)
+    shared_files = SharedFiles(directory=tmp_path)
     settings = {"FORGE_INBOX_URL": postgresql_database.url, "FORGEJO_WEBHOOK_SECRET": SECRET}
-    broker_settings = BrokerSettings(amqp_url=place.broker_url)
+    broker_settings = BrokerSettings(amqp_url=shared_files.broker_url)
     with ExitStack() as processes:
 
         def start() -> ForgeProcess:
-            return processes.enter_context(forge_integration(place, **settings))
+            return processes.enter_context(forge_integration(shared_files, **settings))
 
         replicas = [start(), start()]
         async with httpx2.AsyncClient(timeout=60) as client:
@@ -51,13 +51,13 @@ async def test_every_push_is_kept_once_and_published_while_replicas_are_killed_i
                     # Whichever of the two relays: one after the other is killed, and another takes its place.
                     replicas.pop(0).kill()
                     replicas.append(await asyncio.to_thread(start))
-            async with open_broker(place.broker_url, name="test") as broker:
+            async with open_broker(shared_files.broker_url, name="test") as broker:
                 requests = await received(broker, broker_settings, PUSHES, distinct=True)
         assert {number_of(request) for request in requests} == set(range(1, PUSHES + 1))
         assert len({request.idempotency_key for request in requests}) == PUSHES
         async with open_inbox(postgresql_database.url) as inbox:
             async with asyncio.timeout(60):
-                while await inbox.backlog():  # noqa: ASYNC110  a mark rings no bell
+                while await inbox.backlog():  # noqa: ASYNC110  a mark sends no notification
                     await asyncio.sleep(0.05)
         kept = postgresql_database.query("SELECT count(*) FROM inbox_requests")
         assert [tuple(row) for row in kept] == [(PUSHES,)]

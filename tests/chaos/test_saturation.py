@@ -5,61 +5,63 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.http.tokens import Scope
-from tests.e2e.line import JOBS, Line, open_line
+from solstice_common.http.tokens import TokenScope
+from tests.e2e.deployment import JOBS, Deployment, open_deployment
+from tests.gated_job import GatedJob
 from tests.integration.forge.pushes import SECRET, push
-from tests.patience import becomes_true
+from tests.polling import wait_until_true
 from tests.servers.rabbitmq import Vhost
 from tests.servers.tokens import bearer, make_token
-from tests.yard import Yard
 
 
 @pytest.fixture
-async def line(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Line]:
-    async with open_line(rabbitmq_vhost, tmp_path) as opened:
+async def deployment(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with open_deployment(rabbitmq_vhost, tmp_path) as opened:
         yield opened
 
 
 async def test_a_full_system_tells_programs_to_wait_keeps_webhooks_and_recovers(
-    line: Line, tmp_path: Path
+    deployment: Deployment, tmp_path: Path
 ) -> None:
-    yard = Yard(tmp_path)
-    asks = bearer(make_token(line.place.directory / "tokens.json", "asker", Scope.ENQUEUE))
-    wish = {"repo_url": yard.repository.url, "commit_sha": yard.commit}
-    await line.forge(FORGE_API_BACKLOG="5", FORGE_API_PER_MINUTE="1000", FORGEJO_WEBHOOK_SECRET=SECRET)
-    orchestrator = await line.orchestrator(MAX_BACKLOG="5", AMQP_PREFETCH="2", CAPACITY_MAP="linux=1")
+    gated_job = GatedJob(tmp_path)
+    asks = bearer(make_token(deployment.shared_files.directory / "tokens.json", "asker", TokenScope.ENQUEUE))
+    wish = {"repo_url": gated_job.repository.url, "commit_sha": gated_job.commit}
+    await deployment.forge(FORGE_API_BACKLOG="5", FORGE_API_PER_MINUTE="1000", FORGEJO_WEBHOOK_SECRET=SECRET)
+    orchestrator = await deployment.orchestrator(MAX_BACKLOG="5", AMQP_PREFETCH="2", CAPACITY_MAP="linux=1")
     answers = []
 
     async def is_full() -> bool:
-        answers.append(await line.client.post("/api/v1/jobs", json=wish, headers=asks))
+        answers.append(await deployment.client.post("/api/v1/jobs", json=wish, headers=asks))
         if answers[-1].status_code == 202:
             return False
         # Not for what was only on its way to the broker, nor for what an orchestrator is about to take.
-        return await line.all_is_published() and ((await line.depths())[JOBS.queue] or 0) >= 5
+        return await deployment.all_is_published() and ((await deployment.depths())[JOBS.queue] or 0) >= 5
 
-    await becomes_true("the API takes no more, and the queue holds it", is_full)
+    await wait_until_true("the API takes no more, and the queue holds it", is_full)
     refused = answers[-1]
     assert (refused.status_code, refused.json()["reason"]) == (503, "overloaded")
     assert int(refused.headers["retry-after"]) > 0
     assert orchestrator.logged("intake.full")["most"] == 5
 
     async def gauges_tell() -> bool:
-        forge = (await line.client.get("/metrics")).text
-        ours = (await line.client.get(f"{orchestrator.url}/metrics")).text
+        forge = (await deployment.client.get("/metrics")).text
+        ours = (await deployment.client.get(f"{orchestrator.url}/metrics")).text
         return "solstice_intake_held 1.0" in ours and "solstice_forge_queue_ready 0.0" not in forge
 
-    await becomes_true("the gauges tell of it", gauges_tell)
+    await wait_until_true("the gauges tell of it", gauges_tell)
     for number in range(1, 4):
         body, headers = push(number)
-        assert (await line.client.post("/webhooks/forgejo", content=body, headers=headers)).status_code == 202
-    yard.open_gate()
+        assert (
+            await deployment.client.post("/webhooks/forgejo", content=body, headers=headers)
+        ).status_code == 202
+    gated_job.open_gate()
 
     async def is_taken() -> bool:
-        answers.append(await line.client.post("/api/v1/jobs", json=wish, headers=asks))
+        answers.append(await deployment.client.post("/api/v1/jobs", json=wish, headers=asks))
         return answers[-1].status_code == 202
 
-    await becomes_true("the API takes jobs again", is_taken)
+    await wait_until_true("the API takes jobs again", is_taken)
     assert orchestrator.logged("intake.has_room")
     taken = sum(answer.status_code == 202 for answer in answers)
-    await becomes_true("all that was taken is done", lambda: line.have_ended(taken + 3))
-    assert len(await line.runs()) == taken + 3
+    await wait_until_true("all that was taken is done", lambda: deployment.have_ended(taken + 3))
+    assert len(await deployment.runs()) == taken + 3

@@ -17,9 +17,9 @@ from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from tests.repositories import Repository
-from tests.schedules import scheduled
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.schedules import added_schedule
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
+from tests.servers.postgresql import ScratchDatabase
 
 PATIENCE_SECONDS: Final = 90.0
 SLOW, FAST = "*/10 * * * * *", "*/2 * * * * *"
@@ -67,7 +67,7 @@ class Host:
         }
 
 
-async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not await fact():
         assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
@@ -75,7 +75,7 @@ async def becomes_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.fixture
-async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
     async with open_store(postgresql_database.url) as opened:
         yield opened
 
@@ -88,12 +88,12 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.mark.timeout(400)
 async def test_every_tick_is_one_run_whoever_is_killed_at_it_and_whatever_clocks_say(
-    tmp_path: Path, store: JobStore, postgresql_database: PostgreSQLDatabase, stack: ExitStack
+    tmp_path: Path, store: JobStore, postgresql_database: ScratchDatabase, stack: ExitStack
 ) -> None:
     repository = Repository(tmp_path / "app")
     commit = repository.commit({".solstice/job.sh": "true\n"})
     repository.git("branch", "gated")
-    place = Place(directory=tmp_path)
+    shared_files = SharedFiles(directory=tmp_path)
     one, two = (Host(directory=tmp_path, name=name) for name in ("one", "two"))
     one.step(-2.0)
     two.step(3.0)
@@ -104,7 +104,7 @@ async def test_every_tick_is_one_run_whoever_is_killed_at_it_and_whatever_clocks
             "EXECUTOR": "scripted",
             "CAPACITY_MAP": "linux=50",
         }
-        return stack.enter_context(orchestrator(place, start=START, **settings, **host.settings()))
+        return stack.enter_context(orchestrator(shared_files, start=START, **settings, **host.settings()))
 
     async def at_the_gate(host: Host) -> bool:
         return bool(
@@ -117,39 +117,41 @@ async def test_every_tick_is_one_run_whoever_is_killed_at_it_and_whatever_clocks
         )
 
     async def fired(schedule: ScheduleView, least: int) -> bool:
-        ticks = await store.timetable.ticks(schedule.schedule_id, 1000)
+        ticks = await store.schedule_store.ticks(schedule.schedule_id, 1000)
         return sum(tick.state is TickState.FIRED for tick in ticks) >= least
 
-    begun = await store.timetable.now()
+    begun = await store.schedule_store.now()
     fast = [
-        await scheduled(store.timetable, name=f"fast-{number}", cron=FAST, repo_url=repository.url)
+        await added_schedule(store.schedule_store, name=f"fast-{number}", cron=FAST, repo_url=repository.url)
         for number in range(3)
     ]
     # The first to be killed is alone with the gated tick.
     one.gate.touch()
     doomed = await asyncio.to_thread(start, one)
-    slow = await scheduled(store.timetable, name="slow", cron=SLOW, branch="gated", repo_url=repository.url)
-    await becomes_true("the tick is in its hands", lambda: at_the_gate(one))
+    slow = await added_schedule(
+        store.schedule_store, name="slow", cron=SLOW, branch="gated", repo_url=repository.url
+    )
+    await wait_until_true("the tick is in its hands", lambda: at_the_gate(one))
     await asyncio.to_thread(start, two)
     doomed.kill()
-    await becomes_true("the other one has fired it", lambda: fired(slow, 1))
+    await wait_until_true("the other one has fired it", lambda: fired(slow, 1))
     one.gate.unlink()
     # Clocks leap while both are at work, forwards and back.
     one.step(9.0)
     await asyncio.to_thread(start, one)
     two.step(-30.0)
-    await becomes_true("ticks go on", lambda: fired(slow, 2))
+    await wait_until_true("ticks go on", lambda: fired(slow, 2))
     one.step(-1.0)
     two.step(0.5)
-    await becomes_true("and on", lambda: fired(slow, 3))
+    await wait_until_true("and on", lambda: fired(slow, 3))
     for schedule in (*fast, slow):
-        await store.timetable.pause(schedule.name)
-    ended = await store.timetable.now()
+        await store.schedule_store.pause(schedule.name)
+    ended = await store.schedule_store.now()
 
     run_ids: list[str] = []
     lateness: list[float] = []
     for schedule in (*fast, slow):
-        ticks = [*reversed(await store.timetable.ticks(schedule.schedule_id, 1000))]
+        ticks = [*reversed(await store.schedule_store.ticks(schedule.schedule_id, 1000))]
         when = timing(schedule.cron, "UTC", seconds=True)
         came = [*when.between(schedule.created_at, ended)]
         recorded = [

@@ -18,35 +18,35 @@ from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
-from tests.lab import DISKS, mounted_disk
+from tests.executor_harness import NEEDS_DISKS, mounted_disk
+from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs
 from tests.repositories import GIT_ENVIRONMENT, Repository
-from tests.servers.orchestrator import Place, orchestrator
-from tests.yard import Yard, ask_for, ended, jobs_become
+from tests.servers.orchestrator import SharedFiles, orchestrator
 
 WAIT_SECONDS = 90
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(directory=tmp_path)
+def shared_files(tmp_path: Path) -> SharedFiles:
+    return SharedFiles(directory=tmp_path)
 
 
 @pytest.fixture
-async def store(place: Place) -> AsyncIterator[JobStore]:
-    async with open_store(place.database_url, lease_seconds=3) as opened:
+async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
+    async with open_store(shared_files.database_url, lease_seconds=3) as opened:
         yield opened
 
 
-@DISKS
+@NEEDS_DISKS
 async def test_a_worker_with_a_full_disk_spends_no_tries_while_a_healthy_one_plans(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
-    yard = Yard(tmp_path)
-    yard.open_gate()
+    gated_job = GatedJob(tmp_path)
+    gated_job.open_gate()
     with (
         mounted_disk(tmp_path / "disk", mib=8) as disk,
         orchestrator(
-            place,
+            shared_files,
             WORKSPACES=str(disk / "work"),
             GOVERNOR="off",
             DISK_RESERVE_MIB="0",
@@ -61,7 +61,7 @@ async def test_a_worker_with_a_full_disk_spends_no_tries_while_a_healthy_one_pla
                     filler.write(b"x" * 65536)
             except OSError:
                 pass
-        await ask_for(place, yard, 5)
+        await publish_requests(shared_files, gated_job, 5)
         # Alone: retried with a pause, and said everywhere.
         async with asyncio.timeout(WAIT_SECONDS), httpx2.AsyncClient(base_url=sick.url) as client:
             while True:
@@ -83,9 +83,9 @@ async def test_a_worker_with_a_full_disk_spends_no_tries_while_a_healthy_one_pla
         assert "sick does not while its machine is sick" in why.detail
         await asyncio.sleep(6)
         assert {run.state for run in (await store.runs(limit=100)).runs} == {RunState.PLANNING}
-        with orchestrator(place, WORKER_NAME="well"):
-            await ask_for(place, yard, 15)
-            views = await jobs_become(store, lambda views: len(views) == 20 and ended(views))
+        with orchestrator(shared_files, WORKER_NAME="well"):
+            await publish_requests(shared_files, gated_job, 15)
+            views = await wait_for_jobs(store, lambda views: len(views) == 20 and all_ended(views))
         assert {view.state for view in views} == {JobState.SUCCEEDED}
         assert "planning.broke" not in {event.get("event") for event in sick.events}
 
@@ -109,28 +109,28 @@ def commit_with_name(repository: Repository, name: bytes, text: str) -> str:
 
 
 async def test_a_file_name_too_long_fails_its_own_jobs_at_once_and_no_worker(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
     bad = Repository(tmp_path / "bad")
     workflow = "".join(f'job "job-{number}" {{ step "x" run="true"; }}\n' for number in range(6))
     sha = commit_with_name(bad, b"n" * 300, workflow)
-    settings = BrokerSettings(amqp_url=place.broker_url)
+    settings = BrokerSettings(amqp_url=shared_files.broker_url)
     route = jobs_route(settings)
-    async with open_broker(place.broker_url, name="test") as broker:
+    async with open_broker(shared_files.broker_url, name="test") as broker:
         await broker.ready(30)
         await broker.declare(full_topology(settings))
         body = job_request(repo_url=bad.url, commit_sha=sha, ref=None).encode()
         await broker.publish(
             [Message(exchange=route.exchange, routing_key=route.routing_key, body=body, type="jobrequest.v1")]
         )
-    yard = Yard(tmp_path)
-    yard.open_gate()
-    with orchestrator(place, WORKER_NAME="quay"):
-        views = await jobs_become(store, lambda views: len(views) == 6 and ended(views))
+    gated_job = GatedJob(tmp_path)
+    gated_job.open_gate()
+    with orchestrator(shared_files, WORKER_NAME="quay"):
+        views = await wait_for_jobs(store, lambda views: len(views) == 6 and all_ended(views))
         assert {(view.state, view.reason, view.attempt) for view in views} == {
             (JobState.FAILED, Reason.COMMIT_UNUSABLE, 1)
         }
         (worker,) = await store.workers()
         assert (worker.state, worker.failures_in_a_row, worker.shrunk_to) == (WorkerState.ACTIVE, 0, None)
-        await ask_for(place, yard)
-        await jobs_become(store, lambda views: len(views) == 7 and ended(views))
+        await publish_requests(shared_files, gated_job)
+        await wait_for_jobs(store, lambda views: len(views) == 7 and all_ended(views))

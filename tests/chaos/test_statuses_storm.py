@@ -20,21 +20,21 @@ from solstice_common.messages import JobStatusV1, Source
 from solstice_common.messages.states import FINAL
 from solstice_common.topology import STATUSES, QueueType
 from tests.servers.forge_api import (
+    Delayed,
     ForgeApi,
     Reply,
     Request,
     Reset,
-    Slow,
     Trouble,
     Truncated,
     Window,
     forge_api,
 )
 from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import Place
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.orchestrator import SharedFiles
+from tests.servers.postgresql import ScratchDatabase
 from tests.servers.rabbitmq import DEFAULT, Vhost
-from tests.statuses import SHOWN, job_status
+from tests.statuses import FORGE_STATES, job_status
 from tests.traffic import connected, drain
 
 COMMITS: Final = 4
@@ -55,7 +55,7 @@ TROUBLES: Final[Sequence[Trouble | None]] = (
     Reset(),
     Reset(carried_out=True),
     Truncated(),
-    Slow(seconds=SLOW_SECONDS),
+    Delayed(seconds=SLOW_SECONDS),
 )
 WEIGHTS: Final = (40, 20, 10, 5, 10, 5, 5, 5)
 NOT_OVER: Final = {"pending", "running"}
@@ -70,7 +70,7 @@ pytestmark = [
 Ends = Mapping[Source, Mapping[tuple[str, str, str], str]]
 
 
-async def becomes(
+async def wait_until(
     what: str, fact: Callable[[], bool], forges: Mapping[Source, ForgeApi], ends: Ends = MappingProxyType({})
 ) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -81,7 +81,7 @@ async def becomes(
 
 
 @dataclass(kw_only=True)
-class Weather:
+class ForgeTroubles:
     """What the forges do to whoever calls them; calm when the storm is over."""
 
     rng: random.Random
@@ -102,13 +102,15 @@ class Weather:
 class Replicas:
     """Two forge-integrations on one inbox, of which one tells and the other may."""
 
-    place: Place
+    shared_files: SharedFiles
     settings: Mapping[str, str]
     running: list[tuple[ForgeProcess, ExitStack]] = field(default_factory=list)
 
     async def start(self) -> None:
         stack = ExitStack()
-        process = await asyncio.to_thread(stack.enter_context, forge_integration(self.place, **self.settings))
+        process = await asyncio.to_thread(
+            stack.enter_context, forge_integration(self.shared_files, **self.settings)
+        )
         self.running.append((process, stack))
 
     async def replace(self) -> None:
@@ -135,7 +137,7 @@ def sources_file(directory: Path, forges: Mapping[Source, ForgeApi]) -> Path:
     return path
 
 
-def lives(rng: random.Random, origin: Source) -> Iterator[list[JobStatusV1]]:
+def status_histories(rng: random.Random, origin: Source) -> Iterator[list[JobStatusV1]]:
     """The statuses of each context, in order; now and then a second run of the same commit comes after the first."""
     for number, context in itertools.product(range(COMMITS), CONTEXTS):
         runs = 2 if (number + len(context)) % 5 == 0 else 1
@@ -187,9 +189,9 @@ async def publish(broker: Broker, statuses: Sequence[JobStatusV1]) -> None:
 
 
 @asynccontextmanager
-async def forges_in(weather: Weather) -> AsyncIterator[dict[Source, ForgeApi]]:
+async def forges_in(weather: ForgeTroubles) -> AsyncIterator[dict[Source, ForgeApi]]:
     async with AsyncExitStack() as stack:
-        forges = {origin: await stack.enter_async_context(forge_api(origin)) for origin in SHOWN}
+        forges = {origin: await stack.enter_async_context(forge_api(origin)) for origin in FORGE_STATES}
         for forge in forges.values():
             forge.behave(weather)
         forges[Source.GITHUB].window = Window(calls=24, seconds=3)
@@ -202,7 +204,7 @@ def inbox_url(kind: str, directory: Path, request: pytest.FixtureRequest) -> Ite
     if kind == "sqlite":
         yield f"sqlite:///{directory / 'inbox.db'}"
     else:
-        database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+        database: ScratchDatabase = request.getfixturevalue("postgresql_database")
         yield database.url
 
 
@@ -211,8 +213,8 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
     kind: str, rabbitmq_vhost: Vhost, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     rng = random.Random(20261120)
-    weather = Weather(rng=rng)
-    told = {origin: list(lives(rng, origin)) for origin in SHOWN}
+    weather = ForgeTroubles(rng=rng)
+    told = {origin: list(status_histories(rng, origin)) for origin in FORGE_STATES}
     mixed = shuffled(rng, [each for of_forge in told.values() for each in of_forge])
     lost = job_status("failed", source="forgejo", run=9999, commit_sha=GONE)
     with inbox_url(kind, tmp_path, request) as url:
@@ -221,7 +223,7 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
             connected(rabbitmq_vhost.url, topology=STATUSES.topology(QueueType.QUORUM)) as broker,
         ):
             replicas = Replicas(
-                place=Place(directory=tmp_path),
+                shared_files=SharedFiles(directory=tmp_path),
                 settings={
                     "AMQP_URL": rabbitmq_vhost.url,
                     "FORGE_CONFIG": str(sources_file(tmp_path, forges)),
@@ -237,22 +239,24 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
                 for part in parts(mixed, 40):
                     goal = calls_of(forges) + 10
                     await publish(broker, list(part))
-                    await becomes("the forges are called", partial(has_calls, forges, goal), forges)
+                    await wait_until("the forges are called", partial(has_calls, forges, goal), forges)
                     await replicas.replace()
                 weather.storming = False
                 ends = {
                     origin: {
-                        ("river/app", each[-1].commit_sha, each[-1].context): SHOWN[origin][each[-1].state]
+                        ("river/app", each[-1].commit_sha, each[-1].context): FORGE_STATES[origin][
+                            each[-1].state
+                        ]
                         for each in of_forge
                     }
                     for origin, of_forge in told.items()
                 }
-                await becomes("every commit shows its end", lambda: not untrue(forges, ends), forges, ends)
-                (letter,) = await drain(broker, STATUSES.dlq, 1)
+                await wait_until("every commit shows its end", lambda: not untrue(forges, ends), forges, ends)
+                (dead_letter,) = await drain(broker, STATUSES.dlq, 1)
             finally:
                 await replicas.close()
-    assert letter.body == lost.encode()
-    assert letter.headers["x-solstice-reason"] == "not_found"
+    assert dead_letter.body == lost.encode()
+    assert dead_letter.headers["x-solstice-reason"] == "not_found"
     assert weather.seen["Reply"]
     assert weather.seen["Reset"]
     for origin, forge in forges.items():

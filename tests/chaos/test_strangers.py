@@ -21,13 +21,13 @@ from solstice_forge.forges.signing import sign
 from tests.chaos import attacker
 from tests.chaos.attacker import MOST_CONNECTIONS, Attack
 from tests.integration.forge.pushes import REPO_URL, SECRET
-from tests.patience import becomes
+from tests.polling import wait_until
+from tests.raw_http import address, open_files, peak_mib, seconds_queued, status_code
 from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.servers.solstice_up import solstice_up
-from tests.strangers import address, open_files, peak_mib, seconds_queued, status_of
 
 BREAK_SECONDS = 0.1
 """Between two genuine webhooks."""
@@ -95,7 +95,7 @@ class Sender:
             answer = b""
         self.answered.append(
             Answered(
-                status=status_of(answer),
+                status=status_code(answer),
                 seconds=time.monotonic() - began,
                 queued_seconds=self._queued() - before,
             )
@@ -145,7 +145,7 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
     """Attack forge-integration and the orchestrator's page in every way, and hold both to what they promise."""
     targets = ((address(sender.url)[1], "/webhooks/forgejo"), (address(page)[1], "/api/v1/schedules"))
     async with sending(sender):
-        await becomes(lambda: len(sender.answered) >= 10)
+        await wait_until(lambda: len(sender.answered) >= 10)
     before = [open_files(pid) for pid in pids]
     sender.answered.clear()
     for kind, status in KINDS.items():
@@ -168,7 +168,7 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
     assert max(answered.own_seconds for answered in sender.answered) < ANSWER_SECONDS
     assert max(peak_mib(pid) for pid in pids) < MOST_MIB
     for pid, count in zip(pids, before, strict=True):
-        await becomes(lambda pid=pid, count=count: open_files(pid) <= count + SPARE_FILES)  # type: ignore[misc]
+        await wait_until(lambda pid=pid, count=count: open_files(pid) <= count + SPARE_FILES)  # type: ignore[misc]
 
 
 def tell(kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids: Sequence[int]) -> None:
@@ -185,13 +185,13 @@ def tell(kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids:
 async def test_both_services_on_rabbitmq_and_postgresql_withstand_strangers(
     rabbitmq_vhost: Vhost, postgresql: PostgreSQLServer, tmp_path: Path
 ) -> None:
-    place = Place(directory=tmp_path)
+    shared_files = SharedFiles(directory=tmp_path)
     with (
         postgresql.database() as inbox,
         postgresql.database() as store,
-        orchestrator(place, AMQP_URL=rabbitmq_vhost.url, DATABASE_URL=store.url) as runs,
+        orchestrator(shared_files, AMQP_URL=rabbitmq_vhost.url, DATABASE_URL=store.url) as runs,
         forge_integration(
-            place,
+            shared_files,
             AMQP_URL=rabbitmq_vhost.url,
             FORGE_INBOX_URL=inbox.url,
             FORGEJO_WEBHOOK_SECRET=SECRET,

@@ -10,7 +10,7 @@ from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
 from solstice_orchestrator.store import JobStore, open_store
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.stores import LEASE, Clock, OpenStore
+from tests.stores import LEASE, ManualClock, OpenStore
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -48,13 +48,13 @@ async def broker(another: OpenBroker, route: Route) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> ManualClock:
     """The stores' clock, moved by hand."""
-    return Clock()
+    return ManualClock()
 
 
 @pytest.fixture
-def opened(store_url: str, clock: Clock) -> OpenStore:
+def opened(store_url: str, clock: ManualClock) -> OpenStore:
     """Open the test's store, with an operator's rules if given; also once more, as another orchestrator would."""
     return partial(open_store, store_url, clock=clock, lease_seconds=LEASE)
 

@@ -9,19 +9,19 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.admin.record import recorded
+from solstice_orchestrator.store.admin.record import recorded_runs
 from solstice_orchestrator.store.protocol import AttemptKey, OutboxKind
 from solstice_orchestrator.store.views import AttemptView, LogState
 from tests.builders import job
 from tests.stores import (
     CANCELLED,
+    CHECKOUT_ERRORED,
     FAILED,
     LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     claimed,
     planned,
     state_of,
@@ -39,18 +39,21 @@ HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
     "it failed": (JobState.FAILED, [FAILED, FAILED]),
     "it succeeded at its author's second try": (JobState.SUCCEEDED, [FAILED, SUCCEEDED]),
     "its author's tries are used up": (JobState.TIMED_OUT, [FAILED, TIMED_OUT]),
-    "the world was wrong and then was not": (JobState.SUCCEEDED, [WORLD_WRONG, SUCCEEDED]),
-    "the world was wrong too often": (JobState.ERRORED, [WORLD_WRONG, WORLD_WRONG, WORLD_WRONG]),
+    "the world was wrong and then was not": (JobState.SUCCEEDED, [CHECKOUT_ERRORED, SUCCEEDED]),
+    "the world was wrong too often": (
+        JobState.ERRORED,
+        [CHECKOUT_ERRORED, CHECKOUT_ERRORED, CHECKOUT_ERRORED],
+    ),
     "it was lost and found again": (JobState.SUCCEEDED, [LOST, SUCCEEDED]),
     "it was lost too often": (JobState.ERRORED, [LOST, LOST, LOST]),
     "it was cancelled while it ran": (JobState.CANCELLED, [CANCEL, CANCELLED]),
     "it succeeded though it was to end": (JobState.SUCCEEDED, [CANCEL, SUCCEEDED]),
-    "it was to end and the world was wrong": (JobState.CANCELLED, [CANCEL, WORLD_WRONG]),
+    "it was to end and the world was wrong": (JobState.CANCELLED, [CANCEL, CHECKOUT_ERRORED]),
     "it was to end and was lost": (JobState.CANCELLED, [CANCEL, LOST]),
     "it was to end and was handed back": (JobState.CANCELLED, [CANCEL, RELEASED]),
     "it was handed back and then cancelled": (JobState.CANCELLED, [RELEASED, CANCEL]),
     "it was cancelled before another try of its author's": (JobState.CANCELLED, [FAILED, CANCEL]),
-    "it was cancelled while the world was wrong": (JobState.CANCELLED, [WORLD_WRONG, CANCEL]),
+    "it was cancelled while the world was wrong": (JobState.CANCELLED, [CHECKOUT_ERRORED, CANCEL]),
     "it was handed back and then failed": (JobState.FAILED, [RELEASED, FAILED, FAILED]),
     "it was cancelled before it ran": (JobState.CANCELLED, [CANCEL]),
 }
@@ -58,7 +61,7 @@ HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
 LIVES: Final = [pytest.param(end, steps, id=name) for name, (end, steps) in HISTORIES.items()]
 
 
-async def taken(store: JobStore, clock: Clock) -> AttemptKey:
+async def taken(store: JobStore, clock: ManualClock) -> AttemptKey:
     """The next attempt at the only job, once whatever keeps it from waiting is over."""
     clock.forward(3600.0)
     await store.rescue()
@@ -67,7 +70,7 @@ async def taken(store: JobStore, clock: Clock) -> AttemptKey:
     return claim.key
 
 
-async def ended(store: JobStore, clock: Clock, key: AttemptKey, outcome: Outcome) -> AttemptView:
+async def ended(store: JobStore, clock: ManualClock, key: AttemptKey, outcome: Outcome) -> AttemptView:
     """What is to be told of the attempt from now on, which began at this moment."""
     started_at = clock()
     if outcome is LOST:
@@ -89,7 +92,9 @@ async def ended(store: JobStore, clock: Clock, key: AttemptKey, outcome: Outcome
     )
 
 
-async def lived(store: JobStore, clock: Clock, job_id: str, steps: Sequence[Step]) -> list[AttemptView]:
+async def history_of(
+    store: JobStore, clock: ManualClock, job_id: str, steps: Sequence[Step]
+) -> list[AttemptView]:
     """What is to be told of the job's attempts once all this has happened."""
     history: list[AttemptView] = []
     held: AttemptKey | None = None
@@ -114,10 +119,10 @@ async def job_of(store: JobStore) -> str:
 
 @pytest.mark.parametrize(("end", "steps"), LIVES)
 async def test_attempts_are_told_as_they_ended(
-    store: JobStore, clock: Clock, end: JobState, steps: Sequence[Step]
+    store: JobStore, clock: ManualClock, end: JobState, steps: Sequence[Step]
 ) -> None:
     job_id = await job_of(store)
-    history = await lived(store, clock, job_id, steps)
+    history = await history_of(store, clock, job_id, steps)
     assert (await state_of(store, job_id))[0] is end
     assert await store.attempts(job_id) == history
     for attempt in history:
@@ -128,10 +133,10 @@ async def test_attempts_are_told_as_they_ended(
 
 @pytest.mark.parametrize(("end", "steps"), LIVES)
 async def test_an_end_that_is_told_again_counts_if_it_was_that_one(
-    store: JobStore, clock: Clock, end: JobState, steps: Sequence[Step]
+    store: JobStore, clock: ManualClock, end: JobState, steps: Sequence[Step]
 ) -> None:
     job_id = await job_of(store)
-    history = await lived(store, clock, job_id, steps)
+    history = await history_of(store, clock, job_id, steps)
     outcomes = [step for step in steps if isinstance(step, Outcome)]
     for attempt, outcome in zip(history, outcomes, strict=True):
         key = AttemptKey(job_id=job_id, number=attempt.number)
@@ -147,22 +152,22 @@ async def test_an_end_that_is_told_again_counts_if_it_was_that_one(
 
 @pytest.mark.parametrize(("end", "steps"), LIVES)
 async def test_a_trace_has_the_seconds_of_every_attempt(
-    store: JobStore, store_url: str, clock: Clock, end: JobState, steps: Sequence[Step]
+    store: JobStore, store_url: str, clock: ManualClock, end: JobState, steps: Sequence[Step]
 ) -> None:
     assert end.final
-    history = await lived(store, clock, await job_of(store), steps)
+    history = await history_of(store, clock, await job_of(store), steps)
     took = [each.finished_at - each.started_at for each in history if each.finished_at is not None]
     assert len(took) == len(history)
-    runs = [run async for run in recorded(store_url, since=0.0)]
+    runs = [run async for run in recorded_runs(store_url, since=0.0)]
     assert [each.seconds for run in runs for each in run] == ([sum(took)] if took else [])
 
 
-async def test_a_dead_letter_tells_of_jobs_that_had_ended_before(store: JobStore, clock: Clock) -> None:
+async def test_a_dead_letter_tells_of_jobs_that_had_ended_before(store: JobStore, clock: ManualClock) -> None:
     await planned(store, job("true", name="spoiled"), job("true", name="slow", runs_on="illumos"))
     for _ in range(3):
-        await ended(store, clock, await taken(store, clock), WORLD_WRONG)
+        await ended(store, clock, await taken(store, clock), CHECKOUT_ERRORED)
     (slow,) = await claimed(store, worker="another", free={"illumos": 1})
     await store.finish(slow.key, SUCCEEDED)
-    (letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
-    history = letter.headers["x-solstice-history"].splitlines()
+    (dead_letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
+    history = dead_letter.headers["x-solstice-history"].splitlines()
     assert [line.partition(" on ")[0] for line in history] == ["spoiled #1", "spoiled #2", "spoiled #3"]

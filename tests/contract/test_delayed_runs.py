@@ -10,8 +10,8 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_common.times import format_seconds
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.waits import WaitReason, Why
-from solstice_orchestrator.scheduling.workers import Pause
+from solstice_orchestrator.queue_times.waits import WaitExplanation, WaitReason
+from solstice_orchestrator.scheduling.workers import PauseOrder
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.admin.check import check
 from solstice_orchestrator.store.decisions.plan import BEGUN_AT_ONCE
@@ -20,25 +20,25 @@ from tests.builders import job, job_cancel, job_request
 from tests.stores import (
     SUCCEEDED,
     WORKER,
-    Clock,
+    ManualClock,
     admitted,
-    card,
     claimed,
+    outbox_statuses,
     planned,
     planning_task,
-    told,
+    worker_record,
 )
 
 HOUR = 3600.0
 
 
 @pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
+async def store(store_url: str, clock: ManualClock) -> AsyncIterator[JobStore]:
     async with open_store(store_url, clock=clock) as opened:
         yield opened
 
 
-def later(clock: Clock, seconds: float = HOUR, **changes: Any) -> JobRequestV1:
+def later(clock: ManualClock, seconds: float = HOUR, **changes: Any) -> JobRequestV1:
     """A request that is not to start before so many seconds have passed."""
     return job_request(not_before=format_seconds(clock() + seconds), **changes)
 
@@ -56,7 +56,7 @@ async def planned_next(store: JobStore, *, worker: str = WORKER) -> list[str]:
 
 class TestTime:
     async def test_nobody_plans_it_before_its_time_and_somebody_does_at_it(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         run_id = await admitted(store, later(clock))
         clock.forward(HOUR - 0.5)
@@ -68,19 +68,19 @@ class TestTime:
 
     @pytest.mark.parametrize("seconds", [0.0, -HOUR], ids=["now", "past"])
     async def test_a_time_that_has_come_is_no_delay(
-        self, store: JobStore, clock: Clock, seconds: float
+        self, store: JobStore, clock: ManualClock, seconds: float
     ) -> None:
         run_id = await admitted(store, later(clock, seconds))
         assert await state(store, run_id) is RunState.PLANNING
         assert await planned_next(store) == [run_id]
 
-    async def test_those_that_come_without_delay_go_by(self, store: JobStore, clock: Clock) -> None:
+    async def test_those_that_come_without_delay_go_by(self, store: JobStore, clock: ManualClock) -> None:
         await admitted(store, later(clock))
         soon = await admitted(store)
         assert await planned_next(store) == [soon]
 
     async def test_the_pause_until_the_next_one_is_by_the_clock_of_the_store(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         assert await store.planning_pause() is None
         await store.admit([later(clock, 2 * HOUR), later(clock, HOUR), job_request()])
@@ -92,7 +92,9 @@ class TestTime:
         assert len(await planned_next(store)) == 3
         assert await store.planning_pause() is None
 
-    async def test_a_clock_that_is_set_back_takes_nothing_back(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_clock_that_is_set_back_takes_nothing_back(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         run_id = await admitted(store, later(clock))
         clock.forward(HOUR)
         task = await planning_task(store)
@@ -100,7 +102,7 @@ class TestTime:
         assert await store.planned(task, [job("true")])
         assert await state(store, run_id) is RunState.WAITING
 
-    async def test_more_than_begin_together_all_begin(self, store: JobStore, clock: Clock) -> None:
+    async def test_more_than_begin_together_all_begin(self, store: JobStore, clock: ManualClock) -> None:
         many = BEGUN_AT_ONCE + 10
         await store.admit([later(clock) for _ in range(many)])
         clock.forward(HOUR)
@@ -108,19 +110,21 @@ class TestTime:
         assert [len(each) for each in found] == [BEGUN_AT_ONCE, 10]
         assert len({run_id for each in found for run_id in each}) == many
 
-    async def test_of_several_who_look_at_its_time_one_gets_it(self, store: JobStore, clock: Clock) -> None:
+    async def test_of_several_who_look_at_its_time_one_gets_it(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         runs = [await admitted(store, later(clock)) for _ in range(5)]
         clock.forward(HOUR)
         found = await asyncio.gather(*(planned_next(store, worker=f"worker-{number}") for number in range(4)))
         # Who looks while another lets them begin may see none of them; the next look does.
         found.append(await planned_next(store))
         assert sorted(run_id for each in found for run_id in each) == sorted(runs)
-        begun = [each.run_id for each in await told(store) if each.state == RunState.PLANNING]
+        begun = [each.run_id for each in await outbox_statuses(store) if each.state == RunState.PLANNING]
         assert sorted(begun) == sorted(runs)
 
-    async def test_it_begins_although_nobody_may_plan_it(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card(WORKER))
-        await store.steer_worker(WORKER, Pause())
+    async def test_it_begins_although_nobody_may_plan_it(self, store: JobStore, clock: ManualClock) -> None:
+        await store.register(worker_record(WORKER))
+        await store.steer_worker(WORKER, PauseOrder())
         run_id = await admitted(store, later(clock))
         clock.forward(HOUR)
         await store.renew(WORKER, [])
@@ -130,18 +134,18 @@ class TestTime:
 
 class TestOutside:
     async def test_the_first_status_says_when_and_the_next_that_it_is_time(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         request = later(clock)
         await admitted(store, request)
         clock.forward(HOUR)
         await planned_next(store)
-        assert [(each.sequence, each.state, each.description) for each in await told(store)] == [
+        assert [(each.sequence, each.state, each.description) for each in await outbox_statuses(store)] == [
             (1, "delayed", f"Accepted; it starts at {request.not_before}"),
             (2, "planning", "Accepted; its workflow will be read next"),
         ]
 
-    async def test_readers_see_when_it_is_to_start(self, store: JobStore, clock: Clock) -> None:
+    async def test_readers_see_when_it_is_to_start(self, store: JobStore, clock: ManualClock) -> None:
         due = clock() + HOUR
         run_id = await admitted(store, later(clock))
         soon = await admitted(store)
@@ -150,14 +154,14 @@ class TestOutside:
             shown = [(run.run_id, run.not_before) for run in page.runs]
             assert shown == ([(run_id, due)] if asked is RunState.DELAYED else [(soon, None)])
 
-    async def why(self, store: JobStore, run_id: str) -> Why:
+    async def why(self, store: JobStore, run_id: str) -> WaitExplanation:
         facts = await store.planning(run_id)
         assert facts is not None
         why = explain(facts)
         assert why is not None
         return why
 
-    async def test_why_says_until_when(self, store: JobStore, clock: Clock) -> None:
+    async def test_why_says_until_when(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await admitted(store, later(clock))
         why = await self.why(store, run_id)
         assert (why.reason, why.until) == (WaitReason.NOT_BEFORE, clock() + HOUR)
@@ -167,7 +171,7 @@ class TestOutside:
         why = await self.why(store, run_id)
         assert why.reason is WaitReason.NOT_PLANNED_YET
 
-    async def test_it_is_no_backlog_until_it_is_due(self, store: JobStore, clock: Clock) -> None:
+    async def test_it_is_no_backlog_until_it_is_due(self, store: JobStore, clock: ManualClock) -> None:
         await store.admit([*(later(clock) for _ in range(20)), job_request()])
         assert await store.delayed() == 20
         assert await store.backlog(100) == 1
@@ -177,7 +181,7 @@ class TestOutside:
         assert await store.backlog(100) == 20
 
     async def test_the_store_is_well_and_keeps_it_for_ever(
-        self, store: JobStore, store_url: str, clock: Clock
+        self, store: JobStore, store_url: str, clock: ManualClock
     ) -> None:
         run_id = await admitted(store, later(clock, 100 * 24 * HOUR))
         clock.forward(90 * 24 * HOUR)
@@ -188,7 +192,9 @@ class TestOutside:
 
 
 class TestSteering:
-    async def test_cancelled_before_its_time_it_never_begins(self, store: JobStore, clock: Clock) -> None:
+    async def test_cancelled_before_its_time_it_never_begins(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         run_id = await admitted(store, later(clock))
         run = await store.cancel_run(run_id)
         assert run is not None
@@ -197,9 +203,9 @@ class TestSteering:
         assert await store.planning_pause() is None
         clock.forward(HOUR)
         assert await planned_next(store) == []
-        assert [each.state for each in await told(store)] == ["delayed", "cancelled"]
+        assert [each.state for each in await outbox_statuses(store)] == ["delayed", "cancelled"]
 
-    async def test_it_ends_with_its_change_request(self, store: JobStore, clock: Clock) -> None:
+    async def test_it_ends_with_its_change_request(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await admitted(
             store, later(clock, event="pull_request", change_number=7, ref="refs/pull/7/head")
         )
@@ -207,14 +213,16 @@ class TestSteering:
         assert cancelled.run_ids == (run_id,)
         assert await state(store, run_id) is RunState.CANCELLED
 
-    async def test_a_wish_to_cancel_that_came_before_it_ends_it(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_wish_to_cancel_that_came_before_it_ends_it(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         await store.cancel_changes([job_cancel(submitted_at="2026-03-01T13:00:00Z")])
         run_id = await admitted(
             store, later(clock, event="pull_request", change_number=7, ref="refs/pull/7/head")
         )
         assert await state(store, run_id) is RunState.CANCELLED
 
-    async def test_run_again_it_starts_at_once(self, store: JobStore, clock: Clock) -> None:
+    async def test_run_again_it_starts_at_once(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await admitted(store, later(clock))
         again = await store.rerun(run_id)
         assert again is not None
@@ -223,7 +231,7 @@ class TestSteering:
         assert await state(store, run_id) is RunState.DELAYED
 
     async def test_asked_for_twice_under_one_key_it_keeps_its_first_time(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         first = later(clock, idempotency_key="tonight")
         (admission,) = await store.admit([first])
@@ -245,13 +253,13 @@ class TestPlaces:
         assert await store.planned(task, [job("true")])
         return task.run_id
 
-    async def test_while_it_is_delayed_it_ends_nobody(self, store: JobStore, clock: Clock) -> None:
+    async def test_while_it_is_delayed_it_ends_nobody(self, store: JobStore, clock: ManualClock) -> None:
         under_way = await planned(store, request=job_request(ref=self.SPRING))
         await admitted(store, later(clock, ref=self.SPRING, submitted_at="2026-03-02T12:00:00Z"))
         assert await state(store, under_way) is RunState.WAITING
 
     async def test_once_it_is_planned_it_takes_the_place_of_an_older_push(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         under_way = await planned(store, request=job_request(ref=self.SPRING))
         delayed = await admitted(
@@ -263,7 +271,7 @@ class TestPlaces:
         assert await state(store, delayed) is RunState.WAITING
 
     async def test_a_push_that_came_while_it_was_delayed_is_the_newer_one(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         delayed = await admitted(store, later(clock, ref=self.SPRING))
         newer = await planned(
@@ -277,7 +285,7 @@ class TestPlaces:
         assert await state(store, delayed) is RunState.CANCELLED
 
     async def test_what_was_asked_for_by_hand_takes_nobodys_place(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         under_way = await planned(store, request=job_request(ref=self.SPRING))
         by_hand = await admitted(

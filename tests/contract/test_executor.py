@@ -19,7 +19,7 @@ from tests.repositories import Repository
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ExecutorSetup:
     """An executor, a request that it can run, and how to say things to it."""
 
     executor: Executor
@@ -48,7 +48,9 @@ class Subject:
 
 
 @asynccontextmanager
-async def open_subject(kind: str, directory: Path, no_output_seconds: float = 0.0) -> AsyncIterator[Subject]:
+async def open_executor(
+    kind: str, directory: Path, no_output_seconds: float = 0.0
+) -> AsyncIterator[ExecutorSetup]:
     repository = Repository(directory / "repository")
     request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
     policy = GitPolicy(protocols=("file",))
@@ -62,32 +64,34 @@ async def open_subject(kind: str, directory: Path, no_output_seconds: float = 0.
                     grace_seconds=0.2,
                     no_output_seconds=no_output_seconds,
                 )
-                yield Subject(
+                yield ExecutorSetup(
                     executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
                 )
             case _:
                 executor = make_executor(
                     "scripted", workspaces=workspaces, git=policy, no_output_seconds=no_output_seconds
                 )
-                yield Subject(executor=executor, request=request, say=lambda text: f"say {text}", hang="hang")
+                yield ExecutorSetup(
+                    executor=executor, request=request, say=lambda text: f"say {text}", hang="hang"
+                )
 
 
 KINDS = ["process", "scripted"]
 
 
 @pytest.fixture(params=KINDS)
-async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
-    async with open_subject(request.param, tmp_path) as opened:
+async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutorSetup]:
+    async with open_executor(request.param, tmp_path) as opened:
         yield opened
 
 
-async def test_steps_run_in_order_and_their_output_is_logged(subject: Subject) -> None:
+async def test_steps_run_in_order_and_their_output_is_logged(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(subject.say("one"), subject.say("two"))
     assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.SUCCEEDED, Reason.COMPLETED, 0)
     assert "$ step 1\none\n$ step 2\ntwo\n" in output
 
 
-async def test_a_failed_step_ends_the_job(subject: Subject) -> None:
+async def test_a_failed_step_ends_the_job(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(
         subject.say("one"), StepSpec(name="breaks", run="exit 7"), subject.say("never")
     )
@@ -97,20 +101,20 @@ async def test_a_failed_step_ends_the_job(subject: Subject) -> None:
     assert "never" not in output
 
 
-async def test_exit_0_ends_the_step_and_not_the_job(subject: Subject) -> None:
+async def test_exit_0_ends_the_step_and_not_the_job(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(f"exit 0\n{subject.say('never')}", subject.say("next"))
     assert outcome.state is JobState.SUCCEEDED
     assert "never" not in output
     assert "next" in output
 
 
-async def test_a_job_that_takes_too_long_times_out(subject: Subject) -> None:
+async def test_a_job_that_takes_too_long_times_out(subject: ExecutorSetup) -> None:
     outcome, _ = await subject.run(subject.say("one"), subject.hang, seconds=0.5)
     assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.JOB_TIMEOUT)
     assert "longer than 0.5 s" in outcome.detail
 
 
-async def test_a_step_that_takes_too_long_times_out(subject: Subject) -> None:
+async def test_a_step_that_takes_too_long_times_out(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(
         StepSpec(name="slow", run=subject.hang, timeout_seconds=0.3), subject.say("never")
     )
@@ -119,7 +123,7 @@ async def test_a_step_that_takes_too_long_times_out(subject: Subject) -> None:
     assert "never" not in output
 
 
-async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: Subject) -> None:
+async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(subject.say("one"), subject.hang, quiet=0.5)
     assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.NO_OUTPUT)
     assert "wrote nothing for 0.5 s" in outcome.detail
@@ -130,13 +134,13 @@ async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: Subject
 async def test_the_operator_says_how_long_jobs_may_write_nothing_that_do_not_say_so(
     kind: str, tmp_path: Path
 ) -> None:
-    async with open_subject(kind, tmp_path, no_output_seconds=0.5) as subject:
+    async with open_executor(kind, tmp_path, no_output_seconds=0.5) as subject:
         assert (await subject.run(subject.hang))[0].reason is Reason.NO_OUTPUT
         outcome, _ = await subject.run(subject.hang, quiet=1000, seconds=0.9)
         assert outcome.reason is Reason.JOB_TIMEOUT
 
 
-async def test_a_log_that_is_slow_is_no_silence(subject: Subject) -> None:
+async def test_a_log_that_is_slow_is_no_silence(subject: ExecutorSetup) -> None:
     taken, free = asyncio.Event(), asyncio.Event()
 
     async def log(data: bytes) -> None:
@@ -153,7 +157,7 @@ async def test_a_log_that_is_slow_is_no_silence(subject: Subject) -> None:
     assert (await task).state is JobState.SUCCEEDED
 
 
-async def test_stop_cancels_a_running_job(subject: Subject) -> None:
+async def test_stop_cancels_a_running_job(subject: ExecutorSetup) -> None:
     stop, begun = asyncio.Event(), asyncio.Event()
 
     async def log(data: bytes) -> None:
@@ -168,14 +172,14 @@ async def test_stop_cancels_a_running_job(subject: Subject) -> None:
     assert (outcome.state, outcome.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
 
-async def test_stop_before_the_start_cancels_too(subject: Subject) -> None:
+async def test_stop_before_the_start_cancels_too(subject: ExecutorSetup) -> None:
     stop = asyncio.Event()
     stop.set()
     outcome, _ = await subject.run(subject.hang, stop=stop)
     assert (outcome.state, outcome.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
 
-async def test_a_cancelled_task_leaves_by_cancelled_error(subject: Subject) -> None:
+async def test_a_cancelled_task_leaves_by_cancelled_error(subject: ExecutorSetup) -> None:
     begun = asyncio.Event()
 
     async def log(data: bytes) -> None:
@@ -190,7 +194,7 @@ async def test_a_cancelled_task_leaves_by_cancelled_error(subject: Subject) -> N
     assert task.cancelled()
 
 
-async def test_a_task_that_waits_for_its_log_can_be_cancelled(subject: Subject) -> None:
+async def test_a_task_that_waits_for_its_log_can_be_cancelled(subject: ExecutorSetup) -> None:
     begun = asyncio.Event()
 
     async def log(data: bytes) -> None:
@@ -206,7 +210,7 @@ async def test_a_task_that_waits_for_its_log_can_be_cancelled(subject: Subject) 
     assert task.cancelled()
 
 
-async def test_a_log_that_is_slow_loses_nothing(subject: Subject) -> None:
+async def test_a_log_that_is_slow_loses_nothing(subject: ExecutorSetup) -> None:
     output: list[bytes] = []
 
     async def log(data: bytes) -> None:
@@ -221,7 +225,7 @@ async def test_a_log_that_is_slow_loses_nothing(subject: Subject) -> None:
     assert [line for line in lines if line.startswith("line-")] == [f"line-{n}" for n in range(500)]
 
 
-async def test_jobs_run_beside_each_other(subject: Subject) -> None:
+async def test_jobs_run_beside_each_other(subject: ExecutorSetup) -> None:
     stop = asyncio.Event()
     waiting = asyncio.ensure_future(subject.run(subject.hang, stop=stop))
     ends = await asyncio.gather(*(subject.run(subject.say(f"number {n}"), f"exit {n}") for n in range(5)))
@@ -232,6 +236,6 @@ async def test_jobs_run_beside_each_other(subject: Subject) -> None:
     assert (await waiting)[0].state is JobState.CANCELLED
 
 
-async def test_environment_is_no_reason_to_fail(subject: Subject) -> None:
+async def test_environment_is_no_reason_to_fail(subject: ExecutorSetup) -> None:
     step = StepSpec(name="with env", run=subject.say("x"), env={"COLOUR": "blue", "EMPTY": ""})
     assert (await subject.run(step))[0].state is JobState.SUCCEEDED

@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from msgspec.structs import replace
 
-from solstice_forge.inbox import KeptInbox, open_inbox
-from solstice_forge.inbox.log import Sought
-from solstice_forge.inbox.protocol import Decision, Inbox, Kept, NewDelivery
-from tests.inboxes import NOON, REQUEST, delivery, kept_together
+from solstice_forge.inbox import InboxStore, open_inbox
+from solstice_forge.inbox.log import DeliveryFilter
+from solstice_forge.inbox.protocol import Decision, Inbox, KeepResult, NewDelivery
+from tests.inboxes import NOON, REQUEST, delivery, keep_in_one_batch
 
-OpenInbox = Callable[[], AbstractAsyncContextManager[KeptInbox]]
+OpenInbox = Callable[[], AbstractAsyncContextManager[InboxStore]]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def another(store_url: str) -> OpenInbox:
 
 
 @pytest.fixture
-async def inbox(another: OpenInbox) -> AsyncIterator[KeptInbox]:
+async def inbox(another: OpenInbox) -> AsyncIterator[InboxStore]:
     async with another() as opened:
         yield opened
 
@@ -45,7 +45,7 @@ async def test_kept_request_is_pending_also_after_the_end(another: OpenInbox) ->
         )
 
 
-async def test_pending_is_in_the_order_kept(inbox: KeptInbox) -> None:
+async def test_pending_is_in_the_order_kept(inbox: InboxStore) -> None:
     for number in range(30):
         await inbox.keep(delivery(f"d-{number}"))
     first = await inbox.pending(20)
@@ -53,7 +53,7 @@ async def test_pending_is_in_the_order_kept(inbox: KeptInbox) -> None:
     assert await inbox.backlog() == 30
 
 
-async def test_same_delivery_is_a_duplicate_with_the_first_ones_request(inbox: KeptInbox) -> None:
+async def test_same_delivery_is_a_duplicate_with_the_first_ones_request(inbox: InboxStore) -> None:
     first = await inbox.keep(delivery("d-1"))
     again = await inbox.keep(delivery("d-1", key="another"))
     assert (again.decision, again.reason) == (Decision.DUPLICATE, "duplicate_delivery")
@@ -61,7 +61,7 @@ async def test_same_delivery_is_a_duplicate_with_the_first_ones_request(inbox: K
     assert await inbox.backlog() == 1
 
 
-async def test_same_content_by_another_hook_is_a_duplicate(inbox: KeptInbox) -> None:
+async def test_same_content_by_another_hook_is_a_duplicate(inbox: InboxStore) -> None:
     first = await inbox.keep(delivery("d-1", key="k"))
     second = await inbox.keep(delivery("d-2", key="k", source="forgejo-org"))
     assert (second.decision, second.reason) == (Decision.DUPLICATE, "duplicate_content")
@@ -69,42 +69,42 @@ async def test_same_content_by_another_hook_is_a_duplicate(inbox: KeptInbox) -> 
     assert await inbox.backlog() == 1
 
 
-async def test_same_delivery_id_of_another_source_is_another_delivery(inbox: KeptInbox) -> None:
+async def test_same_delivery_id_of_another_source_is_another_delivery(inbox: InboxStore) -> None:
     await inbox.keep(delivery("d-1"))
     other = await inbox.keep(delivery("d-1", source="gitea", key="k"))
     assert other.decision is Decision.ACCEPTED
 
 
-async def test_fifty_copies_at_once_are_one(inbox: KeptInbox) -> None:
+async def test_fifty_copies_at_once_are_one(inbox: InboxStore) -> None:
     kept = await asyncio.gather(*(inbox.keep(delivery("d-1")) for _ in range(50)))
     decisions = [one.decision for one in kept]
     assert decisions.count(Decision.ACCEPTED) == 1
     assert decisions.count(Decision.DUPLICATE) == 49
 
 
-async def test_fifty_copies_that_came_together_are_one(inbox: KeptInbox) -> None:
-    kept = await kept_together(inbox, *(delivery("d-1") for _ in range(50)))
+async def test_fifty_copies_that_came_together_are_one(inbox: InboxStore) -> None:
+    kept = await keep_in_one_batch(inbox, *(delivery("d-1") for _ in range(50)))
     assert [one.decision for one in kept] == [Decision.ACCEPTED, *[Decision.DUPLICATE] * 49]
 
 
-async def test_what_cannot_be_kept_of_those_that_came_together_is_told_alone(inbox: KeptInbox) -> None:
+async def test_what_cannot_be_kept_of_those_that_came_together_is_told_alone(inbox: InboxStore) -> None:
     unwritable = replace(delivery("odd"), headers={"x-forgejo-event": "\ud800"})
     first, error, last = await inbox.keep_all([delivery("a"), unwritable, delivery("b")])
     assert isinstance(error, Exception)
-    assert isinstance(first, Kept)
-    assert isinstance(last, Kept)
+    assert isinstance(first, KeepResult)
+    assert isinstance(last, KeepResult)
     assert [one.request_id for one in await inbox.pending(10)] == [
         "request of forgejo a",
         "request of forgejo b",
     ]
 
 
-async def test_nothing_that_came_is_nothing_kept(inbox: KeptInbox) -> None:
+async def test_nothing_that_came_is_nothing_kept(inbox: InboxStore) -> None:
     assert list(await inbox.keep_all([])) == []
     assert await inbox.backlog() == 0
 
 
-async def test_ignored_delivery_is_kept_and_not_pending(inbox: KeptInbox) -> None:
+async def test_ignored_delivery_is_kept_and_not_pending(inbox: InboxStore) -> None:
     kept = await inbox.keep(delivery("d-1", asks=False))
     assert (kept.decision, kept.reason, kept.request_ids) == (Decision.IGNORED, "ping", ())
     again = await inbox.keep(delivery("d-1", asks=False))
@@ -112,7 +112,7 @@ async def test_ignored_delivery_is_kept_and_not_pending(inbox: KeptInbox) -> Non
     assert await inbox.backlog() == 0
 
 
-async def test_published_is_pending_no_more_and_the_rest_counts_its_attempts(inbox: KeptInbox) -> None:
+async def test_published_is_pending_no_more_and_the_rest_counts_its_attempts(inbox: InboxStore) -> None:
     for name in ("a", "b", "c"):
         await inbox.keep(delivery(name))
     a, b, c = await inbox.pending(10)
@@ -160,12 +160,12 @@ async def test_one_relays_at_a_time(another: OpenInbox) -> None:
 
 
 async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is_touched(
-    inbox: KeptInbox,
+    inbox: InboxStore,
 ) -> None:
-    await kept_together(inbox, *(delivery(f"old-{number}") for number in range(3)))
+    await keep_in_one_batch(inbox, *(delivery(f"old-{number}") for number in range(3)))
     same_content = delivery("other", key="key of old-0")
     group = [delivery(name) for name in ("new-0", "old-1", "new-1", "old-2", "new-1", "new-2")]
-    answers = await kept_together(inbox, *group, same_content)
+    answers = await keep_in_one_batch(inbox, *group, same_content)
     accepted = {"new-0": 0, "new-1": 2, "new-2": 5}
     expected = [
         Decision.ACCEPTED if number in accepted.values() else Decision.DUPLICATE for number in range(7)
@@ -175,10 +175,10 @@ async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is
     assert kept == [f"request of forgejo {name}" for name in ("old-0", "old-1", "old-2", *accepted)]
 
 
-async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(inbox: KeptInbox) -> None:
+async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(inbox: InboxStore) -> None:
     group = [delivery("a"), delivery("a"), delivery("b", key="key of a"), delivery("c"), delivery("c")]
-    await kept_together(inbox, *group)
-    listed = (await inbox.entries(Sought(), limit=10)).entries
+    await keep_in_one_batch(inbox, *group)
+    listed = (await inbox.entries(DeliveryFilter(), limit=10)).entries
     first = {one.delivery_id: one.row_id for one in listed if one.decision is Decision.ACCEPTED}
     copies = {
         (one.delivery_id, one.reason): one.repeats for one in listed if one.decision is Decision.DUPLICATE
@@ -194,7 +194,9 @@ async def test_two_processes_that_are_told_the_same_keep_it_once(another: OpenIn
     async with another() as here, another() as there, asyncio.timeout(60):
         for turn in range(20):
             told = [delivery(f"d-{turn}-{number}") for number in range(10)]
-            both = await asyncio.gather(kept_together(here, *told), kept_together(there, *reversed(told)))
+            both = await asyncio.gather(
+                keep_in_one_batch(here, *told), keep_in_one_batch(there, *reversed(told))
+            )
             decisions = Counter(one.decision for kept in both for one in kept)
             assert decisions == {Decision.ACCEPTED: 10, Decision.DUPLICATE: 10}
         pending = [one.request_id for one in await here.pending(1000)]
@@ -219,9 +221,9 @@ def lacking(name: str, *, key: str | None = None) -> NewDelivery:
     return replace(delivery(name, key=key), request=None, lookup=b'{"event":1}')
 
 
-async def test_what_lacks_something_is_pending_once_the_forge_told(inbox: KeptInbox) -> None:
+async def test_what_lacks_something_is_pending_once_the_forge_told(inbox: InboxStore) -> None:
     kept = await inbox.keep(lacking("d-1"))
-    assert inbox.lookup_kept.is_set()
+    assert inbox.lookup_added.is_set()
     assert await inbox.pending(10) == []
     assert await inbox.next_lookup_at() == NOON
     (lookup,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=10)
@@ -255,16 +257,16 @@ async def test_what_is_looked_up_is_taken_by_one_at_a_time(another: OpenInbox) -
         assert len(await there.take_lookups(NOON + 60, until=NOON + 120, limit=20)) == 10
 
 
-async def test_what_the_forge_does_not_tell_is_asked_later_and_declined_in_the_end(inbox: KeptInbox) -> None:
+async def test_what_the_forge_does_not_tell_is_asked_later_and_declined_in_the_end(inbox: InboxStore) -> None:
     await inbox.keep(lacking("d-1"))
     (first,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=1)
     await inbox.look_up_later(first.row_id, NOON + 5, "503")
-    (entry,) = (await inbox.entries(Sought(), limit=1)).entries
+    (entry,) = (await inbox.entries(DeliveryFilter(), limit=1)).entries
     assert (entry.decision, entry.published, entry.last_failure) == (Decision.ACCEPTED, None, "503")
     (second,) = await inbox.take_lookups(NOON + 5, until=NOON + 60, limit=1)
     assert second.attempts == 2
     await inbox.declined(second.row_id, "not_allowed", "mira may not")
-    (entry,) = (await inbox.entries(Sought(), limit=1)).entries
+    (entry,) = (await inbox.entries(DeliveryFilter(), limit=1)).entries
     assert (entry.decision, entry.reason, entry.detail, entry.request_ids) == (
         Decision.IGNORED,
         "not_allowed",
@@ -278,11 +280,11 @@ async def test_what_the_forge_does_not_tell_is_asked_later_and_declined_in_the_e
 # -- the decision log ------------------------------------------------------------------------------------------------
 
 
-async def test_every_delivery_is_listed_with_its_verdict_newest_first(inbox: KeptInbox) -> None:
+async def test_every_delivery_is_listed_with_its_verdict_newest_first(inbox: InboxStore) -> None:
     await inbox.keep(delivery("first"))
     await inbox.keep(delivery("ping", asks=False, repository=None))
     await inbox.keep(delivery("first"))
-    copy, ping, first = (await inbox.entries(Sought(), limit=10)).entries
+    copy, ping, first = (await inbox.entries(DeliveryFilter(), limit=10)).entries
     assert (first.decision, first.reason, first.request_ids, first.repeats) == (
         Decision.ACCEPTED,
         "push",
@@ -312,13 +314,13 @@ async def test_every_delivery_is_listed_with_its_verdict_newest_first(inbox: Kep
     assert first.row_id < ping.row_id < copy.row_id
 
 
-async def test_log_says_what_became_of_the_request(inbox: KeptInbox) -> None:
+async def test_log_says_what_became_of_the_request(inbox: InboxStore) -> None:
     for name in ("sent", "stuck", "new"):
         await inbox.keep(delivery(name))
     sent, stuck, _ = await inbox.pending(10)
     await inbox.published([sent.row_id])
     await inbox.not_published([stuck.row_id], "unroutable")
-    new, not_sent, done = (await inbox.entries(Sought(), limit=10)).entries
+    new, not_sent, done = (await inbox.entries(DeliveryFilter(), limit=10)).entries
     assert (done.published, done.attempts, done.last_failure) == (True, 1, None)
     assert (not_sent.published, not_sent.attempts, not_sent.last_failure) == (False, 1, "unroutable")
     assert (new.published, new.attempts, new.last_failure) == (False, 0, None)
@@ -327,18 +329,18 @@ async def test_log_says_what_became_of_the_request(inbox: KeptInbox) -> None:
 @pytest.mark.parametrize(
     ("sought", "names"),
     [
-        pytest.param(Sought(source="gitea"), ["other"], id="source"),
-        pytest.param(Sought(repository="reef/club"), ["copy", "late"], id="repository"),
-        pytest.param(Sought(decision=Decision.ACCEPTED), ["late", "other", "early"], id="accepted"),
-        pytest.param(Sought(decision=Decision.IGNORED), ["ping"], id="ignored"),
-        pytest.param(Sought(decision=Decision.DUPLICATE), ["copy"], id="duplicate"),
-        pytest.param(Sought(reason="duplicate_content"), ["copy"], id="reason"),
-        pytest.param(Sought(since=NOON + 10), ["copy", "late"], id="since"),
-        pytest.param(Sought(source="gitea", since=NOON + 10), [], id="nothing-fits-both"),
-        pytest.param(Sought(repository="reef/%"), [], id="no-pattern"),
+        pytest.param(DeliveryFilter(source="gitea"), ["other"], id="source"),
+        pytest.param(DeliveryFilter(repository="reef/club"), ["copy", "late"], id="repository"),
+        pytest.param(DeliveryFilter(decision=Decision.ACCEPTED), ["late", "other", "early"], id="accepted"),
+        pytest.param(DeliveryFilter(decision=Decision.IGNORED), ["ping"], id="ignored"),
+        pytest.param(DeliveryFilter(decision=Decision.DUPLICATE), ["copy"], id="duplicate"),
+        pytest.param(DeliveryFilter(reason="duplicate_content"), ["copy"], id="reason"),
+        pytest.param(DeliveryFilter(since=NOON + 10), ["copy", "late"], id="since"),
+        pytest.param(DeliveryFilter(source="gitea", since=NOON + 10), [], id="nothing-fits-both"),
+        pytest.param(DeliveryFilter(repository="reef/%"), [], id="no-pattern"),
     ],
 )
-async def test_log_is_filtered(inbox: KeptInbox, sought: Sought, names: list[str]) -> None:
+async def test_log_is_filtered(inbox: InboxStore, sought: DeliveryFilter, names: list[str]) -> None:
     await inbox.keep(delivery("early"))
     await inbox.keep(delivery("ping", asks=False))
     await inbox.keep(delivery("other", source="gitea"))
@@ -350,7 +352,7 @@ async def test_log_is_filtered(inbox: KeptInbox, sought: Sought, names: list[str
 
 
 async def test_pages_of_the_log_join_without_gap_or_overlap(
-    inbox: KeptInbox, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("solstice_forge.inbox.paging.RANGE", 3)
     monkeypatch.setattr("solstice_forge.inbox.paging.RANGES", 2)
@@ -360,7 +362,7 @@ async def test_pages_of_the_log_join_without_gap_or_overlap(
         names: list[str] = []
         before: int | None = None
         for _ in range(40):
-            page = await inbox.entries(Sought(repository=repository), limit=4, before=before)
+            page = await inbox.entries(DeliveryFilter(repository=repository), limit=4, before=before)
             assert len(page.entries) <= 4
             names += [one.delivery_id for one in page.entries]
             before = page.next
@@ -371,17 +373,17 @@ async def test_pages_of_the_log_join_without_gap_or_overlap(
 
 
 async def test_search_by_time_ends_at_what_is_too_old(
-    inbox: KeptInbox, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("solstice_forge.inbox.paging.RANGE", 2)
     for number in range(10):
         await inbox.keep(delivery(f"d-{number}", received_at=NOON + 7200 * number))
-    listed = await inbox.entries(Sought(since=NOON + 7200 * 7), limit=100)
+    listed = await inbox.entries(DeliveryFilter(since=NOON + 7200 * 7), limit=100)
     assert [one.delivery_id for one in listed.entries] == ["d-9", "d-8", "d-7"]
     assert listed.next is None
 
 
-async def test_one_delivery_is_shown_with_all_that_is_kept_of_it(inbox: KeptInbox) -> None:
+async def test_one_delivery_is_shown_with_all_that_is_kept_of_it(inbox: InboxStore) -> None:
     body = b'{"commits": [' + b", ".join(b'{"id": "%040x"}' % number for number in range(200)) + b"]}"
     await inbox.keep(delivery("d-1", body=body))
     await inbox.keep(delivery("d-1", body=body))
@@ -397,7 +399,7 @@ async def test_one_delivery_is_shown_with_all_that_is_kept_of_it(inbox: KeptInbo
     assert await inbox.numbers_of("nothing") == []
 
 
-async def test_replays_are_found_from_what_they_replay(inbox: KeptInbox) -> None:
+async def test_replays_are_found_from_what_they_replay(inbox: InboxStore) -> None:
     await inbox.keep(delivery("d-1"))
     (row_id,) = await inbox.numbers_of("d-1")
     for name in (f"replay:{row_id}:b", f"replay:{row_id}:a", f"replay:{row_id}0:c"):
@@ -410,7 +412,7 @@ async def test_replays_are_found_from_what_they_replay(inbox: KeptInbox) -> None
 # -- forgetting ------------------------------------------------------------------------------------------------------
 
 
-async def filled(inbox: KeptInbox) -> None:
+async def filled(inbox: InboxStore) -> None:
     """Ten deliveries an hour apart, the last three not with the broker yet; a ping and a copy of the first."""
     for number in range(10):
         await inbox.keep(delivery(f"d-{number}", received_at=NOON + 3600 * number, body=b'{"a":"b"}'))
@@ -419,12 +421,12 @@ async def filled(inbox: KeptInbox) -> None:
     await inbox.keep(delivery("d-0", received_at=NOON + 36000))
 
 
-async def test_old_bodies_go_and_what_was_decided_stays(inbox: KeptInbox) -> None:
+async def test_old_bodies_go_and_what_was_decided_stays(inbox: InboxStore) -> None:
     await filled(inbox)
     steps = [await inbox.strip(NOON + 3600 * 5, 2) for _ in range(3)]
     assert [(one.rows, one.more) for one in steps] == [(2, True), (2, True), (1, False)]
     assert (await inbox.strip(NOON + 3600 * 5, 2)).rows == 0
-    listed = (await inbox.entries(Sought(decision=Decision.ACCEPTED), limit=20)).entries
+    listed = (await inbox.entries(DeliveryFilter(decision=Decision.ACCEPTED), limit=20)).entries
     shown = [await inbox.recorded(one.row_id) for one in reversed(listed)]
     assert [bool(one and one.body) for one in shown] == [False] * 5 + [True] * 5
     assert [bool(one and one.headers) for one in shown] == [False] * 5 + [True] * 5
@@ -433,7 +435,7 @@ async def test_old_bodies_go_and_what_was_decided_stays(inbox: KeptInbox) -> Non
     assert (await inbox.strip(NOON + 36000 * 9, 100)).rows == 6
 
 
-async def test_old_deliveries_are_forgotten_but_for_those_not_with_the_broker(inbox: KeptInbox) -> None:
+async def test_old_deliveries_are_forgotten_but_for_those_not_with_the_broker(inbox: InboxStore) -> None:
     await filled(inbox)
     everything = NOON + 36000 * 9
     assert await inbox.forgettable(NOON + 3600 * 5) == 5
@@ -449,12 +451,12 @@ async def test_old_deliveries_are_forgotten_but_for_those_not_with_the_broker(in
     assert not step.more
     # The last three of the first ten, and the one that was kept anew.
     assert await inbox.backlog() == 4
-    left = (await inbox.entries(Sought(), limit=20)).entries
+    left = (await inbox.entries(DeliveryFilter(), limit=20)).entries
     assert sorted(one.delivery_id for one in left) == ["d-4", "d-7", "d-8", "d-9"]
     assert await inbox.forgettable(everything) == 0
 
 
-async def test_what_waits_for_the_forge_is_not_forgotten(inbox: KeptInbox) -> None:
+async def test_what_waits_for_the_forge_is_not_forgotten(inbox: InboxStore) -> None:
     await inbox.keep(lacking("d-1"))
     assert (await inbox.forget(NOON + 1, 10)).rows == 0
     (lookup,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=1)
@@ -468,7 +470,7 @@ async def test_deliveries_are_kept_while_others_are_forgotten(another: OpenInbox
             *(keeper.keep(delivery(f"old-{n}", asks=False, received_at=NOON - 9e6)) for n in range(200))
         )
 
-        async def sweep(inbox: KeptInbox) -> int:
+        async def sweep(inbox: InboxStore) -> int:
             rows, more = 0, True
             while more:
                 step = await inbox.forget(NOON - 8e6, 10)
@@ -481,5 +483,5 @@ async def test_deliveries_are_kept_while_others_are_forgotten(another: OpenInbox
         assert sum(removed) <= 200
         await sweep(sweeper)
         assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 100}
-        listed = await sweeper.entries(Sought(), limit=500)
+        listed = await sweeper.entries(DeliveryFilter(), limit=500)
         assert len(listed.entries) == 100

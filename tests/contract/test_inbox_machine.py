@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from solstice_forge.inbox import KeptInbox, open_inbox
-from solstice_forge.inbox.log import Sought
+from solstice_forge.inbox import InboxStore, open_inbox
+from solstice_forge.inbox.log import DeliveryFilter
 from solstice_forge.inbox.protocol import Decision
-from tests.inboxes import NOON, delivery, kept_together
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.inboxes import NOON, delivery, keep_in_one_batch
+from tests.servers.postgresql import ScratchDatabase
 
 NAMES = [f"{hook}-{event}" for event in "abcdef" for hook in ("repo", "org")]
 """Each event is told by two hooks, so two delivery ids have one content."""
@@ -35,7 +35,7 @@ class Machine(RuleBasedStateMachine):
         """Content: the delivery id that asked first, and whether that is published."""
         self.copies: list[float] = []
 
-    async def _open(self, url: str) -> KeptInbox:
+    async def _open(self, url: str) -> InboxStore:
         return await self.stack.enter_async_context(open_inbox(url))
 
     def teardown(self) -> None:
@@ -68,7 +68,7 @@ class Machine(RuleBasedStateMachine):
         self.now += later
 
         came = [delivery(name, key=f"k {name[-1]}", asks=asks, received_at=self.now) for name in names]
-        answers = self.runner.run(kept_together(self.inboxes[where], *came))
+        answers = self.runner.run(keep_in_one_batch(self.inboxes[where], *came))
         expected = [self.expected(name, asks=asks) for name in names]
         assert [(one.decision, one.request_ids) for one in answers] == expected
 
@@ -106,7 +106,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def log_and_backlog_are_those_of_the_model(self) -> None:
         async def work() -> tuple[int, Sequence[Decision]]:
-            listed = await self.inboxes[0].entries(Sought(), limit=1000)
+            listed = await self.inboxes[0].entries(DeliveryFilter(), limit=1000)
             return await self.inboxes[1].backlog(), [one.decision for one in listed.entries]
 
         backlog, decisions = self.runner.run(work())
@@ -123,7 +123,7 @@ def test_inbox_in_a_file_does_what_the_model_does(tmp_path: Path) -> None:
     )
 
 
-def test_inbox_on_postgresql_does_what_the_model_does(postgresql_database: PostgreSQLDatabase) -> None:
+def test_inbox_on_postgresql_does_what_the_model_does(postgresql_database: ScratchDatabase) -> None:
     def fresh() -> str:
         tables = postgresql_database.query(
             "SELECT tablename FROM pg_tables WHERE tablename LIKE 'inbox%' AND tablename NOT IN ('inbox_migrations', 'inbox_swept')"

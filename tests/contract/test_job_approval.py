@@ -11,9 +11,19 @@ from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunS
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.superseding.policy import SupersedeRule
 from tests.builders import job, job_request
-from tests.stores import SUCCEEDED, WORKER, Clock, OpenStore, admitted, claimed, planned, planning_task, told
+from tests.stores import (
+    SUCCEEDED,
+    WORKER,
+    ManualClock,
+    OpenStore,
+    admitted,
+    claimed,
+    outbox_statuses,
+    planned,
+    planning_task,
+)
 
 WAITS = (JobState.APPROVAL, Reason.PLANNED)
 BUILD, SHIP = job("true", name="build"), job("true", name="ship", needs=("build",))
@@ -64,7 +74,7 @@ class TestWaiting:
 
     async def test_statuses_say_so(self, store: JobStore) -> None:
         await planned(store, BUILD, request=change())
-        (status,) = [status for status in await told(store) if status.job_name == "build"]
+        (status,) = [status for status in await outbox_statuses(store) if status.job_name == "build"]
         assert (status.state, status.description) == ("approval", "Waits for somebody to approve it")
 
     async def test_why_says_who_may_help(self, store: JobStore) -> None:
@@ -77,7 +87,9 @@ class TestWaiting:
         assert why.reason is WaitReason.APPROVAL
         assert f"solstice approve {run_id}" in why.detail
 
-    async def test_time_that_nobody_agreed_to_is_not_the_run_s(self, store: JobStore, clock: Clock) -> None:
+    async def test_time_that_nobody_agreed_to_is_not_the_run_s(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         run_id = await admitted(store, change())
         assert await store.planned(await planning_task(store), [BUILD], RunSpec(timeout_seconds=100.0))
         clock.forward(1000)
@@ -126,9 +138,9 @@ class TestApproving:
     async def test_saying_it_again_changes_nothing(self, store: JobStore) -> None:
         run_id = await planned(store, BUILD, request=change())
         await store.approve_run(run_id)
-        before = len(await told(store)), await states(store, run_id)
+        before = len(await outbox_statuses(store)), await states(store, run_id)
         await store.approve_run(run_id)
-        assert (len(await told(store)), await states(store, run_id)) == before
+        assert (len(await outbox_statuses(store)), await states(store, run_id)) == before
 
     @pytest.mark.parametrize("request_", [job_request(), word()], ids=["a push", "a word"])
     async def test_what_waits_for_nobody_is_left_alone(self, store: JobStore, request_: JobRequestV1) -> None:
@@ -155,9 +167,9 @@ class TestApproving:
 
 
 class TestWord:
-    @pytest.mark.parametrize("rule", Supersede)
+    @pytest.mark.parametrize("rule", SupersedeRule)
     async def test_a_request_that_approves_takes_the_place_of_the_run_that_waits(
-        self, opened: OpenStore, rule: Supersede
+        self, opened: OpenStore, rule: SupersedeRule
     ) -> None:
         async with opened(supersede=rule) as store:
             waiting = await planned(store, BUILD, request=change())
@@ -166,7 +178,7 @@ class TestWord:
             assert await states(store, approved) == [(JobState.WAITING, Reason.PLANNED)]
 
     async def test_it_is_a_word_for_one_commit(self, opened: OpenStore) -> None:
-        async with opened(supersede=Supersede.OFF) as store:
+        async with opened(supersede=SupersedeRule.OFF) as store:
             waiting = await planned(store, BUILD, request=change(commit_sha="b" * 40))
             await planned(store, BUILD, request=word())
             assert await states(store, waiting) == [WAITS]
@@ -179,7 +191,7 @@ class TestWord:
     async def test_what_it_finds_approved_runs_on_where_nothing_is_superseded(
         self, opened: OpenStore
     ) -> None:
-        async with opened(supersede=Supersede.OFF) as store:
+        async with opened(supersede=SupersedeRule.OFF) as store:
             run_id = await planned(store, BUILD, request=change())
             await store.approve_run(run_id)
             await planned(store, BUILD, request=word())

@@ -13,7 +13,17 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Cancelled
 from tests.builders import job, job_cancel, job_request
-from tests.stores import CANCELLED, SUCCEEDED, WORKER, Clock, admitted, claimed, planned, planning_task, told
+from tests.stores import (
+    CANCELLED,
+    SUCCEEDED,
+    WORKER,
+    ManualClock,
+    admitted,
+    claimed,
+    outbox_statuses,
+    planned,
+    planning_task,
+)
 
 ASKED = 1_799_999_000.0
 """Before the clock's time: messages take their time."""
@@ -46,7 +56,7 @@ class TestWhatIsThere:
         unplanned = await admitted(store, of_change(1))
         assert await cancel(store, 2) == Cancelled(run_ids=(waiting, unplanned), known=True)
         assert await state_of(store, waiting) is await state_of(store, unplanned) is RunState.CANCELLED
-        last = {(each.run_id, each.context): each for each in await told(store)}
+        last = {(each.run_id, each.context): each for each in await outbox_statuses(store)}
         for end in (last[waiting, "solstice/lint"], last[unplanned, "solstice"]):
             assert end.state == "cancelled"
             assert "/cancel by ada-brook" in str(end.description)
@@ -103,11 +113,11 @@ class TestWhatIsThere:
         await planned(store, request=of_change(0))
         wish = job_cancel(submitted_at=format_seconds(ASKED + 1))
         await store.cancel_changes([wish])
-        before = await told(store)
+        before = await outbox_statuses(store)
         assert await store.cancel_changes([wish, wish]) == [Cancelled(run_ids=(), known=True)] * 2
-        assert await told(store) == before
+        assert await outbox_statuses(store) == before
 
-    async def test_a_rerun_is_asked_for_when_it_is_made(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_rerun_is_asked_for_when_it_is_made(self, store: JobStore, clock: ManualClock) -> None:
         await planned(store, request=of_change(0))
         await cancel(store, 1)
         (run,) = (await store.runs(limit=9)).runs
@@ -142,7 +152,7 @@ class TestOrder:
         assert run is not None
         assert (run.state, run.detail) == (RunState.CANCELLED, "/cancel by ada-brook")
 
-    async def test_a_wish_from_the_future_is_of_now(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_wish_from_the_future_is_of_now(self, store: JobStore, clock: ManualClock) -> None:
         await cancel(store, clock.now - ASKED + 3600)
         clock.forward(10)
         run_id = await admitted(store, of_change(clock.now - ASKED))
@@ -181,7 +191,7 @@ class TestOrder:
             assert len(runs) == 30
             assert {run.state for run in runs} == {RunState.CANCELLED}
 
-    async def test_an_old_wish_is_forgotten(self, store: JobStore, clock: Clock) -> None:
+    async def test_an_old_wish_is_forgotten(self, store: JobStore, clock: ManualClock) -> None:
         await cancel(store, 5)
         clock.forward(100)
         await store.purge(50, 10)

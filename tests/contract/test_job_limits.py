@@ -3,26 +3,26 @@
 import pytest
 
 from solstice_common.messages.states import JobState, RunState
-from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Condition, JobSpec, Outcome, Reason, RunSpec
+from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, JobCondition, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import Claim, OutboxKind
 from tests.builders import job
 from tests.stores import (
     CANCELLED,
+    CHECKOUT_ERRORED,
     FAILED,
     LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     admitted,
     claimed,
+    outbox_statuses,
     planned,
     planning_task,
     running,
     state_of,
-    told,
 )
 
 TIMED_OUT = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
@@ -78,28 +78,28 @@ class TestRetries:
         for _ in range(2):
             await store.finish(claim.key, FAILED)
             (claim,) = await claimed(store)
-        said = [status.description for status in await told(store) if status.reason == "retrying"]
+        said = [status.description for status in await outbox_statuses(store) if status.reason == "retrying"]
         assert said == [
             "Retrying 1 of 2: step 'step 1' ended with exit code 3",
             "Retrying 2 of 2: step 'step 1' ended with exit code 3",
         ]
 
     async def test_the_authors_budget_and_ours_are_not_spent_by_each_other(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         claim = await running(store, job("true", retries=2))
-        ends = [FAILED, *[WORLD_WRONG] * (MAX_ATTEMPTS - 1), FAILED]
+        ends = [FAILED, *[CHECKOUT_ERRORED] * (MAX_ATTEMPTS - 1), FAILED]
         for end in ends:
             await store.finish(claim.key, end)
             assert not (await state_of(store, claim.key.job_id))[0].final
             clock.forward(1000)
             (claim,) = await claimed(store)
-        await store.finish(claim.key, WORLD_WRONG)
+        await store.finish(claim.key, CHECKOUT_ERRORED)
         assert await state_of(store, claim.key.job_id) == (JobState.ERRORED, Reason.CHECKOUT_FAILED)
-        (letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
-        history = letter.headers["x-solstice-history"].splitlines()
+        (dead_letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
+        history = dead_letter.headers["x-solstice-history"].splitlines()
         assert len(history) == len(ends) + 1
-        for line, end in zip(history, [*ends, WORLD_WRONG], strict=True):
+        for line, end in zip(history, [*ends, CHECKOUT_ERRORED], strict=True):
             assert f": {end.reason.value} (" in line
 
     @pytest.mark.parametrize("end", [SUCCEEDED, CANCELLED, RELEASED], ids=lambda end: end.reason.value)
@@ -131,7 +131,7 @@ class TestConditions:
             store,
             job("true", name="test"),
             job("true", name="ship", needs=("test",)),
-            job("true", name="report", needs=("test", "ship"), condition=Condition.ALWAYS),
+            job("true", name="report", needs=("test", "ship"), condition=JobCondition.ALWAYS),
         )
         await store.finish(claim.key, end)
         while claims := await claimed(store):
@@ -144,7 +144,7 @@ class TestConditions:
         run_id = await planned(
             store,
             job("true", name="test"),
-            job("true", name="report", needs=("test",), condition=Condition.ALWAYS),
+            job("true", name="report", needs=("test",), condition=JobCondition.ALWAYS),
         )
         (test, _) = await store.jobs(run_id=run_id, limit=9)
         await store.cancel_job(test.job_id)
@@ -154,7 +154,7 @@ class TestConditions:
         claim = await running(
             store,
             job("true", name="test"),
-            job("true", name="report", needs=("test",), condition=Condition.ALWAYS),
+            job("true", name="report", needs=("test",), condition=JobCondition.ALWAYS),
         )
         await store.cancel_run(claim.run_id)
         await store.finish(claim.key, CANCELLED)
@@ -162,7 +162,7 @@ class TestConditions:
 
 
 class TestRunTimeout:
-    async def out_of_time(self, store: JobStore, clock: Clock) -> Claim:
+    async def out_of_time(self, store: JobStore, clock: ManualClock) -> Claim:
         """The running job of a run that is out of time, beside others that do not run; the holder is alive."""
         run_id = await limited(
             store,
@@ -170,7 +170,7 @@ class TestRunTimeout:
             job("true", name="runs"),
             job("true", name="waits", runs_on="elsewhere"),
             job("true", name="blocked", needs=("runs",)),
-            job("true", name="always", needs=("blocked",), condition=Condition.ALWAYS),
+            job("true", name="always", needs=("blocked",), condition=JobCondition.ALWAYS),
         )
         (claim,) = await claimed(store)
         assert claim.run_id == run_id
@@ -184,7 +184,7 @@ class TestRunTimeout:
         return claim
 
     async def test_what_does_not_run_is_ended_at_once_and_who_runs_is_told(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         claim = await self.out_of_time(store, clock)
         assert await states(store, claim.run_id) == [
@@ -200,15 +200,15 @@ class TestRunTimeout:
         (attempt,) = await store.attempts(claim.key.job_id)
         assert attempt.reason is Reason.RUN_TIMEOUT
 
-    @pytest.mark.parametrize("end", [RELEASED, WORLD_WRONG], ids=lambda end: end.reason.value)
+    @pytest.mark.parametrize("end", [RELEASED, CHECKOUT_ERRORED], ids=lambda end: end.reason.value)
     async def test_what_is_handed_back_afterwards_does_not_run_again(
-        self, store: JobStore, clock: Clock, end: Outcome
+        self, store: JobStore, clock: ManualClock, end: Outcome
     ) -> None:
         claim = await self.out_of_time(store, clock)
         await store.finish(claim.key, end)
         assert await state_of(store, claim.key.job_id) == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT)
 
-    async def test_a_worker_that_is_gone_is_not_waited_for(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_worker_that_is_gone_is_not_waited_for(self, store: JobStore, clock: ManualClock) -> None:
         claim = await self.out_of_time(store, clock)
         clock.forward(LEASE)
         assert await store.rescue() == [claim.key]
@@ -216,23 +216,23 @@ class TestRunTimeout:
         assert (await store.renew(WORKER, [claim.key])).lost == {claim.key}
 
     async def test_a_job_that_succeeded_before_it_heard_keeps_its_end(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         claim = await self.out_of_time(store, clock)
         assert await store.finish(claim.key, SUCCEEDED)
         assert await state_of(store, claim.key.job_id) == (JobState.SUCCEEDED, Reason.COMPLETED)
         assert await run_state(store, claim.run_id) is RunState.TIMED_OUT
 
-    async def test_a_job_in_backoff_is_ended_too(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_job_in_backoff_is_ended_too(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
         (claim,) = await claimed(store)
         clock.forward(99)
-        await store.finish(claim.key, WORLD_WRONG)
+        await store.finish(claim.key, CHECKOUT_ERRORED)
         clock.forward(1)
         await store.rescue()
         assert await states(store, run_id) == [(JobState.TIMED_OUT, Reason.RUN_TIMEOUT)]
 
-    async def test_somebody_who_cancelled_before_is_named(self, store: JobStore, clock: Clock) -> None:
+    async def test_somebody_who_cancelled_before_is_named(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
         (claim,) = await claimed(store)
         await store.cancel_run(run_id)
@@ -242,17 +242,17 @@ class TestRunTimeout:
         await store.finish(claim.key, CANCELLED)
         assert await states(store, run_id) == [(JobState.CANCELLED, Reason.CANCEL_REQUESTED)]
 
-    async def test_a_run_that_ended_in_time_is_left_alone(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_run_that_ended_in_time_is_left_alone(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
         (claim,) = await claimed(store)
         await store.finish(claim.key, SUCCEEDED)
-        before = len(await told(store))
+        before = len(await outbox_statuses(store))
         clock.forward(1000)
         await store.rescue()
         assert await run_state(store, run_id) is RunState.SUCCEEDED
-        assert len(await told(store)) == before
+        assert len(await outbox_statuses(store)) == before
 
-    async def test_without_a_limit_a_run_may_wait_for_ever(self, store: JobStore, clock: Clock) -> None:
+    async def test_without_a_limit_a_run_may_wait_for_ever(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await planned(store)
         clock.forward(1e7)
         await store.rescue()
@@ -262,7 +262,7 @@ class TestRunTimeout:
 class TestCancelledWorkers:
     @pytest.mark.parametrize("whole", [True, False], ids=["run", "job"])
     async def test_a_cancelled_job_of_a_dead_worker_ends_as_cancelled_and_its_late_holder_is_told(
-        self, store: JobStore, clock: Clock, whole: bool
+        self, store: JobStore, clock: ManualClock, whole: bool
     ) -> None:
         claim = await running(store, job("true", retries=3))
         if whole:
@@ -278,7 +278,9 @@ class TestCancelledWorkers:
 
 
 class TestLateReleases:
-    async def test_what_is_handed_back_in_time_does_not_count(self, store: JobStore, clock: Clock) -> None:
+    async def test_what_is_handed_back_in_time_does_not_count(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         claim = await running(store)
         for number in range(1, 3 * MAX_ATTEMPTS):
             assert claim.key.number == number
@@ -287,7 +289,7 @@ class TestLateReleases:
             (claim,) = await claimed(store)
 
     async def test_what_is_handed_back_after_its_lease_counts_as_if_it_had_been_rescued(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         claim = await running(store)
         for _ in range(MAX_ATTEMPTS):

@@ -11,7 +11,7 @@ from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import JobView, LogChunk, LogPlace, RunView
 from tests.builders import job, job_request
-from tests.stores import FAILED, SUCCEEDED, Clock, admitted, claimed, planned, running
+from tests.stores import FAILED, SUCCEEDED, ManualClock, admitted, claimed, planned, running
 
 REPOSITORIES: Final = ("lantern/harbour", "lantern/pier")
 REFS: Final = ("refs/heads/main", "refs/heads/fog", None)
@@ -20,7 +20,7 @@ PRIORITIES: Final = (Priority.DEFAULT, Priority.HIGH)
 
 
 @pytest.fixture
-async def lived(store: JobStore) -> JobStore:
+async def populated(store: JobStore) -> JobStore:
     """Every repository has runs of every ref, with jobs of every label and class: some end, some wait, some are blocked."""
     for repository, ref in itertools.product(REPOSITORIES, REFS):
         request = job_request(repo_full_name=repository, **({"ref": ref} if ref else {"ref": None}))
@@ -77,9 +77,9 @@ def asked_for() -> Sequence[Mapping[str, Any]]:
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 
-async def test_runs_are_what_every_combination_of_filters_asks_for(lived: JobStore) -> None:
-    jobs = await every_job(lived, 100)
-    everything = await every_run(lived, 100)
+async def test_runs_are_what_every_combination_of_filters_asks_for(populated: JobStore) -> None:
+    jobs = await every_job(populated, 100)
+    everything = await every_run(populated, 100)
     assert len(everything) == 13
 
     def holds(run: RunView, asked: Mapping[str, Any]) -> bool:
@@ -100,12 +100,12 @@ async def test_runs_are_what_every_combination_of_filters_asks_for(lived: JobSto
     for asked, state in itertools.product(asked_for(), (None, *states, RunState.ERRORED)):
         wanted = {**asked, "state": state}
         expected = [run for run in everything if holds(run, wanted)]
-        assert await every_run(lived, 3, **wanted) == expected, wanted
+        assert await every_run(populated, 3, **wanted) == expected, wanted
 
 
-async def test_jobs_are_what_every_combination_of_filters_asks_for(lived: JobStore) -> None:
-    runs = {run.run_id: run for run in await every_run(lived, 100)}
-    everything = await every_job(lived, 100)
+async def test_jobs_are_what_every_combination_of_filters_asks_for(populated: JobStore) -> None:
+    runs = {run.run_id: run for run in await every_run(populated, 100)}
+    everything = await every_job(populated, 100)
     assert len(everything) == 36
     assert [each.job_id for each in everything] == sorted((each.job_id for each in everything), reverse=True)
 
@@ -124,12 +124,12 @@ async def test_jobs_are_what_every_combination_of_filters_asks_for(lived: JobSto
     for asked, state in itertools.product(asked_for(), (None, *states, JobState.ERRORED)):
         wanted = {**asked, "state": state}
         expected = [each for each in everything if holds(each, wanted)]
-        assert await every_job(lived, 3, **wanted) == expected, wanted
+        assert await every_job(populated, 3, **wanted) == expected, wanted
 
 
-async def test_jobs_of_a_run_come_in_the_order_of_its_workflow(lived: JobStore) -> None:
-    run = (await every_run(lived, 100))[-1]
-    jobs = await every_job(lived, 2, run_id=run.run_id)
+async def test_jobs_of_a_run_come_in_the_order_of_its_workflow(populated: JobStore) -> None:
+    run = (await every_run(populated, 100))[-1]
+    jobs = await every_job(populated, 2, run_id=run.run_id)
     assert [each.name for each in jobs] == [
         "linux-default",
         "linux-high",
@@ -137,30 +137,30 @@ async def test_jobs_of_a_run_come_in_the_order_of_its_workflow(lived: JobStore) 
         "illumos-high",
         "last",
     ]
-    high = await every_job(lived, 1, run_id=run.run_id, priority=Priority.HIGH)
+    high = await every_job(populated, 1, run_id=run.run_id, priority=Priority.HIGH)
     assert [each.name for each in high] == ["linux-high", "illumos-high"]
 
 
-async def test_pages_hold_everything_once_whatever_comes_between(lived: JobStore) -> None:
-    before = await every_run(lived, 100)
-    first = await lived.runs(limit=5)
-    await planned(lived, job("true"))
-    second = await lived.runs(limit=100, after=first.next)
+async def test_pages_hold_everything_once_whatever_comes_between(populated: JobStore) -> None:
+    before = await every_run(populated, 100)
+    first = await populated.runs(limit=5)
+    await planned(populated, job("true"))
+    second = await populated.runs(limit=100, after=first.next)
     assert [*first.runs, *second.runs] == before
-    jobs = await every_job(lived, 100)
-    page = await lived.jobs(limit=7, label="linux")
-    await planned(lived, job("true"))
-    rest = await lived.jobs(limit=100, label="linux", after=page[-1].job_id)
+    jobs = await every_job(populated, 100)
+    page = await populated.jobs(limit=7, label="linux")
+    await planned(populated, job("true"))
+    rest = await populated.jobs(limit=100, label="linux", after=page[-1].job_id)
     assert [*page, *rest] == [each for each in jobs if each.runs_on == "linux"]
 
 
-async def test_a_page_goes_on_behind_what_is_gone(lived: JobStore, clock: Clock) -> None:
-    page = await lived.runs(limit=100, state=RunState.SUCCEEDED)
+async def test_a_page_goes_on_behind_what_is_gone(populated: JobStore, clock: ManualClock) -> None:
+    page = await populated.runs(limit=100, state=RunState.SUCCEEDED)
     last = page.runs[0].run_id
-    assert (await lived.purge(-1.0, 100)).runs
-    assert await lived.run(last) is None
-    behind = await lived.runs(limit=100, after=last)
-    assert behind.runs == [run for run in await every_run(lived, 100) if run.run_id < last]
+    assert (await populated.purge(-1.0, 100)).runs
+    assert await populated.run(last) is None
+    behind = await populated.runs(limit=100, after=last)
+    assert behind.runs == [run for run in await every_run(populated, 100) if run.run_id < last]
 
 
 @pytest.mark.parametrize(

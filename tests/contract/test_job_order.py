@@ -17,24 +17,24 @@ from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobSpec, R
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.superseding.policy import SupersedeRule
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,
+    CHECKOUT_ERRORED,
     FAILED,
     LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     OpenStore,
     admitted,
     claimed,
+    outbox_statuses,
     planned,
     planning_task,
     state_of,
-    told,
 )
 
 MAX_WAIT = 600.0
@@ -90,7 +90,7 @@ class TestTurns:
         assert again.key.job_id == first.key.job_id
 
     async def test_a_low_job_under_a_stream_of_high_ones_starts_once_it_is_overdue(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         await planned(store, job("true", priority=Priority.LOW), request=from_repository("reef/tide"))
         begun = clock.now
@@ -207,7 +207,7 @@ class TestGroupsOfRuns:
         assert [claim.run_id for claim in await claimed(store)] == [third]
 
     async def test_an_older_request_that_comes_late_does_not_end_a_newer_one(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         newer = await grouped_run(store, mode=GroupMode.CANCEL, request=job_request(**at(100.0, clock)))
         older = await grouped_run(store, mode=GroupMode.CANCEL, request=job_request(**at(50.0, clock)))
@@ -239,7 +239,7 @@ class TestGroupsOfRuns:
         await store.cancel_run(first)
         assert await states(store, third) == [WAITS]
 
-    async def test_one_whose_worker_is_lost_keeps_it(self, store: JobStore, clock: Clock) -> None:
+    async def test_one_whose_worker_is_lost_keeps_it(self, store: JobStore, clock: ManualClock) -> None:
         first = await grouped_run(store)
         second = await grouped_run(store)
         await claimed(store)
@@ -252,7 +252,7 @@ class TestGroupsOfRuns:
     async def test_waiting_for_it_is_told(self, store: JobStore) -> None:
         await grouped_run(store)
         second = await grouped_run(store)
-        (*_, last) = [status for status in await told(store) if status.run_id == second]
+        (*_, last) = [status for status in await outbox_statuses(store) if status.run_id == second]
         assert (last.state, last.reason, last.description) == (
             "blocked",
             "concurrency_group",
@@ -301,12 +301,12 @@ class TestGroupsOfJobs:
             assert claim.spec.name == f"shard-{number}"
             await store.finish(claim.key, SUCCEEDED)
 
-    async def test_what_is_tried_again_keeps_it(self, store: JobStore, clock: Clock) -> None:
+    async def test_what_is_tried_again_keeps_it(self, store: JobStore, clock: ManualClock) -> None:
         spec = job("true", name="ship", concurrency=in_group())
         first = await planned(store, spec)
         second = await planned(store, spec)
         (claim,) = await claimed(store)
-        await store.finish(claim.key, WORLD_WRONG)
+        await store.finish(claim.key, CHECKOUT_ERRORED)
         assert await states(store, second) == [WAITS_FOR_GROUP]
         clock.forward(600)
         assert [claim.run_id for claim in await claimed(store)] == [first]
@@ -352,7 +352,7 @@ BRANCH = "refs/heads/spring"
 _COMMITS = itertools.count(1)
 
 
-def at(seconds_ago: float, clock: Clock) -> dict[str, Any]:
+def at(seconds_ago: float, clock: ManualClock) -> dict[str, Any]:
     """That a request was made so long ago (100 is newer than 50: it counts up to the clock's now)."""
     moment = datetime.fromtimestamp(clock.now - 1000.0 + seconds_ago, UTC)
     return {"submitted_at": format_timestamp(moment)}
@@ -378,7 +378,11 @@ class TestSupersede:
         assert await run_of(store, older) == (RunState.CANCELLED, f"superseded by {newer}")
         assert await states(store, older) == [(JobState.CANCELLED, Reason.SUPERSEDED)]
         assert await states(store, newer) == [WAITS]
-        ends = [status for status in await told(store) if status.run_id == older and status.job_id is None]
+        ends = [
+            status
+            for status in await outbox_statuses(store)
+            if status.run_id == older and status.job_id is None
+        ]
         assert (ends[-1].state, ends[-1].reason, ends[-1].description) == (
             "cancelled",
             "superseded",
@@ -399,14 +403,14 @@ class TestSupersede:
     @pytest.mark.parametrize(
         ("rule", "begun", "ended"),
         [
-            (Supersede.OFF, False, False),
-            (Supersede.WAITING, False, True),
-            (Supersede.WAITING, True, False),
+            (SupersedeRule.OFF, False, False),
+            (SupersedeRule.WAITING, False, True),
+            (SupersedeRule.WAITING, True, False),
         ],
         ids=["off", "waiting, and it waits", "waiting, and it runs"],
     )
     async def test_the_operator_says_which(
-        self, opened: OpenStore, rule: Supersede, begun: bool, ended: bool
+        self, opened: OpenStore, rule: SupersedeRule, begun: bool, ended: bool
     ) -> None:
         async with opened(supersede=rule) as store:
             older = await pushed(store)
@@ -442,7 +446,7 @@ class TestSupersede:
         assert await states(store, older) == [WAITS]
 
     async def test_an_older_push_that_comes_late_makes_way_itself(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         newer = await pushed(store, **at(100.0, clock))
         late = await pushed(store, **at(50.0, clock))

@@ -4,17 +4,17 @@ import pytest
 
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
-from solstice_orchestrator.domain.jobs import Condition, JobSpec, Outcome
-from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.domain.jobs import JobCondition, JobSpec, Outcome
+from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job
 from tests.stores import (
+    CHECKOUT_ERRORED,
     FAILED,
     RELEASED,
     SUCCEEDED,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     admitted,
     claimed,
     planned,
@@ -30,7 +30,7 @@ WORKFLOW = (
     job("true", name="build"),
     job("true", name="test", needs=("build", "lint")),
     job("true", name="report", needs=("lint",)),
-    job("true", name="clean", needs=("test",), condition=Condition.ALWAYS),
+    job("true", name="clean", needs=("test",), condition=JobCondition.ALWAYS),
 )
 
 
@@ -109,17 +109,17 @@ async def test_a_run_that_failed_before_it_had_jobs_is_run_again_as_a_whole(stor
 async def test_there_is_not_always_something_to_run_again(store: JobStore) -> None:
     assert await store.rerun_failed(NOBODY) is None
     planning = await admitted(store)
-    assert await store.rerun_failed(planning) is NotRerun.NOT_ENDED
+    assert await store.rerun_failed(planning) is RerunRefusal.NOT_ENDED
     await store.planned(await planning_task(store), (job("true", name="a"), job("true", name="b")))
     first, second = await claimed(store)
     await store.finish(first.key, FAILED)
-    assert await store.rerun_failed(planning) is NotRerun.NOT_ENDED
+    assert await store.rerun_failed(planning) is RerunRefusal.NOT_ENDED
     await store.finish(second.key, SUCCEEDED)
     good = await planned(store, job("true"))
     (claim,) = await claimed(store)
     await store.finish(claim.key, SUCCEEDED)
     runs = len((await store.runs(limit=99)).runs)
-    assert await store.rerun_failed(good) is NotRerun.NOTHING_FAILED
+    assert await store.rerun_failed(good) is RerunRefusal.NOTHING_FAILED
     assert len((await store.runs(limit=99)).runs) == runs
 
 
@@ -164,9 +164,9 @@ async def test_one_that_is_blocked_comes_into_its_new_class_later(store: JobStor
     assert await started(store) == ["then", "one", "two"]
 
 
-@pytest.mark.parametrize("outcome", [RELEASED, WORLD_WRONG], ids=["released", "backoff"])
+@pytest.mark.parametrize("outcome", [RELEASED, CHECKOUT_ERRORED], ids=["released", "backoff"])
 async def test_one_that_runs_waits_in_its_new_class_if_it_has_to_again(
-    store: JobStore, clock: Clock, outcome: Outcome
+    store: JobStore, clock: ManualClock, outcome: Outcome
 ) -> None:
     slow = await one_job(store, "slow")
     (claim,) = await claimed(store)

@@ -17,28 +17,28 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Duplicate,
     OutboxKind,
+    OutboxMessage,
     Purged,
-    Tiding,
 )
 from solstice_orchestrator.store.views import ChunkKind, LogChunk, LogState
 from tests.builders import job, job_request
 from tests.stores import (
     CANCELLED,
+    CHECKOUT_ERRORED,
     FAILED,
     LEASE,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     OpenStore,
     admitted,
     claimed,
+    outbox_statuses,
     planned,
     planning_task,
     running,
     state_of,
-    told,
 )
 
 
@@ -118,7 +118,7 @@ class TestAdmit:
         task = await planning_task(store)
         assert task.request.model_extra == {"later": {"b": [1]}}
 
-    async def test_what_readers_see_is_what_was_asked_for(self, store: JobStore, clock: Clock) -> None:
+    async def test_what_readers_see_is_what_was_asked_for(self, store: JobStore, clock: ManualClock) -> None:
         request = job_request(sender="mira", change_number=7)
         view = await store.run(await admitted(store, request))
         assert view is not None
@@ -187,12 +187,12 @@ class TestPlanning:
         run = await store.run(run_id)
         assert run is not None
         assert (run.state, run.detail) == (RunState.ERRORED, "line 3: no such thing")
-        last = (await told(store))[-1]
+        last = (await outbox_statuses(store))[-1]
         assert (last.state, last.reason) == ("errored", reason.value)
         assert [row.kind for row in await store.outbox(10)] == [OutboxKind.STATUS] * 2
 
     async def test_a_wrong_world_is_tried_again_and_then_becomes_a_dead_letter(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         request = job_request()
         run_id = await admitted(store, request)
@@ -206,14 +206,14 @@ class TestPlanning:
         run = await store.run(run_id)
         assert run is not None
         assert run.state is RunState.ERRORED
-        *_, letter = await store.outbox(100)
-        assert (letter.kind, letter.request_id) == (OutboxKind.DEAD_LETTER, request.request_id)
-        assert letter.body == request.encode()
-        assert letter.headers["x-solstice-reason"] == "checkout_failed"
-        assert "no route to host" in letter.headers["x-solstice-detail"]
+        *_, dead_letter = await store.outbox(100)
+        assert (dead_letter.kind, dead_letter.request_id) == (OutboxKind.DEAD_LETTER, request.request_id)
+        assert dead_letter.body == request.encode()
+        assert dead_letter.headers["x-solstice-reason"] == "checkout_failed"
+        assert "no route to host" in dead_letter.headers["x-solstice-detail"]
 
     async def test_backoff_keeps_a_run_from_being_planned_too_soon(
-        self, store_url: str, clock: Clock
+        self, store_url: str, clock: ManualClock
     ) -> None:
         async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:
             await admitted(store)
@@ -234,7 +234,7 @@ class TestPlanning:
             assert await store.not_planned(await planning_task(store), Reason.RELEASED, "")
         assert len(await store.claim_planning(WORKER, 1)) == 1
 
-    async def test_a_dead_planner_is_replaced_and_fenced(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_dead_planner_is_replaced_and_fenced(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await admitted(store)
         late = await planning_task(store)
         clock.forward(LEASE + 1)
@@ -248,7 +248,7 @@ class TestPlanning:
         assert not await store.planned(task, [job("true")])
         assert len(await store.jobs(run_id=run_id, limit=10)) == 1
 
-    async def test_a_living_planner_keeps_its_run(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_living_planner_keeps_its_run(self, store: JobStore, clock: ManualClock) -> None:
         await admitted(store)
         task = await planning_task(store)
         for _ in range(4):
@@ -279,7 +279,7 @@ class TestClaim:
         assert len(await claimed(store, limit=0)) == 0
         assert len(await claimed(store, limit=3)) == 1
 
-    async def test_a_claim_tells_all_there_is_to_run(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_claim_tells_all_there_is_to_run(self, store: JobStore, clock: ManualClock) -> None:
         spec = job("make", "make test", name="test", env={"A": "1"}, timeout_seconds=12.5)
         request = job_request()
         run_id = await planned(store, spec, request=request)
@@ -325,7 +325,7 @@ class TestClaim:
 
 
 class TestLeases:
-    async def test_renewing_prolongs(self, store: JobStore, clock: Clock) -> None:
+    async def test_renewing_prolongs(self, store: JobStore, clock: ManualClock) -> None:
         claim = await running(store)
         for _ in range(5):
             clock.forward(LEASE / 2)
@@ -339,7 +339,7 @@ class TestLeases:
         ids=["worker alive", "worker gone"],
     )
     async def test_a_lease_that_ran_out_is_ended_for_what_it_was(
-        self, store: JobStore, clock: Clock, heartbeat: bool, reason: Reason
+        self, store: JobStore, clock: ManualClock, heartbeat: bool, reason: Reason
     ) -> None:
         claim = await running(store)
         clock.forward(LEASE - 1)
@@ -353,25 +353,27 @@ class TestLeases:
         (view,) = await store.attempts(claim.key.job_id)
         assert (view.reason, view.finished_at) == (reason, clock.now)
 
-    async def test_a_late_holder_changes_nothing_and_is_told(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_late_holder_changes_nothing_and_is_told(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         late = await running(store)
         clock.forward(LEASE)
         await store.rescue()
         clock.forward(LEASE)
         (now,) = await claimed(store, worker="worker-b")
-        before = [status.encode() for status in await told(store)]
+        before = [status.encode() for status in await outbox_statuses(store)]
         assert now.key == AttemptKey(job_id=late.key.job_id, number=2)
         assert not await store.append_log(late.key, [chunk(1)])
         assert not await store.finish(late.key, SUCCEEDED)
         assert (await store.renew(WORKER, [late.key])).lost == {late.key}
-        assert [status.encode() for status in await told(store)] == before
+        assert [status.encode() for status in await outbox_statuses(store)] == before
         page = await store.log(late.key.job_id)
         assert page is not None
         assert (page.attempt, list(page.chunks)) == (2, [])
         assert await store.finish(now.key, SUCCEEDED)
 
     async def test_an_old_attempt_is_lost_even_when_the_new_one_is_ours_too(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         old = await running(store)
         clock.forward(LEASE)
@@ -403,7 +405,7 @@ class TestFinish:
         ids=lambda value: str(getattr(value, "state", value)),
     )
     async def test_the_run_ends_with_its_only_job(
-        self, store: JobStore, clock: Clock, outcome: Outcome, run_state: RunState
+        self, store: JobStore, clock: ManualClock, outcome: Outcome, run_state: RunState
     ) -> None:
         claim = await running(store)
         clock.forward(9)
@@ -433,10 +435,10 @@ class TestFinish:
     async def test_repeating_it_is_harmless(self, store: JobStore) -> None:
         claim = await running(store)
         assert await store.finish(claim.key, FAILED)
-        before = len(await told(store))
+        before = len(await outbox_statuses(store))
         assert await store.finish(claim.key, FAILED)
         assert not await store.finish(claim.key, SUCCEEDED)
-        assert len(await told(store)) == before
+        assert len(await outbox_statuses(store)) == before
 
     async def test_success_lets_go_what_needed_it(self, store: JobStore) -> None:
         claim = await running(
@@ -466,7 +468,7 @@ class TestFinish:
         assert run.state is RunState.FAILED
 
     async def test_a_wrong_world_is_tried_again_and_then_becomes_a_dead_letter(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         request = job_request()
         run_id = await planned(store, request=request)
@@ -474,7 +476,7 @@ class TestFinish:
             clock.forward(1000)
             (claim,) = await claimed(store)
             assert claim.key.number == attempt
-            assert await store.finish(claim.key, WORLD_WRONG)
+            assert await store.finish(claim.key, CHECKOUT_ERRORED)
             expected = JobState.ERRORED if attempt == MAX_ATTEMPTS else JobState.BACKOFF
             assert await state_of(store, claim.key.job_id) == (expected, Reason.CHECKOUT_FAILED)
         clock.forward(1000)
@@ -482,12 +484,12 @@ class TestFinish:
         run = await store.run(run_id)
         assert run is not None
         assert run.state is RunState.ERRORED
-        (letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
-        assert (letter.request_id, letter.body) == (request.request_id, request.encode())
-        assert letter.headers["x-solstice-reason"] == "checkout_failed"
-        assert letter.headers["x-solstice-history"].count("no route to host") == MAX_ATTEMPTS
+        (dead_letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
+        assert (dead_letter.request_id, dead_letter.body) == (request.request_id, request.encode())
+        assert dead_letter.headers["x-solstice-reason"] == "checkout_failed"
+        assert dead_letter.headers["x-solstice-history"].count("no route to host") == MAX_ATTEMPTS
 
-    async def test_a_sick_machine_spends_no_try_of_a_job(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_sick_machine_spends_no_try_of_a_job(self, store: JobStore, clock: ManualClock) -> None:
         sick = Outcome(state=JobState.ERRORED, reason=Reason.MACHINE_FAILED, detail="disk full")
         await planned(store)
         for attempt in range(1, MAX_ATTEMPTS + 3):
@@ -499,10 +501,10 @@ class TestFinish:
         (claim,) = await claimed(store, worker="well")
         assert await store.finish(claim.key, SUCCEEDED)
 
-    async def test_backoff_ends_at_its_time(self, store_url: str, clock: Clock) -> None:
+    async def test_backoff_ends_at_its_time(self, store_url: str, clock: ManualClock) -> None:
         async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:
             claim = await running(store)
-            await store.finish(claim.key, WORLD_WRONG)
+            await store.finish(claim.key, CHECKOUT_ERRORED)
             view = await store.job(claim.key.job_id)
             assert view is not None
             assert view.retry_at is not None
@@ -607,14 +609,16 @@ class TestSteering:
         assert await store.finish(claim.key, CANCELLED)
         assert await state_of(store, claim.key.job_id) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
-    @pytest.mark.parametrize("end", [RELEASED, WORLD_WRONG], ids=["released", "world wrong"])
+    @pytest.mark.parametrize("end", [RELEASED, CHECKOUT_ERRORED], ids=["released", "world wrong"])
     async def test_a_cancelled_job_does_not_run_again(self, store: JobStore, end: Outcome) -> None:
         claim = await running(store)
         await store.cancel_job(claim.key.job_id)
         await store.finish(claim.key, end)
         assert await state_of(store, claim.key.job_id) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
-    async def test_a_cancelled_job_of_a_dead_worker_is_cancelled(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_cancelled_job_of_a_dead_worker_is_cancelled(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         claim = await running(store)
         await store.cancel_run(claim.run_id)
         clock.forward(LEASE)
@@ -650,12 +654,12 @@ class TestSteering:
     async def test_what_has_ended_stays_as_it_is(self, store: JobStore) -> None:
         claim = await running(store)
         await store.finish(claim.key, FAILED)
-        before = len(await told(store))
+        before = len(await outbox_statuses(store))
         view, run = await store.cancel_job(claim.key.job_id), await store.cancel_run(claim.run_id)
         assert view is not None
         assert run is not None
         assert (view.state, run.state) == (JobState.FAILED, RunState.FAILED)
-        assert len(await told(store)) == before
+        assert len(await outbox_statuses(store)) == before
 
     async def test_whatever_stands_in_unknown_fields_a_run_lives_and_is_rerun(self, store: JobStore) -> None:
         request = job_request(count=2**70 + 1, more={"huge": HUGE})
@@ -697,7 +701,7 @@ class TestOutbox:
     async def test_every_transition_is_told_once_in_order(self, store: JobStore) -> None:
         claim = await running(store, job("true", name="build"), job("true", name="ship", needs=("build",)))
         await store.finish(claim.key, FAILED)
-        statuses = await told(store)
+        statuses = await outbox_statuses(store)
         assert [(status.context, status.state, status.reason) for status in statuses] == [
             ("solstice", "planning", None),
             ("solstice", "waiting", None),
@@ -747,7 +751,9 @@ class TestOutbox:
         await store.published([second.number])
         assert await store.outbox(10) == ()
 
-    async def test_one_publisher_at_a_time(self, store: JobStore, opened: OpenStore, clock: Clock) -> None:
+    async def test_one_publisher_at_a_time(
+        self, store: JobStore, opened: OpenStore, clock: ManualClock
+    ) -> None:
         await admitted(store)
         (row,) = await store.outbox(10)
         async with opened() as other:
@@ -763,7 +769,7 @@ class TestOutbox:
         requests = [job_request() for _ in range(150)]
         await store.admit(requests)
         await running(store)
-        seen: list[Tiding] = []
+        seen: list[OutboxMessage] = []
         while group := await store.outbox(40):
             assert len(group) <= 40
             seen += group
@@ -792,7 +798,7 @@ class TestOutbox:
         assert await store.outbox(100) == ()
 
     async def test_publishers_that_overlap_forget_what_each_of_them_confirmed(
-        self, store: JobStore, opened: OpenStore, clock: Clock
+        self, store: JobStore, opened: OpenStore, clock: ManualClock
     ) -> None:
         await store.admit([job_request() for _ in range(6)])
         first = list(await store.outbox(10))
@@ -804,7 +810,7 @@ class TestOutbox:
             assert await other.outbox(10) == first[4:]
 
     async def test_a_dead_letter_keeps_its_place_among_the_statuses(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         await planned(store, job("true", name="a"))
         for _ in range(MAX_ATTEMPTS):
@@ -812,11 +818,11 @@ class TestOutbox:
             await store.rescue()
             (claim,) = await claimed(store)
             await store.published([each.number for each in await store.outbox(100)])
-            await store.finish(claim.key, WORLD_WRONG)
+            await store.finish(claim.key, CHECKOUT_ERRORED)
         await store.admit([job_request(), job_request()])
         kinds = [each.kind for each in await store.outbox(100)]
-        letter = kinds.index(OutboxKind.DEAD_LETTER)
-        assert kinds[:letter] == kinds[letter + 1 :] == [OutboxKind.STATUS] * 2
+        dead_letter = kinds.index(OutboxKind.DEAD_LETTER)
+        assert kinds[:dead_letter] == kinds[dead_letter + 1 :] == [OutboxKind.STATUS] * 2
 
 
 class TestReaders:
@@ -918,7 +924,7 @@ class TestPurge:
         return runs
 
     async def test_a_run_that_ended_long_enough_ago_is_gone_with_all_that_was_its(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         request = job_request()
         run_id = await self.finished(store, request)
@@ -936,7 +942,7 @@ class TestPurge:
             assert await store.attempts(view.job_id) == []
             assert await store.log(view.job_id) is None
 
-    async def test_what_is_younger_or_not_finished_stays(self, store: JobStore, clock: Clock) -> None:
+    async def test_what_is_younger_or_not_finished_stays(self, store: JobStore, clock: ManualClock) -> None:
         waits = await planned(store, job("true", runs_on="nowhere"))
         ends_late = await planned(store, job("true"))
         (claim,) = await claimed(store)
@@ -953,7 +959,7 @@ class TestPurge:
             young,
         }
 
-    async def test_it_goes_in_small_steps_the_oldest_first(self, store: JobStore, clock: Clock) -> None:
+    async def test_it_goes_in_small_steps_the_oldest_first(self, store: JobStore, clock: ManualClock) -> None:
         runs = [await self.finished(store) for _ in range(5)]
         clock.forward(2 * self.DAY)
         step = await store.purge(self.DAY, 2)
@@ -961,7 +967,7 @@ class TestPurge:
         assert [run.run_id for run in (await store.runs(limit=10)).runs] == runs[:1:-1]
         assert await self.purged(store, self.DAY, 2) == 3
 
-    async def test_a_long_log_goes_in_steps_of_its_own(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_long_log_goes_in_steps_of_its_own(self, store: JobStore, clock: ManualClock) -> None:
         claim = await running(store)
         for start in range(1, 2 * LOG_CHUNKS_PER_PURGE + 1, 500):
             assert await store.append_log(claim.key, [chunk(start + one) for one in range(500)])
@@ -972,7 +978,7 @@ class TestPurge:
             steps.append(await store.purge(self.DAY, 10))
         assert [step.runs for step in steps] == [0, 0, 1]
 
-    async def test_what_is_still_to_be_told_is_told(self, store: JobStore, clock: Clock) -> None:
+    async def test_what_is_still_to_be_told_is_told(self, store: JobStore, clock: ManualClock) -> None:
         await self.finished(store)
         clock.forward(2 * self.DAY)
         before = [row.number for row in await store.outbox(1000)]
@@ -981,7 +987,7 @@ class TestPurge:
         assert [row.number for row in await store.outbox(1000)] == before
 
     async def test_a_request_that_was_forgotten_is_a_new_run_when_it_comes_again(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         first = job_request(idempotency_key="push-1")
         same_push = job_request(idempotency_key="push-1")
@@ -994,7 +1000,7 @@ class TestPurge:
         assert isinstance(again, Admitted)
         assert await store.admit([first]) == [Duplicate(run_id=again.run_id)]
 
-    async def test_a_rerun_outlives_the_run_it_repeats(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_rerun_outlives_the_run_it_repeats(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await self.finished(store)
         clock.forward(2 * self.DAY)
         again = await store.rerun(run_id)
@@ -1005,7 +1011,7 @@ class TestPurge:
         assert view.rerun_of == run_id
 
     async def test_two_that_purge_at_once_remove_each_run_once(
-        self, store: JobStore, opened: OpenStore, clock: Clock
+        self, store: JobStore, opened: OpenStore, clock: ManualClock
     ) -> None:
         for _ in range(12):
             await self.finished(store)

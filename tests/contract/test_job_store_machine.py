@@ -27,8 +27,8 @@ from solstice_orchestrator.domain.jobs import (
     MAX_ATTEMPTS,
     OWN_FAILURES,
     Concurrency,
-    Condition,
     GroupMode,
+    JobCondition,
     Outcome,
     Reason,
     RunSpec,
@@ -48,7 +48,7 @@ from solstice_orchestrator.store.protocol import (
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLServer
-from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock
+from tests.stores import CANCELLED, CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, ManualClock
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self, fresh: Callable[[], AbstractContextManager[str]]) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.place = ExitStack()
         self.stack = AsyncExitStack()
         url = self.place.enter_context(fresh())
@@ -167,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
                 needs=needs,
                 runs_on=data.draw(st.sampled_from(LABELS)),
                 priority=data.draw(st.sampled_from(Priority)),
-                condition=data.draw(st.sampled_from(Condition)),
+                condition=data.draw(st.sampled_from(JobCondition)),
                 retries=data.draw(st.integers(0, 2)),
                 concurrency=data.draw(GROUPS),
             )
@@ -227,7 +227,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(
         data=st.data(),
-        outcome=st.sampled_from([SUCCEEDED, FAILED, CANCELLED, TIMED_OUT, RELEASED, WORLD_WRONG]),
+        outcome=st.sampled_from([SUCCEEDED, FAILED, CANCELLED, TIMED_OUT, RELEASED, CHECKOUT_ERRORED]),
         keep=st.booleans(),
     )
     def finish(self, data: st.DataObject, outcome: Outcome, keep: bool) -> None:

@@ -10,27 +10,27 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunSpec
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.waits import WaitReason, Why
+from solstice_orchestrator.queue_times.waits import WaitExplanation, WaitReason
 from solstice_orchestrator.scheduling.caps import Caps
-from solstice_orchestrator.scheduling.workers import Pause
+from solstice_orchestrator.scheduling.workers import PauseOrder
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.decisions.wait_facts import LOOKED_AT
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.builders import job
 from tests.stores import (
+    CHECKOUT_ERRORED,
     FAILED,
     LEASE,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     OpenStore,
     admitted,
-    card,
     claimed,
     planned,
     planning_task,
     request_of,
+    worker_record,
 )
 
 MAX_WAIT = 600.0
@@ -45,7 +45,7 @@ def opened(opened: OpenStore) -> OpenStore:
 async def store(opened: OpenStore) -> AsyncIterator[JobStore]:
     """With one worker that serves linux (4 slots) and illumos (1)."""
     async with opened() as store:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         yield store
 
 
@@ -58,7 +58,7 @@ async def waits(store: JobStore, *specs: JobSpec, repository: str = "lantern/har
     return (await jobs_of(store, await planned(store, *specs, request=request_of(repository))))[-1]
 
 
-async def why(store: JobStore, job_id: str) -> Why:
+async def why(store: JobStore, job_id: str) -> WaitExplanation:
     facts = await store.waiting(job_id)
     assert facts is not None
     found = explain(facts)
@@ -84,7 +84,7 @@ class TestReasons:
         await store.planned(await planning_task(store), [job("true")])
         assert await store.planning(run_id) is None
 
-    async def test_planning_is_tried_again(self, store: JobStore, clock: Clock) -> None:
+    async def test_planning_is_tried_again(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await admitted(store)
         await store.not_planned(await planning_task(store), Reason.CHECKOUT_FAILED, "no route to host")
         facts = await store.planning(run_id)
@@ -134,10 +134,10 @@ class TestReasons:
         assert found.reason is WaitReason.CONCURRENCY_GROUP
         assert [(holder.job_id, holder.name) for holder in found.holders] == [(first, "ship")]
 
-    async def test_backoff(self, store: JobStore, clock: Clock) -> None:
+    async def test_backoff(self, store: JobStore, clock: ManualClock) -> None:
         job_id = await waits(store, job("true"))
         (claim,) = await claimed(store)
-        await store.finish(claim.key, WORLD_WRONG)
+        await store.finish(claim.key, CHECKOUT_ERRORED)
         found = await why(store, job_id)
         assert found.reason is WaitReason.BACKOFF
         assert found.until is not None
@@ -149,18 +149,18 @@ class TestReasons:
         assert found.reason is WaitReason.NO_WORKER_FOR_LABEL
         assert "illumos, linux" in found.detail
 
-    async def test_a_lost_worker_is_none(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_lost_worker_is_none(self, store: JobStore, clock: ManualClock) -> None:
         job_id = await waits(store, job("true"))
         clock.forward(LEASE)
         assert (await why(store, job_id)).reason is WaitReason.NO_WORKER_FOR_LABEL
 
     async def test_paused(self, store: JobStore) -> None:
         job_id = await waits(store, job("true"))
-        await store.steer_worker(WORKER, Pause())
+        await store.steer_worker(WORKER, PauseOrder())
         assert (await why(store, job_id)).reason is WaitReason.PAUSED
 
     async def test_paused_before_it_was_planned(self, store: JobStore) -> None:
-        await store.steer_worker(WORKER, Pause())
+        await store.steer_worker(WORKER, PauseOrder())
         facts = await store.planning(await admitted(store))
         assert facts is not None
         found = explain(facts)
@@ -169,7 +169,7 @@ class TestReasons:
 
     async def test_repository_cap(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"lantern/harbour": 1})) as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             first, second = await waits(store, job("true")), await waits(store, job("true"))
             await claimed(store)
             found = await why(store, second)
@@ -201,7 +201,7 @@ class TestReasons:
 
 
 class TestAhead:
-    async def test_is_how_many_start_before_it(self, store: JobStore, clock: Clock) -> None:
+    async def test_is_how_many_start_before_it(self, store: JobStore, clock: ManualClock) -> None:
         """Whoever is counted as ahead starts earlier, and nobody else does."""
         ids: list[str] = []
         for number, (repository, priority, age) in enumerate(
@@ -234,7 +234,7 @@ class TestAhead:
 
     async def test_repositories_at_their_cap_are_not_ahead(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"reef/tide": 1})) as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             await busy(store)
             for number in range(3):
                 await waits(
@@ -250,7 +250,9 @@ class TestAhead:
 
 
 class TestExpectedStart:
-    async def test_is_told_by_how_long_jobs_of_the_label_lasted(self, store: JobStore, clock: Clock) -> None:
+    async def test_is_told_by_how_long_jobs_of_the_label_lasted(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         await fifty_seconds_each(store, clock)
         await busy(store)
         clock.forward(20)
@@ -262,7 +264,7 @@ class TestExpectedStart:
         assert found.expected_start.latest == pytest.approx(clock.now + 30 + 50)
 
     async def test_of_a_job_that_needs_others_follows_from_when_they_end(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         await fifty_seconds_each(store, clock)
         linked = [
@@ -273,15 +275,17 @@ class TestExpectedStart:
         _, ship, tell = await jobs_of(store, await planned(store, *linked))
         (lint,) = await claimed(store, free={"illumos": 1})
         clock.forward(20)
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         assert seconds_until(await why(store, ship), clock) == pytest.approx((30, 30))
         assert seconds_until(await why(store, tell), clock) == pytest.approx((80, 80))
         clock.forward(30)
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         await store.finish(lint.key, SUCCEEDED)
         assert seconds_until(await why(store, tell), clock) == pytest.approx((50, 50))
 
-    async def test_of_a_group_follows_from_when_its_holder_ends(self, store: JobStore, clock: Clock) -> None:
+    async def test_of_a_group_follows_from_when_its_holder_ends(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         await fifty_seconds_each(store, clock)
         said, runs = RunSpec(concurrency=Concurrency(group="deploy")), []
         for _ in range(3):
@@ -290,12 +294,12 @@ class TestExpectedStart:
         _, (second,), (third,) = [await jobs_of(store, run_id) for run_id in runs]
         await claimed(store, free={"illumos": 1})
         clock.forward(20)
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         assert seconds_until(await why(store, second), clock) == pytest.approx((30, 30))
         assert seconds_until(await why(store, third), clock) == pytest.approx((80, 80))
 
     async def test_of_more_jobs_than_can_be_looked_at_is_not_told(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         await fifty_seconds_each(store, clock)
         wide = [job("true", name=f"job-{number}", runs_on="illumos") for number in range(LOOKED_AT + 1)]
@@ -309,7 +313,7 @@ class TestExpectedStart:
         found = await why(store, await waits(store, job("true", runs_on="illumos")))
         assert found.expected_start is None
 
-    async def test_what_was_cancelled_tells_nothing(self, store: JobStore, clock: Clock) -> None:
+    async def test_what_was_cancelled_tells_nothing(self, store: JobStore, clock: ManualClock) -> None:
         for _ in range(3):
             await store.cancel_job(await waits(store, job("true", runs_on="illumos")))
         await busy(store)
@@ -317,16 +321,16 @@ class TestExpectedStart:
         assert found.expected_start is None
 
 
-async def fifty_seconds_each(store: JobStore, clock: Clock) -> None:
+async def fifty_seconds_each(store: JobStore, clock: ManualClock) -> None:
     """So long have jobs of illumos lasted."""
     for _ in range(5):
         held = await busy(store)
         clock.forward(50)
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         await finish(store, held)
 
 
-def seconds_until(why: Why, clock: Clock) -> tuple[float, float]:
+def seconds_until(why: WaitExplanation, clock: ManualClock) -> tuple[float, float]:
     assert why.expected_start is not None
     return why.expected_start.earliest - clock.now, why.expected_start.latest - clock.now
 

@@ -8,10 +8,10 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.jobs import RunSpec
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.superseding.policy import Supersede
-from solstice_orchestrator.superseding.push_order import Answers, Order, Question
+from solstice_orchestrator.superseding.policy import SupersedeRule
+from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQuestion, PushOrder
 from tests.builders import job, job_request
-from tests.stores import SUCCEEDED, Clock, admitted, claimed, planning_task, told
+from tests.stores import SUCCEEDED, ManualClock, admitted, claimed, outbox_statuses, planning_task
 
 C = [f"{number:040x}" for number in range(100)]
 
@@ -25,7 +25,7 @@ def push(number: int, **changes: Any) -> JobRequestV1:
 async def put(
     store: JobStore,
     request: JobRequestV1,
-    answers: Answers | None = None,
+    answers: OrderAnswers | None = None,
     said: RunSpec | None = None,
 ) -> str:
     """The run of a request that comes and is planned now."""
@@ -46,8 +46,8 @@ async def states(store: JobStore, *run_ids: str) -> list[RunState]:
     return [run.state for run in found if run is not None]
 
 
-def question(late: int, newest: int) -> Question:
-    return Question(commit_sha=C[late], before_sha=C[late - 1], newest_sha=C[newest])
+def question(late: int, newest: int) -> OrderQuestion:
+    return OrderQuestion(commit_sha=C[late], before_sha=C[late - 1], newest_sha=C[newest])
 
 
 class TestLinks:
@@ -60,7 +60,7 @@ class TestLinks:
             RunState.CANCELLED,
             RunState.CANCELLED,
         ]
-        details = {each.run_id: each.description for each in await told(store) if each.job_id}
+        details = {each.run_id: each.description for each in await outbox_statuses(store) if each.job_id}
         assert details[oldest] == f"Cancelled for a newer run: superseded by {newest}"
 
     async def test_also_when_the_newer_run_has_ended(self, store: JobStore) -> None:
@@ -69,7 +69,7 @@ class TestLinks:
         late = await put(store, push(1), {})
         assert await states(store, newest, late) == [RunState.SUCCEEDED, RunState.CANCELLED]
 
-    async def test_also_when_the_newer_run_was_removed(self, store: JobStore, clock: Clock) -> None:
+    async def test_also_when_the_newer_run_was_removed(self, store: JobStore, clock: ManualClock) -> None:
         await put(store, push(3), {})
         await put(store, push(2), {})
         await ended(store)
@@ -78,7 +78,7 @@ class TestLinks:
         late = await put(store, push(1), {})
         assert await states(store, late) == [RunState.CANCELLED]
 
-    async def test_until_it_is_forgotten(self, store: JobStore, clock: Clock) -> None:
+    async def test_until_it_is_forgotten(self, store: JobStore, clock: ManualClock) -> None:
         await put(store, push(2), {})
         await ended(store)
         clock.forward(31 * 86_400)
@@ -86,7 +86,9 @@ class TestLinks:
         late = await put(store, push(1), {})
         assert await states(store, late) == [RunState.WAITING]
 
-    async def test_a_run_that_has_not_ended_is_not_forgotten(self, store: JobStore, clock: Clock) -> None:
+    async def test_a_run_that_has_not_ended_is_not_forgotten(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         newest = await put(store, push(2), {})
         clock.forward(31 * 86_400)
         await store.purge(10, 10)
@@ -99,23 +101,23 @@ class TestLinks:
         for number in range(2, 80):
             await put(store, push(number), {})
             await ended(store)
-        late = await put(store, push(1, before_sha=None), {question_of(C[1], None, C[79]): Order.OLDER})
+        late = await put(store, push(1, before_sha=None), {question_of(C[1], None, C[79]): PushOrder.OLDER})
         assert await states(store, late) == [RunState.CANCELLED]
 
 
-def question_of(commit: str, before: str | None, newest: str) -> Question:
-    return Question(commit_sha=commit, before_sha=before, newest_sha=newest)
+def question_of(commit: str, before: str | None, newest: str) -> OrderQuestion:
+    return OrderQuestion(commit_sha=commit, before_sha=before, newest_sha=newest)
 
 
 class TestQuestions:
     async def test_what_is_unconnected_is_asked_for_and_changes_nothing(self, store: JobStore) -> None:
         newest = await put(store, push(5), {})
         late = await admitted(store, push(1))
-        task, before = await planning_task(store), await told(store)
+        task, before = await planning_task(store), await outbox_statuses(store)
         assert await store.planned(task, [job("true")], RunSpec(), {}) == question(1, 5)
-        assert await told(store) == before
+        assert await outbox_statuses(store) == before
         assert await states(store, newest, late) == [RunState.WAITING, RunState.PLANNING]
-        assert await store.planned(task, [job("true")], RunSpec(), {question(1, 5): Order.OLDER}) is True
+        assert await store.planned(task, [job("true")], RunSpec(), {question(1, 5): PushOrder.OLDER}) is True
         assert await states(store, newest, late) == [RunState.WAITING, RunState.CANCELLED]
 
     @pytest.mark.parametrize("newer_has_ended", [False, True], ids=["waiting", "ended"])
@@ -125,7 +127,7 @@ class TestQuestions:
         newest = await put(store, push(5), {})
         if newer_has_ended:
             await ended(store)
-        late = await put(store, push(1), {question(1, 5): Order.OLDER})
+        late = await put(store, push(1), {question(1, 5): PushOrder.OLDER})
         assert await states(store, late) == [RunState.CANCELLED]
         next_one = await put(store, push(6), {})
         state = RunState.SUCCEEDED if newer_has_ended else RunState.CANCELLED
@@ -133,14 +135,14 @@ class TestQuestions:
 
     async def test_a_newer_push_takes_the_place_of_the_older_one(self, store: JobStore) -> None:
         older = await put(store, push(1), {})
-        newer = await put(store, push(5), {question(5, 1): Order.NEWER})
+        newer = await put(store, push(5), {question(5, 1): PushOrder.NEWER})
         assert await states(store, older, newer) == [RunState.CANCELLED, RunState.WAITING]
 
     async def test_it_does_not_matter_which_was_planned_first(self, store: JobStore) -> None:
         first = await admitted(store, push(5))
         task = await planning_task(store)
         second = await put(store, push(1), {})
-        answers = {question(5, 1): Order.NEWER}
+        answers = {question(5, 1): PushOrder.NEWER}
         assert await store.planned(task, [job("true")], RunSpec(), answers) is True
         assert await states(store, first, second) == [RunState.WAITING, RunState.CANCELLED]
 
@@ -163,7 +165,7 @@ class TestQuestions:
     async def test_a_workflow_of_the_default_branch_may_want_it(self, store: JobStore) -> None:
         said = RunSpec(supersede=True)
         newest = await put(store, push(5, ref="refs/heads/main"), {}, said)
-        late = await put(store, push(1, ref="refs/heads/main"), {question(1, 5): Order.OLDER}, said)
+        late = await put(store, push(1, ref="refs/heads/main"), {question(1, 5): PushOrder.OLDER}, said)
         assert await states(store, newest, late) == [RunState.WAITING, RunState.CANCELLED]
 
     async def test_a_workflow_may_forbid_it(self, store: JobStore) -> None:
@@ -172,8 +174,10 @@ class TestQuestions:
         late = await put(store, push(1), {}, RunSpec(supersede=False))
         assert await states(store, newest, late) == [RunState.SUCCEEDED, RunState.WAITING]
 
-    async def test_nothing_is_asked_where_nobody_is_superseded(self, store_url: str, clock: Clock) -> None:
-        async with open_store(store_url, clock=clock, supersede=Supersede.OFF) as store:
+    async def test_nothing_is_asked_where_nobody_is_superseded(
+        self, store_url: str, clock: ManualClock
+    ) -> None:
+        async with open_store(store_url, clock=clock, supersede=SupersedeRule.OFF) as store:
             runs = [await put(store, push(number), {}) for number in (5, 1)]
             assert await states(store, *runs) == [RunState.WAITING] * 2
 
@@ -189,5 +193,5 @@ class TestQuestions:
     async def test_a_change_request_is_asked_about_like_a_branch(self, store: JobStore) -> None:
         change = {"ref": "refs/pull/7/head", "event": "change_request", "change_number": 7}
         newest = await put(store, push(5, **change), {})
-        late = await put(store, push(1, **change), {question(1, 5): Order.OLDER})
+        late = await put(store, push(1, **change), {question(1, 5): PushOrder.OLDER})
         assert await states(store, newest, late) == [RunState.WAITING, RunState.CANCELLED]

@@ -16,23 +16,23 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job, job_request
 from tests.stores import (
+    CHECKOUT_ERRORED,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
-    card,
+    ManualClock,
     claimed,
     planned,
     request_of,
     why_last,
+    worker_record,
 )
 
 Open = Callable[..., AbstractAsyncContextManager[JobStore]]
 
 
 @pytest.fixture
-def opened(store_url: str, clock: Clock) -> Open:
+def opened(store_url: str, clock: ManualClock) -> Open:
     """The test's store, with these quotas."""
 
     def connect(
@@ -150,7 +150,7 @@ async def test_by_the_store_s_own_clock_many_who_claim_at_once_keep_to_both(stor
 
 class TestStartsPerHour:
     async def test_what_started_counts_for_an_hour_and_to_the_next_full_minute(
-        self, opened: Open, clock: Clock
+        self, opened: Open, clock: ManualClock
     ) -> None:
         clock.now = 1_800_000_000.0 + 10
         async with opened(hourly="acme=5") as store:
@@ -164,7 +164,7 @@ class TestStartsPerHour:
         assert seen == [0, 0, 5, 0, 5]
 
     async def test_never_more_in_any_hour_and_never_fewer_for_longer_than_a_minute(
-        self, opened: Open, clock: Clock
+        self, opened: Open, clock: ManualClock
     ) -> None:
         rng, quota, begun = random.Random(5), 6, list[float]()
         async with opened(hourly=f"*={quota}") as store:
@@ -182,10 +182,12 @@ class TestStartsPerHour:
         for end in begun:
             assert sum(end - HOUR < at <= end for at in begun) <= quota
 
-    async def test_attempts_count_also_those_that_came_to_nothing(self, opened: Open, clock: Clock) -> None:
+    async def test_attempts_count_also_those_that_came_to_nothing(
+        self, opened: Open, clock: ManualClock
+    ) -> None:
         async with opened(hourly="acme=3") as store:
             await wait(store, "acme/app", 1)
-            for outcome in (RELEASED, WORLD_WRONG, RELEASED):
+            for outcome in (RELEASED, CHECKOUT_ERRORED, RELEASED):
                 (claim,) = await claimed(store)
                 await store.finish(claim.key, outcome)
                 clock.forward(30)
@@ -193,7 +195,7 @@ class TestStartsPerHour:
             clock.forward(HOUR)
             assert len(await claimed(store)) == 1
 
-    async def test_when_to_look_again(self, opened: Open, clock: Clock) -> None:
+    async def test_when_to_look_again(self, opened: Open, clock: ManualClock) -> None:
         async with opened(hourly="acme=2") as store:
             await wait(store, "acme/app", 4)
             assert await store.rate_pause() is None
@@ -207,7 +209,7 @@ class TestStartsPerHour:
             assert len(await claimed(store)) == 1
 
     async def test_with_a_rate_beside_it_the_first_of_both_is_when_to_look(
-        self, opened: Open, clock: Clock
+        self, opened: Open, clock: ManualClock
     ) -> None:
         async with opened(hourly="acme=2", rates="reef/tide=450/h") as store:
             await wait(store, "acme/app", 4)
@@ -244,7 +246,7 @@ class TestTurns:
 class TestWhy:
     async def test_an_owner_at_its_cap_is_named_with_what_runs(self, opened: Open) -> None:
         async with opened("lantern=1") as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             await wait(store, "lantern/harbour", 1)
             (claim,) = await claimed(store)
             why = await why_last(store, await wait(store, "lantern/pier", 1))
@@ -253,10 +255,10 @@ class TestWhy:
         assert why.detail == "lantern may run 1 job at once, and does."
 
     async def test_an_owner_that_has_started_as_many_as_it_may_is_named_with_when(
-        self, opened: Open, clock: Clock
+        self, opened: Open, clock: ManualClock
     ) -> None:
         async with opened(hourly="lantern=2") as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             await wait(store, "lantern/harbour", 2)
             for claim in await claimed(store):
                 await store.finish(claim.key, SUCCEEDED)
@@ -272,7 +274,7 @@ class TestWhy:
 
     async def test_jobs_of_a_full_owner_are_not_ahead(self, opened: Open) -> None:
         async with opened("acme=1", hourly="reef=1") as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             await wait(store, "acme/app", 5)
             await wait(store, "reef/tide", 5)
             await claimed(store, free={"linux": 2}, limit=2)

@@ -7,10 +7,10 @@ import pytest
 
 from solstice_common.broker.protocol import Message, Published, PublishStatus
 from solstice_common.messages import JobStatusV1
-from solstice_orchestrator.stages.queue_reports import AT_ONCE, LineReports
+from solstice_orchestrator.stages.queue_reports import AT_ONCE, QueueReports
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job, job_request
-from tests.stores import WORKER, Clock, card, claimed, planned, told
+from tests.stores import WORKER, ManualClock, claimed, outbox_statuses, planned, worker_record
 
 REQUEST = {"source_name": "acme"}
 
@@ -27,14 +27,14 @@ class Listener:
 
 
 @pytest.fixture
-async def store(store_url: str, clock: Clock) -> AsyncIterator[JobStore]:
+async def store(store_url: str, clock: ManualClock) -> AsyncIterator[JobStore]:
     async with open_store(store_url, clock=clock, public_url="https://ci.example") as opened:
-        await opened.register(card(WORKER))
+        await opened.register(worker_record(WORKER))
         yield opened
 
 
-def reports(store: JobStore, listener: Listener, worker: str = WORKER) -> LineReports:
-    return LineReports(
+def reports(store: JobStore, listener: Listener, worker: str = WORKER) -> QueueReports:
+    return QueueReports(
         store=store,
         broker=listener,  # type: ignore[arg-type]  # of a broker, line reports call only `publish`
         worker_id=worker,
@@ -44,14 +44,14 @@ def reports(store: JobStore, listener: Listener, worker: str = WORKER) -> LineRe
 
 
 async def test_a_waiting_job_is_told_of_again_when_its_line_has_changed(
-    store: JobStore, clock: Clock
+    store: JobStore, clock: ManualClock
 ) -> None:
     listener = Listener()
     ours = reports(store, listener)
     for _ in range(6):
         await planned(store, request=job_request(**REQUEST))
     clock.forward(30)
-    await store.register(card(WORKER))
+    await store.register(worker_record(WORKER))
     assert await ours.round(waited_seconds=10.0) == 6
     assert {status.description for status in listener.heard} >= {"waiting: 5 ahead on linux"}
     assert await ours.round(waited_seconds=10.0) == 0
@@ -64,16 +64,22 @@ async def test_a_waiting_job_is_told_of_again_when_its_line_has_changed(
     }
 
 
-async def test_the_report_stands_between_its_state_and_the_next_one(store: JobStore, clock: Clock) -> None:
+async def test_the_report_stands_between_its_state_and_the_next_one(
+    store: JobStore, clock: ManualClock
+) -> None:
     listener = Listener()
     for _ in range(2):
         await planned(store, request=job_request(**REQUEST))
     clock.forward(30)
-    await store.register(card(WORKER))
+    await store.register(worker_record(WORKER))
     await reports(store, listener).round(waited_seconds=10.0)
     await claimed(store, free={"linux": 4})
-    in_order = {(each.run_id, each.context): each for each in await told(store) if each.state == "waiting"}
-    running = {(each.run_id, each.context): each for each in await told(store) if each.state == "running"}
+    in_order = {
+        (each.run_id, each.context): each for each in await outbox_statuses(store) if each.state == "waiting"
+    }
+    running = {
+        (each.run_id, each.context): each for each in await outbox_statuses(store) if each.state == "running"
+    }
     for report in listener.heard:
         key = (report.run_id, report.context)
         assert report.sequence == in_order[key].sequence < running[key].sequence
@@ -82,31 +88,31 @@ async def test_the_report_stands_between_its_state_and_the_next_one(store: JobSt
         assert report.source_name == "acme"
 
 
-async def test_who_has_just_come_or_has_no_forge_is_not_told_of(store: JobStore, clock: Clock) -> None:
+async def test_who_has_just_come_or_has_no_forge_is_not_told_of(store: JobStore, clock: ManualClock) -> None:
     listener = Listener()
     await planned(store, request=job_request())
     clock.forward(30)
     await planned(store, request=job_request(**REQUEST))
-    await store.register(card(WORKER))
+    await store.register(worker_record(WORKER))
     assert await reports(store, listener).round(waited_seconds=10.0) == 0
 
 
-async def test_a_round_tells_of_a_few(store: JobStore, clock: Clock) -> None:
+async def test_a_round_tells_of_a_few(store: JobStore, clock: ManualClock) -> None:
     listener = Listener()
     specs = [job("true", name=f"job{number}") for number in range(AT_ONCE + 5)]
     await planned(store, *specs, request=job_request(**REQUEST))
     clock.forward(30)
-    await store.register(card(WORKER))
+    await store.register(worker_record(WORKER))
     ours = reports(store, listener)
     assert await ours.round(waited_seconds=10.0) == AT_ONCE
     assert await ours.round(waited_seconds=10.0) == 5
 
 
-async def test_one_of_several_orchestrators_tells(store: JobStore, clock: Clock) -> None:
+async def test_one_of_several_orchestrators_tells(store: JobStore, clock: ManualClock) -> None:
     await planned(store, request=job_request(**REQUEST))
     await planned(store, request=job_request(**REQUEST))
     clock.forward(30)
     for worker in ("worker-b", WORKER):
-        await store.register(card(worker))
+        await store.register(worker_record(worker))
     assert await reports(store, Listener(), "worker-b").round(waited_seconds=10.0) == 0
     assert await reports(store, Listener(), WORKER).round(waited_seconds=10.0) == 2

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from solstice_forge.inbox import KeptInbox, open_inbox
+from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.protocol import Decision
-from solstice_forge.inbox.reconcile_state import Asked, Head, Reconciling
+from solstice_forge.inbox.reconcile_state import ReconcileState, RefHead, ResendRecord
 from solstice_forge.inbox.reconcile_tables import READ_AT_ONCE, SETTLED_SECONDS
 from tests.inboxes import NOON, delivery
 
@@ -16,14 +16,14 @@ SHA, OTHER = "0a" * 20, "0b" * 20
 
 
 @pytest.fixture
-async def inbox(store_url: str) -> AsyncIterator[KeptInbox]:
+async def inbox(store_url: str) -> AsyncIterator[InboxStore]:
     async with open_inbox(store_url) as opened:
         yield opened
 
 
 @pytest.fixture
-def tables(inbox: KeptInbox) -> Reconciling:
-    return inbox.reconciling
+def tables(inbox: InboxStore) -> ReconcileState:
+    return inbox.reconcile_state
 
 
 def request(sha: str, *, ref: str = "refs/heads/main", event: str = "push") -> bytes:
@@ -32,11 +32,11 @@ def request(sha: str, *, ref: str = "refs/heads/main", event: str = "push") -> b
     )
 
 
-def nothing(_source: str, _event: str, _body: bytes) -> Head | None:
+def nothing(_source: str, _event: str, _body: bytes) -> RefHead | None:
     return None
 
 
-async def test_source_is_one_holders_until_the_end_or_its_time_is_up(tables: Reconciling) -> None:
+async def test_source_is_one_holders_until_the_end_or_its_time_is_up(tables: ReconcileState) -> None:
     assert await tables.claim("acme", "a", now=NOON, until=NOON + 60)
     assert not await tables.claim("acme", "b", now=NOON + 59, until=NOON + 119)
     assert await tables.claim("other", "b", now=NOON, until=NOON + 60)
@@ -57,19 +57,19 @@ async def test_source_is_one_holders_until_the_end_or_its_time_is_up(tables: Rec
     assert (other.is_held, other.ended_at, other.report) == (True, None, None)
 
 
-async def test_source_that_was_compared_lately_is_left_alone(tables: Reconciling) -> None:
+async def test_source_that_was_compared_lately_is_left_alone(tables: ReconcileState) -> None:
     assert await tables.claim("acme", "a", now=NOON, until=NOON + 60, ended_before=NOON - 900)
     await tables.end_round("acme", "a", now=NOON + 1, report=b"1")
     assert not await tables.claim("acme", "b", now=NOON + 2, until=NOON + 62, ended_before=NOON + 1)
     assert await tables.claim("acme", "b", now=NOON + 2, until=NOON + 62, ended_before=NOON + 2)
 
 
-async def test_of_many_who_want_a_source_one_gets_it(tables: Reconciling) -> None:
+async def test_of_many_who_want_a_source_one_gets_it(tables: ReconcileState) -> None:
     claims = [tables.claim("acme", f"holder {n}", now=NOON, until=NOON + 60) for n in range(20)]
     assert sorted(await asyncio.gather(*claims)) == [False] * 19 + [True]
 
 
-async def test_log_tells_of_repositories_and_their_heads(inbox: KeptInbox, tables: Reconciling) -> None:
+async def test_log_tells_of_repositories_and_their_heads(inbox: InboxStore, tables: ReconcileState) -> None:
     later = NOON + SETTLED_SECONDS
     await inbox.keep(replace(delivery("a"), request=request(SHA)))
     await inbox.keep(replace(delivery("b", received_at=NOON + 1), request=request(OTHER)))
@@ -90,7 +90,9 @@ async def test_log_tells_of_repositories_and_their_heads(inbox: KeptInbox, table
         assert (await tables.known("gitea", "harbour/lighthouse")).heads == {"refs/heads/main": SHA}
 
 
-async def test_what_is_young_is_known_at_once_and_read_again(inbox: KeptInbox, tables: Reconciling) -> None:
+async def test_what_is_young_is_known_at_once_and_read_again(
+    inbox: InboxStore, tables: ReconcileState
+) -> None:
     await inbox.keep(replace(delivery("a"), request=request(SHA)))
     await tables.learn(NOON + 1, [], nothing)
     assert (await tables.known("forgejo", "harbour/lighthouse")).heads == {"refs/heads/main": SHA}
@@ -100,29 +102,29 @@ async def test_what_is_young_is_known_at_once_and_read_again(inbox: KeptInbox, t
     assert (await tables.known("forgejo", "harbour/lighthouse")).heads == {"refs/heads/main": OTHER}
 
 
-async def test_what_a_rule_left_out_is_read_from_its_body(inbox: KeptInbox, tables: Reconciling) -> None:
+async def test_what_a_rule_left_out_is_read_from_its_body(inbox: InboxStore, tables: ReconcileState) -> None:
     left_out = replace(delivery("a", asks=False, reason="paths_not_built"), body=b"the body")
     await inbox.keep(left_out)
     await inbox.keep(replace(delivery("b", asks=False, reason="ping"), body=b"not asked for"))
     seen: list[tuple[str, str, bytes]] = []
 
-    def read(source: str, event: str, body: bytes) -> Head | None:
+    def read(source: str, event: str, body: bytes) -> RefHead | None:
         seen.append((source, event, body))
-        return Head(kind="push", ref="refs/heads/main", commit_sha=SHA)
+        return RefHead(kind="push", ref="refs/heads/main", commit_sha=SHA)
 
     await tables.learn(NOON + SETTLED_SECONDS, {"paths_not_built", "skip_ci"}, read)
     assert seen == [("forgejo", "push", b"the body")]
     assert (await tables.known("forgejo", "harbour/lighthouse")).heads == {"refs/heads/main": SHA}
 
 
-async def test_long_log_is_read_to_its_end(inbox: KeptInbox, tables: Reconciling) -> None:
+async def test_long_log_is_read_to_its_end(inbox: InboxStore, tables: ReconcileState) -> None:
     names = [f"d-{number}" for number in range(READ_AT_ONCE + 10)]
     await asyncio.gather(*(inbox.keep(delivery(name, repository=f"river/{name}")) for name in names))
     await tables.learn(NOON + SETTLED_SECONDS, [], nothing)
     assert len(await tables.repositories("forgejo")) == len(names)
 
 
-async def test_older_news_of_a_head_change_nothing(tables: Reconciling) -> None:
+async def test_older_news_of_a_head_change_nothing(tables: ReconcileState) -> None:
     await tables.remember("acme", "river/otter", "push", {"refs/heads/main": SHA, "refs/heads/b": SHA}, NOON)
     await tables.remember("acme", "river/otter", "push", {"refs/heads/main": OTHER}, NOON - 1)
     known = await tables.known("acme", "river/otter")
@@ -130,16 +132,16 @@ async def test_older_news_of_a_head_change_nothing(tables: Reconciling) -> None:
     assert known.compared == {"push"}
 
 
-async def test_what_was_asked_for_again_is_counted_and_forgotten(tables: Reconciling) -> None:
-    await tables.note_asked("acme", "guid", NOON)
-    await tables.note_asked("acme", "guid", NOON + 5)
-    assert await tables.asked("acme", ["guid", "x"]) == {"guid": Asked(times=2, asked_at=NOON + 5)}
-    assert await tables.asked("other", ["guid"]) == {}
+async def test_what_was_asked_for_again_is_counted_and_forgotten(tables: ReconcileState) -> None:
+    await tables.note_resend("acme", "guid", NOON)
+    await tables.note_resend("acme", "guid", NOON + 5)
+    assert await tables.resends("acme", ["guid", "x"]) == {"guid": ResendRecord(times=2, asked_at=NOON + 5)}
+    assert await tables.resends("other", ["guid"]) == {}
     await tables.learn(NOON + 40 * 86_400, [], nothing)
-    assert await tables.asked("acme", ["guid"]) == {}
+    assert await tables.resends("acme", ["guid"]) == {}
 
 
-async def test_copies_arrived_as_well(inbox: KeptInbox, tables: Reconciling) -> None:
+async def test_copies_arrived_as_well(inbox: InboxStore, tables: ReconcileState) -> None:
     await inbox.keep(delivery("a"))
     await inbox.keep(delivery("b", key="key of a"))
     assert await tables.arrived("forgejo", ["a", "b", "c"]) == {"a", "b"}
@@ -147,14 +149,16 @@ async def test_copies_arrived_as_well(inbox: KeptInbox, tables: Reconciling) -> 
     assert await tables.arrived("forgejo", []) == frozenset()
 
 
-async def test_mark_of_a_hook_only_rises(tables: Reconciling) -> None:
+async def test_mark_of_a_hook_only_rises(tables: ReconcileState) -> None:
     assert await tables.looked_to("acme", "/repos/r/o/hooks/1") is None
     await tables.note_looked_to("acme", "/repos/r/o/hooks/1", 5.0)
     await tables.note_looked_to("acme", "/repos/r/o/hooks/1", 4.0)
     assert await tables.looked_to("acme", "/repos/r/o/hooks/1") == 5.0
 
 
-async def test_what_has_several_contents_is_recognised_by_each(inbox: KeptInbox, tables: Reconciling) -> None:
+async def test_what_has_several_contents_is_recognised_by_each(
+    inbox: InboxStore, tables: ReconcileState
+) -> None:
     made = replace(delivery("reconcile:x", key="opened"), also=("synchronized", "reopened"))
     first = await inbox.keep(made)
     assert first.decision is Decision.ACCEPTED
@@ -167,10 +171,10 @@ async def test_what_has_several_contents_is_recognised_by_each(inbox: KeptInbox,
         )
     assert (await inbox.keep(made)).reason == "duplicate_delivery"
     assert await inbox.backlog() == 1
-    assert await tables.told(["synchronized", "opened", "closed"]) == {"synchronized", "opened"}
+    assert await tables.delivered(["synchronized", "opened", "closed"]) == {"synchronized", "opened"}
 
 
-async def test_what_came_under_one_of_several_contents_is_not_made_again(inbox: KeptInbox) -> None:
+async def test_what_came_under_one_of_several_contents_is_not_made_again(inbox: InboxStore) -> None:
     first = await inbox.keep(delivery("real", key="synchronized"))
     made = replace(delivery("reconcile:x", key="opened"), also=("synchronized",))
     answer = await inbox.keep(made)
@@ -191,7 +195,7 @@ async def test_late_webhooks_and_what_was_made_of_the_same_are_one_request(store
         assert await here.backlog() == 1
 
 
-async def test_forgotten_delivery_takes_its_other_contents_along(inbox: KeptInbox) -> None:
+async def test_forgotten_delivery_takes_its_other_contents_along(inbox: InboxStore) -> None:
     await inbox.keep(replace(delivery("reconcile:x", key="opened"), also=("synchronized",)))
     (pending,) = await inbox.pending(1)
     await inbox.published([pending.row_id])

@@ -15,7 +15,7 @@ from solstice_orchestrator.store.postgresql.reading import listing
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job, job_request
 from tests.contract.test_job_listing import every_job, every_run
-from tests.stores import FAILED, SUCCEEDED, WORKER, WORLD_WRONG, claimed
+from tests.stores import CHECKOUT_ERRORED, FAILED, SUCCEEDED, WORKER, claimed
 
 REPOSITORIES: Final = ("lantern/harbour", "lantern/pier")
 REFS: Final = ("refs/heads/main", "refs/tags/v1")
@@ -24,7 +24,7 @@ ROUNDS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class RunHistory:
     """What becomes of a run. Those of its jobs that run on `linux` are claimed."""
 
     jobs: Sequence[JobSpec] = ()
@@ -35,23 +35,25 @@ class Life:
 
 QUICK, SLOW = job("true", name="quick"), job("true", name="slow", runs_on="slow")
 IN_GROUP: Final = job("true", concurrency=Concurrency(group="deploy"))
-LIVES: Final[Mapping[str, Life]] = {
-    "waits": Life(jobs=[SLOW]),
-    "runs": Life(jobs=[QUICK]),
-    "succeeded": Life(jobs=[QUICK], outcome=SUCCEEDED),
-    "backs off": Life(jobs=[QUICK], outcome=WORLD_WRONG),
-    "holds a group, or waits for it": Life(jobs=[IN_GROUP]),
-    "delayed": Life(request={"not_before": "2999-01-01T00:00:00Z"}),
-    "failed": Life(jobs=[QUICK], outcome=FAILED),
-    "to be approved": Life(jobs=[SLOW], request={"needs_approval": True, "trusted": False}),
-    "to be planned": Life(),
-    "is being planned": Life(),
-    "several wait": Life(jobs=[SLOW, job("true", runs_on="slow")]),
-    "one runs, one waits": Life(jobs=[QUICK, SLOW]),
-    "one ended, one waits": Life(jobs=[SLOW, QUICK], outcome=SUCCEEDED),
-    "one ended, one is blocked": Life(jobs=[QUICK, job("true", needs=("slow",)), SLOW], outcome=SUCCEEDED),
-    "several succeeded": Life(jobs=[QUICK, job("true")], outcome=SUCCEEDED),
-    "cancelled": Life(jobs=[SLOW]),
+HISTORIES: Final[Mapping[str, RunHistory]] = {
+    "waits": RunHistory(jobs=[SLOW]),
+    "runs": RunHistory(jobs=[QUICK]),
+    "succeeded": RunHistory(jobs=[QUICK], outcome=SUCCEEDED),
+    "backs off": RunHistory(jobs=[QUICK], outcome=CHECKOUT_ERRORED),
+    "holds a group, or waits for it": RunHistory(jobs=[IN_GROUP]),
+    "delayed": RunHistory(request={"not_before": "2999-01-01T00:00:00Z"}),
+    "failed": RunHistory(jobs=[QUICK], outcome=FAILED),
+    "to be approved": RunHistory(jobs=[SLOW], request={"needs_approval": True, "trusted": False}),
+    "to be planned": RunHistory(),
+    "is being planned": RunHistory(),
+    "several wait": RunHistory(jobs=[SLOW, job("true", runs_on="slow")]),
+    "one runs, one waits": RunHistory(jobs=[QUICK, SLOW]),
+    "one ended, one waits": RunHistory(jobs=[SLOW, QUICK], outcome=SUCCEEDED),
+    "one ended, one is blocked": RunHistory(
+        jobs=[QUICK, job("true", needs=("slow",)), SLOW], outcome=SUCCEEDED
+    ),
+    "several succeeded": RunHistory(jobs=[QUICK, job("true")], outcome=SUCCEEDED),
+    "cancelled": RunHistory(jobs=[SLOW]),
 }
 
 
@@ -63,12 +65,12 @@ def walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 
 
 @pytest.fixture
-async def lives(store: JobStore) -> Mapping[str, str]:
+async def histories(store: JobStore) -> Mapping[str, str]:
     """Each life several times, by turns; by the ids of the runs."""
     requests, names = [], {}
-    for number, (name, life) in itertools.product(range(ROUNDS), LIVES.items()):
+    for number, (name, history) in itertools.product(range(ROUNDS), HISTORIES.items()):
         request = job_request(
-            repo_full_name=REPOSITORIES[number % 2], ref=REFS[number // 2], **(life.request or {})
+            repo_full_name=REPOSITORIES[number % 2], ref=REFS[number // 2], **(history.request or {})
         )
         requests.append(request)
         names[request.request_id] = name
@@ -82,9 +84,9 @@ async def lives(store: JobStore) -> Mapping[str, str]:
         if name == "to be planned":
             assert await store.not_planned(task, Reason.RELEASED, "")
         elif name != "is being planned":
-            assert await store.planned(task, LIVES[name].jobs)
+            assert await store.planned(task, HISTORIES[name].jobs)
     for claim in await claimed(store):
-        outcome = LIVES[found[claim.run_id]].outcome
+        outcome = HISTORIES[found[claim.run_id]].outcome
         if outcome is not None:
             assert await store.finish(claim.key, outcome)
     for run_id, name in found.items():
@@ -94,14 +96,14 @@ async def lives(store: JobStore) -> Mapping[str, str]:
 
 
 async def test_each_life_is_in_the_state_that_it_is_meant_for(
-    store: JobStore, lives: Mapping[str, str]
+    store: JobStore, histories: Mapping[str, str]
 ) -> None:
     """Else the other tests here would look at less than they say."""
     runs, jobs = await every_run(store, 100), await every_job(store, 100)
-    assert len(runs) == ROUNDS * len(LIVES)
+    assert len(runs) == ROUNDS * len(HISTORIES)
     states = defaultdict(set)
     for run in runs:
-        states[lives[run.run_id]].add(run.state)
+        states[histories[run.run_id]].add(run.state)
     assert states["one ended, one waits"] == states["one ended, one is blocked"] == {RunState.RUNNING}
     assert states["backs off"] == states["several wait"] == states["to be approved"] == {RunState.WAITING}
     assert states["holds a group, or waits for it"] == {RunState.RUNNING, RunState.WAITING}
@@ -113,10 +115,10 @@ async def test_each_life_is_in_the_state_that_it_is_meant_for(
 
 
 async def test_lists_of_each_state_hold_what_is_in_it(
-    store: JobStore, lives: Mapping[str, str], walked: int
+    store: JobStore, histories: Mapping[str, str], walked: int
 ) -> None:
     everything = await every_run(store, 100)
-    assert len(everything) == len(lives)
+    assert len(everything) == len(histories)
     labels = {run.run_id: set[str]() for run in everything}
     for each in await every_job(store, 100):
         labels[each.run_id].add(each.runs_on)
@@ -138,10 +140,10 @@ async def test_lists_of_each_state_hold_what_is_in_it(
 
 
 async def test_a_page_begins_behind_any_run_of_whatever_state(
-    store: JobStore, lives: Mapping[str, str], walked: int
+    store: JobStore, histories: Mapping[str, str], walked: int
 ) -> None:
     everything = await every_run(store, 100)
-    for after, state in itertools.product(lives, (state for state in RunState if not state.final)):
+    for after, state in itertools.product(histories, (state for state in RunState if not state.final)):
         behind = [run for run in everything if run.run_id < after and run.state is state]
         page = await store.runs(limit=3, after=after, state=state)
         assert page.runs == behind[:3], (walked, after, state)

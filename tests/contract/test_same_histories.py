@@ -21,28 +21,28 @@ from tests.builders import job
 from tests.servers.postgresql import PostgreSQLServer
 from tests.stores import (
     CANCELLED,
+    CHECKOUT_ERRORED,
     FAILED,
     LEASE,
     RELEASED,
     SUCCEEDED,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     admitted,
     planning_task,
 )
 
 TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
-OUTCOMES: Final = (SUCCEEDED, FAILED, CANCELLED, RELEASED, WORLD_WRONG, TIMED_OUT)
+OUTCOMES: Final = (SUCCEEDED, FAILED, CANCELLED, RELEASED, CHECKOUT_ERRORED, TIMED_OUT)
 LONG: Final = 1e6
 """Between two lives, in seconds."""
 
 
 @dataclass
-class Life:
+class JobHistory:
     """Of the first job of a run; others may wait beside it."""
 
     store: JobStore
-    clock: Clock
+    clock: ManualClock
     worker: str
     run_id: str
     job_id: str
@@ -81,25 +81,25 @@ class Life:
         return view.state, view.reason, view.detail, attempts, [page and page.state for page in pages]
 
 
-Step = Callable[[Life], Awaitable[object]]
+Step = Callable[[JobHistory], Awaitable[object]]
 
 
 def _ends(which: int, outcome: Outcome) -> Step:
-    return lambda life: life.end(which, outcome)
+    return lambda history: history.end(which, outcome)
 
 
 def _waits(seconds: float) -> Step:
-    return lambda life: life.wait(seconds)
+    return lambda history: history.wait(seconds)
 
 
 STEPS: Final = st.lists(
     st.one_of(
-        st.just(Life.claim),
-        st.just(Life.claim),
+        st.just(JobHistory.claim),
+        st.just(JobHistory.claim),
         st.builds(_ends, st.just(-1), st.sampled_from(OUTCOMES)),
         st.builds(_ends, st.just(-1), st.sampled_from(OUTCOMES)),
         st.builds(_ends, st.integers(0, 3), st.sampled_from(OUTCOMES)),
-        st.sampled_from([Life.renew, Life.cancel, Life.prioritise]),
+        st.sampled_from([JobHistory.renew, JobHistory.cancel, JobHistory.prioritise]),
         st.builds(_waits, st.sampled_from([1.0, LEASE, 700.0])),
     ),
     min_size=2,
@@ -107,8 +107,8 @@ STEPS: Final = st.lists(
 )
 
 
-async def lived(
-    store: JobStore, clock: Clock, number: int, said: dict[str, Any], steps: Sequence[Step]
+async def history_of(
+    store: JobStore, clock: ManualClock, number: int, said: dict[str, Any], steps: Sequence[Step]
 ) -> object:
     """All that could be seen, step by step, of a job whose worker and label no other life has."""
     clock.now = 1_800_000_000.0 + number * LONG
@@ -119,17 +119,17 @@ async def lived(
     specs += [job("true", name="other", runs_on="nowhere")] * said["others"]
     assert await store.planned(await planning_task(store), specs, RunSpec(timeout_seconds=said["timeout"]))
     job_id = (await store.jobs(run_id=run_id, limit=9))[0].job_id
-    life = Life(store, clock, worker, run_id, job_id, [])
-    return [(await step(life), await life.seen()) for step in steps]
+    history = JobHistory(store, clock, worker, run_id, job_id, [])
+    return [(await step(history), await history.seen()) for step in steps]
 
 
 def test_both_kinds_of_store_tell_the_same(tmp_path: Path, postgresql: PostgreSQLServer) -> None:
     numbers = itertools.count(1)
     with asyncio.Runner() as runner, postgresql.database() as database:
         stack = AsyncExitStack()
-        stores: list[tuple[JobStore, Clock]] = []
+        stores: list[tuple[JobStore, ManualClock]] = []
         for url in (f"sqlite:///{tmp_path / 'store.db'}", database.url):
-            clock = Clock()
+            clock = ManualClock()
             opened = open_store(
                 url, clock=clock, rng=random.Random(1), lease_seconds=LEASE, retry_base_seconds=0.0
             )
@@ -149,7 +149,7 @@ def test_both_kinds_of_store_tell_the_same(tmp_path: Path, postgresql: PostgreSQ
         def same(said: dict[str, Any], steps: Sequence[Step]) -> None:
             number = next(numbers)
             told, expected = [
-                runner.run(lived(store, clock, number, said, steps)) for store, clock in reversed(stores)
+                runner.run(history_of(store, clock, number, said, steps)) for store, clock in reversed(stores)
             ]
             assert told == expected
 

@@ -19,10 +19,15 @@ from solstice_orchestrator.schedules.ticks import (
     TickState,
 )
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.schedule_store import NotScheduled, ScheduleFilters, ScheduleView, Timetable
+from solstice_orchestrator.store.schedule_store import (
+    NotScheduled,
+    ScheduleFilters,
+    ScheduleStore,
+    ScheduleView,
+)
 from tests.builders import job, job_request
-from tests.schedules import COMMIT, HOLDER, history, runs_of, scheduled, spec, taken, the_schedule
-from tests.stores import SUCCEEDED, WORKER, Clock, admitted, claimed, planning_task
+from tests.schedules import COMMIT, HOLDER, added_schedule, claimed_tick, history, runs_of, spec, the_schedule
+from tests.stores import SUCCEEDED, WORKER, ManualClock, admitted, claimed, planning_task
 
 LEASE: Final = 60.0
 HOUR: Final = 3600.0
@@ -31,12 +36,12 @@ OpenStore = Callable[[], AbstractAsyncContextManager[JobStore]]
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(now=NOON - 60)
+def clock() -> ManualClock:
+    return ManualClock(now=NOON - 60)
 
 
 @pytest.fixture
-def another(store_url: str, clock: Clock) -> OpenStore:
+def another(store_url: str, clock: ManualClock) -> OpenStore:
     """Open the test's store once more, as another orchestrator would."""
     return lambda: open_store(store_url, clock=clock, lease_seconds=LEASE)
 
@@ -48,12 +53,14 @@ async def store(another: OpenStore) -> AsyncIterator[JobStore]:
 
 
 @pytest.fixture
-def timetable(store: JobStore) -> Timetable:
-    return store.timetable
+def timetable(store: JobStore) -> ScheduleStore:
+    return store.schedule_store
 
 
 class TestSchedules:
-    async def test_a_schedule_is_what_was_asked_for(self, timetable: Timetable, clock: Clock) -> None:
+    async def test_a_schedule_is_what_was_asked_for(
+        self, timetable: ScheduleStore, clock: ManualClock
+    ) -> None:
         asked = spec(
             cron="30 2 * * MON-FRI",
             timezone="Europe/Berlin",
@@ -90,7 +97,7 @@ class TestSchedules:
         assert await timetable.schedule("nightly") == added
         assert await timetable.schedule(added.schedule_id) == added
 
-    async def test_what_is_not_there_is_none(self, timetable: Timetable) -> None:
+    async def test_what_is_not_there_is_none(self, timetable: ScheduleStore) -> None:
         assert await timetable.schedule("nightly") is None
         for asked in (timetable.pause, timetable.resume, timetable.fire):
             assert await asked("nightly") is None
@@ -98,25 +105,27 @@ class TestSchedules:
         assert await timetable.remove("nightly") is False
         assert await timetable.ticks("nightly", 10) == []
 
-    async def test_two_have_not_one_name(self, timetable: Timetable) -> None:
-        first = await scheduled(timetable)
+    async def test_two_have_not_one_name(self, timetable: ScheduleStore) -> None:
+        first = await added_schedule(timetable)
         assert await timetable.add(spec(cron="@daily"), None) is NotScheduled.NAME_TAKEN
-        await scheduled(timetable, name="weekly")
+        await added_schedule(timetable, name="weekly")
         assert await timetable.edit("weekly", {"name": "nightly"}) is NotScheduled.NAME_TAKEN
         assert await timetable.schedules(limit=1) == [first]
         assert isinstance(await timetable.edit("nightly", {"name": "nightly"}), ScheduleView)
 
-    async def test_they_are_listed_as_they_were_added_a_page_at_a_time(self, timetable: Timetable) -> None:
+    async def test_they_are_listed_as_they_were_added_a_page_at_a_time(
+        self, timetable: ScheduleStore
+    ) -> None:
         names = ["zeta", "alpha", "mid"]
-        added = [await scheduled(timetable, name=name) for name in names]
+        added = [await added_schedule(timetable, name=name) for name in names]
         first = await timetable.schedules(limit=2)
         rest = await timetable.schedules(limit=2, after=first[-1].schedule_id)
         assert [*first, *rest] == added
 
-    async def test_they_are_found_by_repository_and_branch(self, timetable: Timetable) -> None:
-        await scheduled(timetable, name="one")
-        await scheduled(timetable, name="two", branch="refs/heads/release/1")
-        await scheduled(timetable, name="three", repo_full_name=None, repo_url="https://forge.example/x")
+    async def test_they_are_found_by_repository_and_branch(self, timetable: ScheduleStore) -> None:
+        await added_schedule(timetable, name="one")
+        await added_schedule(timetable, name="two", branch="refs/heads/release/1")
+        await added_schedule(timetable, name="three", repo_full_name=None, repo_url="https://forge.example/x")
 
         async def names(**wanted: Unpack[ScheduleFilters]) -> list[str]:
             return [view.name for view in await timetable.schedules(limit=9, wanted=wanted)]
@@ -126,8 +135,8 @@ class TestSchedules:
         assert await names(ref="refs/heads/main") == ["one", "three"]
         assert await names(ref="refs/heads/release/1", repository="harbour/lighthouse") == ["two"]
 
-    async def test_another_time_is_from_now_on(self, timetable: Timetable, clock: Clock) -> None:
-        await scheduled(timetable)
+    async def test_another_time_is_from_now_on(self, timetable: ScheduleStore, clock: ManualClock) -> None:
+        await added_schedule(timetable)
         clock.forward(1)
         changed = await timetable.edit("nightly", {"cron": "*/10 * * * *", "branch": "next"})
         assert isinstance(changed, ScheduleView)
@@ -147,9 +156,9 @@ class TestSchedules:
         assert [tick.count for tick in await history(timetable)] == [5, 1]
 
     async def test_what_is_paused_has_no_ticks_and_misses_none(
-        self, timetable: Timetable, clock: Clock
+        self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         held = await timetable.pause("nightly")
         assert held is not None
         assert (held.paused, held.next_at) == (True, None)
@@ -160,26 +169,26 @@ class TestSchedules:
         assert (resumed.paused, resumed.next_at) == (False, NOON + 3 * HOUR)
         assert await history(timetable) == []
 
-    async def test_one_that_is_paused_may_be_changed(self, timetable: Timetable) -> None:
-        await scheduled(timetable)
+    async def test_one_that_is_paused_may_be_changed(self, timetable: ScheduleStore) -> None:
+        await added_schedule(timetable)
         await timetable.pause("nightly")
         changed = await timetable.edit("nightly", {"cron": "*/10 * * * *"})
         assert isinstance(changed, ScheduleView)
         assert changed.next_at is None
 
     async def test_what_was_removed_leaves_its_runs(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert await timetable.remove("nightly")
         assert await timetable.schedules(limit=9) == []
         assert len((await runs_of(store)).runs) == 1
         assert await timetable.pause_seconds() is None
 
 
-async def run_state(timetable: Timetable) -> RunState | None:
+async def run_state(timetable: ScheduleStore) -> RunState | None:
     """Of the newest tick's run."""
     last = (await the_schedule(timetable)).last
     assert last is not None
@@ -188,11 +197,13 @@ async def run_state(timetable: Timetable) -> RunState | None:
 
 class TestTicks:
     async def test_a_tick_becomes_a_run_of_what_the_branch_holds(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable, runs_on="illumos", priority=Priority.HIGH, workflow_path="ci/night.kdl")
+        await added_schedule(
+            timetable, runs_on="illumos", priority=Priority.HIGH, workflow_path="ci/night.kdl"
+        )
         clock.forward(60.5)
-        task = await taken(timetable)
+        task = await claimed_tick(timetable)
         assert (task.ref, task.tick_at, task.by_hand) == ("refs/heads/main", NOON, False)
         settled = await timetable.fired(task, COMMIT)
         assert settled is not None
@@ -220,11 +231,11 @@ class TestTicks:
         )
 
     async def test_it_shows_what_its_run_is_at(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.fired(await claimed_tick(timetable), COMMIT)
         seen = [await run_state(timetable)]
         assert await store.planned(await planning_task(store), [job("true")])
         seen.append(await run_state(timetable))
@@ -235,44 +246,48 @@ class TestTicks:
         assert seen == [RunState.PLANNING, RunState.WAITING, RunState.RUNNING, RunState.SUCCEEDED]
 
     async def test_who_looks_when_nothing_is_due_gets_nothing(
-        self, timetable: Timetable, clock: Clock
+        self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         assert await timetable.pause_seconds() == 60
         assert (await timetable.claim(HOLDER, 9)).tasks == []
         clock.forward(60)
         assert await timetable.pause_seconds() == 0
-        await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert (await timetable.claim(HOLDER, 9)).tasks == []
         assert await timetable.pause_seconds() == HOUR
 
     async def test_of_many_who_look_at_once_one_gets_it(
-        self, another: OpenStore, timetable: Timetable, clock: Clock
+        self, another: OpenStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         for number in range(5):
-            await scheduled(timetable, name=f"schedule-{number}")
+            await added_schedule(timetable, name=f"schedule-{number}")
         clock.forward(60)
         async with AsyncExitStack() as stack:
             others = [await stack.enter_async_context(another()) for _ in range(4)]
             claimed = await asyncio.gather(
-                *(other.timetable.claim(f"worker-{number}", 2) for other in others for number in range(6))
+                *(
+                    other.schedule_store.claim(f"worker-{number}", 2)
+                    for other in others
+                    for number in range(6)
+                )
             )
         tasks = [task for each in claimed for task in each.tasks]
         assert sorted(task.schedule for task in tasks) == [f"schedule-{number}" for number in range(5)]
 
     async def test_a_tick_whose_holder_is_gone_is_somebody_elses_and_fires_once(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        lost = await taken(timetable, "gone")
+        lost = await claimed_tick(timetable, "gone")
         assert await timetable.pause_seconds() == LEASE
         clock.forward(LEASE)
-        found = await taken(timetable, "there")
+        found = await claimed_tick(timetable, "there")
         assert (found.tick_id, found.attempt) == (lost.tick_id, lost.attempt + 1)
         # The lease was lost between the question to the forge and the admission.
         assert await timetable.fired(lost, COMMIT) is None
-        assert await timetable.not_fired(lost, TickReason.BRANCH_GONE, "", again=False) is None
+        assert await timetable.not_fired(lost, TickReason.BRANCH_GONE, "", retry=False) is None
         await timetable.release(lost)
         assert (await runs_of(store)).runs == []
         assert await timetable.fired(found, COMMIT) is not None
@@ -281,46 +296,48 @@ class TestTicks:
         assert [tick.state for tick in await history(timetable)] == [TickState.FIRED]
 
     async def test_firing_is_safe_to_repeat(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        task = await taken(timetable)
+        task = await claimed_tick(timetable)
         first = await timetable.fired(task, COMMIT)
         clock.forward(5)
         assert await timetable.fired(task, "d" * 40) == first
         assert len((await runs_of(store)).runs) == 1
 
     async def test_both_holders_at_once_make_one_run(
-        self, another: OpenStore, store: JobStore, timetable: Timetable, clock: Clock
+        self, another: OpenStore, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        first = await taken(timetable)
+        first = await claimed_tick(timetable)
         clock.forward(LEASE)
-        second = await taken(timetable)
+        second = await claimed_tick(timetable)
         async with another() as other:
             settled = await asyncio.gather(
-                other.timetable.fired(first, COMMIT),
+                other.schedule_store.fired(first, COMMIT),
                 timetable.fired(second, COMMIT),
-                other.timetable.fired(second, COMMIT),
+                other.schedule_store.fired(second, COMMIT),
             )
         assert settled[0] is None
         assert settled[1] == settled[2] is not None
         assert len((await runs_of(store)).runs) == 1
 
-    async def test_what_is_handed_back_is_due_at_once(self, timetable: Timetable, clock: Clock) -> None:
-        await scheduled(timetable)
+    async def test_what_is_handed_back_is_due_at_once(
+        self, timetable: ScheduleStore, clock: ManualClock
+    ) -> None:
+        await added_schedule(timetable)
         clock.forward(60)
-        task = await taken(timetable)
+        task = await claimed_tick(timetable)
         await timetable.release(task)
         assert await timetable.pause_seconds() == 0
-        assert (await taken(timetable, "another")).tick_id == task.tick_id
+        assert (await claimed_tick(timetable, "another")).tick_id == task.tick_id
 
     async def test_a_clock_that_is_set_back_brings_no_tick_twice(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         for step in (60, -1800, 1800, HOUR, -2 * HOUR, HOUR, HOUR - 1, 1):
             clock.forward(step)
             for task in (await timetable.claim(HOLDER, 9)).tasks:
@@ -329,11 +346,11 @@ class TestTicks:
         assert len((await runs_of(store)).runs) == 2
 
     async def test_not_even_by_somebody_who_changes_the_time_there_and_back(
-        self, timetable: Timetable, clock: Clock
+        self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.fired(await claimed_tick(timetable), COMMIT)
         clock.forward(-30)
         await timetable.edit("nightly", {"cron": "@daily"})
         changed = await timetable.edit("nightly", {"cron": "0 * * * *"})
@@ -345,25 +362,25 @@ class TestTicks:
         assert (await the_schedule(timetable)).next_at == NOON + HOUR
 
     async def test_one_that_waits_for_its_forge_meanwhile_fires_all_the_same(
-        self, timetable: Timetable, clock: Clock
+        self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        task = await taken(timetable)
-        await timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", again=True)
+        task = await claimed_tick(timetable)
+        await timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", retry=True)
         clock.forward(-30)
         await timetable.edit("nightly", {"cron": "@daily"})
         await timetable.edit("nightly", {"cron": "0 * * * *"})
         clock.forward(30 + RETRY_CAP_SECONDS)
-        again = await taken(timetable)
+        again = await claimed_tick(timetable)
         assert again.tick_id == task.tick_id
         await timetable.fired(again, COMMIT)
         assert [(tick.tick_at, tick.state) for tick in await history(timetable)] == [(NOON, TickState.FIRED)]
 
-    async def test_a_bell_rings_for_every_change(self, another: OpenStore, timetable: Timetable) -> None:
-        async with another() as other, other.timetable.changes() as changed:
+    async def test_a_bell_rings_for_every_change(self, another: OpenStore, timetable: ScheduleStore) -> None:
+        async with another() as other, other.schedule_store.changes() as changed:
             for change in (
-                lambda: scheduled(timetable),
+                lambda: added_schedule(timetable),
                 lambda: timetable.edit("nightly", {"branch": "next"}),
                 lambda: timetable.pause("nightly"),
                 lambda: timetable.resume("nightly"),
@@ -378,9 +395,9 @@ class TestTicks:
 
 class TestMissed:
     async def test_after_downtime_one_run_makes_up_for_all(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable, missed=Missed.ONCE)
+        await added_schedule(timetable, missed=Missed.ONCE)
         clock.forward(60 + 3 * HOUR + 1800)
         claimed = await timetable.claim(HOLDER, 9)
         assert [(each.reason, each.count) for each in claimed.settled] == [(TickReason.MISSED, 3)]
@@ -394,26 +411,26 @@ class TestMissed:
         assert len((await runs_of(store)).runs) == 1
 
     async def test_or_none_and_it_is_recorded(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable, missed=Missed.SKIP)
+        await added_schedule(timetable, missed=Missed.SKIP)
         clock.forward(60 + LATE_SECONDS + 1)
         claimed = await timetable.claim(HOLDER, 9)
         assert claimed.tasks == []
         (missed,) = await history(timetable)
         assert (missed.first_at, missed.tick_at, missed.count) == (None, NOON, 1)
         clock.now = NOON + HOUR
-        await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert len((await runs_of(store)).runs) == 1
 
     async def test_a_lease_that_ran_out_meanwhile_makes_no_second_run(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        gone = await taken(timetable)
+        gone = await claimed_tick(timetable)
         clock.forward(HOUR + 1)
-        found = await taken(timetable)
+        found = await claimed_tick(timetable)
         assert found.tick_at == NOON + HOUR
         assert await timetable.fired(gone, COMMIT) is None
         await timetable.fired(found, COMMIT)
@@ -425,15 +442,15 @@ class TestMissed:
 
 class TestTrouble:
     async def test_a_forge_that_is_away_is_asked_again_with_growing_pauses_until_the_next_tick(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
         tries = 0
         while clock.now < NOON + HOUR:
-            task = await taken(timetable)
+            task = await claimed_tick(timetable)
             tries += 1
-            settled = await timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", again=True)
+            settled = await timetable.not_fired(task, TickReason.FORGE_AWAY, "no route to host", retry=True)
             assert settled is not None
             assert settled.state is TickState.DUE
             pause = await timetable.pause_seconds()
@@ -441,7 +458,7 @@ class TestTrouble:
             assert pause <= min(RETRY_CAP_SECONDS, NOON + HOUR - clock.now)
             clock.forward(max(pause, 1.0))
         assert 10 < tries < HOUR / 10
-        task = await taken(timetable)
+        task = await claimed_tick(timetable)
         assert task.tick_at == NOON + HOUR
         overtaken, due = await history(timetable)
         assert (overtaken.reason, overtaken.failures) == (TickReason.OVERTAKEN, tries)
@@ -449,28 +466,28 @@ class TestTrouble:
         assert due.state is TickState.DUE
 
     async def test_one_try_that_succeeds_is_enough(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        await timetable.not_fired(await taken(timetable), TickReason.FORGE_AWAY, "reset", again=True)
+        await timetable.not_fired(await claimed_tick(timetable), TickReason.FORGE_AWAY, "reset", retry=True)
         shown = (await the_schedule(timetable)).last
         assert shown is not None
         assert (shown.state, shown.failures, shown.detail) == (TickState.DUE, 1, "reset")
         assert shown.retry_at is not None
         clock.forward(RETRY_CAP_SECONDS)
-        await timetable.fired(await taken(timetable), COMMIT)
+        await timetable.fired(await claimed_tick(timetable), COMMIT)
         (fired,) = await history(timetable)
         # The forge was away for minutes: that is a run, and not on time.
         assert (fired.state, fired.reason, fired.detail) == (TickState.FIRED, TickReason.LATE, "")
 
     async def test_a_branch_that_is_gone_is_said_and_the_next_tick_tries_again(
-        self, timetable: Timetable, clock: Clock
+        self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
         await timetable.not_fired(
-            await taken(timetable), TickReason.BRANCH_GONE, "there is no refs/heads/main", again=False
+            await claimed_tick(timetable), TickReason.BRANCH_GONE, "there is no refs/heads/main", retry=False
         )
         (gone,) = await history(timetable)
         assert (gone.state, gone.reason, gone.settled_at) == (
@@ -479,23 +496,23 @@ class TestTrouble:
             clock.now,
         )
         clock.forward(HOUR)
-        assert (await taken(timetable)).tick_at == NOON + HOUR
+        assert (await claimed_tick(timetable)).tick_at == NOON + HOUR
 
     async def test_a_tick_that_nobody_has_seen_is_recorded_by_a_pause(
-        self, timetable: Timetable, clock: Clock
+        self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
         await timetable.pause("nightly")
         (skipped,) = await history(timetable)
         assert (skipped.tick_at, skipped.reason) == (NOON, TickReason.PAUSED)
 
     async def test_a_pause_ends_what_could_not_fire_yet(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        task = await taken(timetable)
+        task = await claimed_tick(timetable)
         await timetable.pause("nightly")
         assert await timetable.fired(task, COMMIT) is None
         (skipped,) = await history(timetable)
@@ -503,11 +520,11 @@ class TestTrouble:
         assert (await runs_of(store)).runs == []
 
     async def test_what_cannot_be_asked_for_is_said(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable, repo_url="file:relative")
+        await added_schedule(timetable, repo_url="file:relative")
         clock.forward(60)
-        settled = await timetable.fired(await taken(timetable), COMMIT)
+        settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert settled is not None
         assert (settled.state, settled.reason) == (TickState.FAILED, TickReason.NOT_A_REQUEST)
         assert "repo_url" in settled.detail
@@ -516,11 +533,11 @@ class TestTrouble:
 
 class TestOverlap:
     async def test_a_run_that_has_not_ended_holds_the_next_one_up_where_asked(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable, overlap=Overlap.SKIP)
+        await added_schedule(timetable, overlap=Overlap.SKIP)
         clock.forward(60)
-        first = await timetable.fired(await taken(timetable), COMMIT)
+        first = await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert first is not None
         assert first.run_id is not None
         clock.forward(HOUR)
@@ -529,29 +546,29 @@ class TestOverlap:
         assert first.run_id in claimed.settled[0].detail
         await store.cancel_run(first.run_id)
         clock.forward(HOUR)
-        assert (await taken(timetable)).tick_at == NOON + 2 * HOUR
+        assert (await claimed_tick(timetable)).tick_at == NOON + 2 * HOUR
 
     async def test_else_they_run_beside_each_other(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         for _ in range(3):
             clock.now = (await the_schedule(timetable)).next_at or 0.0
-            await timetable.fired(await taken(timetable), COMMIT)
+            await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert len((await runs_of(store)).runs) == 3
 
     async def test_a_push_to_its_branch_ends_no_scheduled_run_nor_the_other_way_round(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         fields = {"branch": "feature", "repo_url": "https://forge.example/acme/app.git"}
-        await scheduled(timetable, **fields)
+        await added_schedule(timetable, **fields)
 
         async def pushed() -> str:
             return await admitted(store, job_request(repo_url=fields["repo_url"], ref="refs/heads/feature"))
 
         run_ids = [await pushed()]
         clock.forward(60)
-        settled = await timetable.fired(await taken(timetable), COMMIT)
+        settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert settled is not None
         assert settled.run_id is not None
         run_ids.append(settled.run_id)
@@ -567,14 +584,14 @@ class TestOverlap:
 
 class TestByHand:
     async def test_it_fires_now_beside_its_ticks_and_while_paused(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable, overlap=Overlap.SKIP)
+        await added_schedule(timetable, overlap=Overlap.SKIP)
         await timetable.pause("nightly")
         for _ in range(2):
             clock.forward(1)
             assert await timetable.fire("nightly") is not None
-            await timetable.fired(await taken(timetable), COMMIT)
+            await timetable.fired(await claimed_tick(timetable), COMMIT)
         await timetable.resume("nightly")
         assert [(tick.by_hand, tick.reason) for tick in await history(timetable)] == [
             (True, TickReason.BY_HAND)
@@ -582,15 +599,19 @@ class TestByHand:
         assert (await the_schedule(timetable)).next_at == NOON
         assert len((await runs_of(store)).runs) == 2
 
-    async def test_it_is_tried_once(self, timetable: Timetable, clock: Clock) -> None:
-        await scheduled(timetable)
+    async def test_it_is_tried_once(self, timetable: ScheduleStore, clock: ManualClock) -> None:
+        await added_schedule(timetable)
         await timetable.fire("nightly")
-        await timetable.not_fired(await taken(timetable), TickReason.FORGE_AWAY, "no route", again=True)
+        await timetable.not_fired(
+            await claimed_tick(timetable), TickReason.FORGE_AWAY, "no route", retry=True
+        )
         (tick,) = await history(timetable)
         assert (tick.state, tick.reason, tick.detail) == (TickState.FAILED, TickReason.FORGE_AWAY, "no route")
 
-    async def test_the_next_tick_does_not_overtake_it(self, timetable: Timetable, clock: Clock) -> None:
-        await scheduled(timetable)
+    async def test_the_next_tick_does_not_overtake_it(
+        self, timetable: ScheduleStore, clock: ManualClock
+    ) -> None:
+        await added_schedule(timetable)
         await timetable.fire("nightly")
         clock.forward(60)
         tasks = (await timetable.claim(HOLDER, 9)).tasks
@@ -598,27 +619,29 @@ class TestByHand:
 
 
 class TestHistory:
-    async def test_the_newest_ticks_are_kept(self, timetable: Timetable, clock: Clock) -> None:
-        await scheduled(timetable)
+    async def test_the_newest_ticks_are_kept(self, timetable: ScheduleStore, clock: ManualClock) -> None:
+        await added_schedule(timetable)
         for number in range(KEPT_TICKS + 5):
             clock.now = NOON + number * HOUR
-            await timetable.not_fired(await taken(timetable), TickReason.BRANCH_GONE, "gone", again=False)
+            await timetable.not_fired(
+                await claimed_tick(timetable), TickReason.BRANCH_GONE, "gone", retry=False
+            )
         kept = await history(timetable)
         assert [tick.tick_at for tick in kept] == [
             NOON + number * HOUR for number in range(5, KEPT_TICKS + 5)
         ]
 
     async def test_what_is_old_goes_with_the_runs(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        settled = await timetable.fired(await taken(timetable), COMMIT)
+        settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert settled is not None
         assert settled.run_id is not None
         await store.cancel_run(settled.run_id)
         clock.forward(HOUR)
-        due = await taken(timetable)
+        due = await claimed_tick(timetable)
         await store.purge(10 * 86_400, 10)
         assert len(await history(timetable)) == 2
         clock.forward(10 * 86_400)
@@ -627,11 +650,11 @@ class TestHistory:
         assert [tick.tick_at for tick in await history(timetable)] == [due.tick_at]
 
     async def test_a_run_that_was_removed_has_no_state(
-        self, store: JobStore, timetable: Timetable, clock: Clock
+        self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        await scheduled(timetable)
+        await added_schedule(timetable)
         clock.forward(60)
-        settled = await timetable.fired(await taken(timetable), COMMIT)
+        settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
         assert settled is not None
         assert settled.run_id is not None
         (tick,) = await history(timetable)
@@ -641,8 +664,8 @@ class TestHistory:
         assert tick.run_state is RunState.CANCELLED
 
 
-async def test_a_worker_may_hold_ticks_that_runs_no_jobs(store: JobStore, clock: Clock) -> None:
+async def test_a_worker_may_hold_ticks_that_runs_no_jobs(store: JobStore, clock: ManualClock) -> None:
     """Whoever is paused fires all the same: who admits is not who runs."""
-    await scheduled(store.timetable)
+    await added_schedule(store.schedule_store)
     clock.forward(60)
-    assert (await taken(store.timetable, WORKER)).tick_at == NOON
+    assert (await claimed_tick(store.schedule_store, WORKER)).tick_at == NOON

@@ -20,42 +20,42 @@ from solstice_orchestrator.scheduling.capacity import capacity
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceRun
-from solstice_orchestrator.simulation.virtual_run import House
+from solstice_orchestrator.simulation.virtual_run import SimulationConfig
 from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.admin.record import recorded
-from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.store.admin.record import recorded_runs
+from solstice_orchestrator.superseding.policy import SupersedeRule
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
-from tests.stores import WORKER, Clock, card
-from tests.traces import BEGUN, RealStore, lively, one_by_one, plan, played, trace_job
+from tests.stores import WORKER, ManualClock, worker_record
+from tests.traces import EPOCH, RealStore, one_by_one, plan, random_trace, simulated_starts, trace_job
 
 WAIT_SECONDS = 60
 MAX_WAIT = 60.0
 NEVER = 1e9
 """Longer than any trace: nothing is overdue, and no lease runs out."""
 
-Open = Callable[[House], AbstractAsyncContextManager[JobStore]]
+Open = Callable[[SimulationConfig], AbstractAsyncContextManager[JobStore]]
 
 
 @pytest.fixture
-def opened(store_url: str, clock: Clock) -> Open:
+def opened(store_url: str, clock: ManualClock) -> Open:
     """Open the test's store by the rules of a house."""
-    return lambda house: open_store(
+    return lambda configuration: open_store(
         store_url,
         clock=clock,
         lease_seconds=NEVER,
-        max_wait_seconds=house.max_wait_seconds,
-        caps=house.limits.caps,
-        quotas=house.limits.quotas,
-        rates=house.limits.rates,
-        supersede=Supersede.OFF,
+        max_wait_seconds=configuration.max_wait_seconds,
+        caps=configuration.limits.caps,
+        quotas=configuration.limits.quotas,
+        rates=configuration.limits.rates,
+        supersede=SupersedeRule.OFF,
     )
 
 
-def house(
+def configuration(
     slots: Mapping[str, int],
     limit: int = 0,
     caps: str = "",
@@ -65,60 +65,64 @@ def house(
     labels: str = "",
     repositories: str = "",
     max_wait_seconds: float = NEVER,
-) -> House:
-    limits = Limits(
+) -> SimulationConfig:
+    limits = StartLimits(
         caps=parse_caps(caps),
         quotas=Quotas(slots=parse_caps(owners), starts_per_hour=parse_caps(hourly)),
         rates=StartRates(labels=parse_rates(labels), repositories=parse_rates(repositories)),
     )
-    return House(capacity=capacity(slots, limit), limits=limits, max_wait_seconds=max_wait_seconds)
+    return SimulationConfig(capacity=capacity(slots, limit), limits=limits, max_wait_seconds=max_wait_seconds)
 
 
 @pytest.mark.parametrize(
     ("tried", "seed"),
     [
-        pytest.param(house({"linux": 3}), 1, id="one label"),
-        pytest.param(house({"linux": 3}), 2, id="one label, another trace"),
-        pytest.param(house({"linux": 2, "illumos": 2}, limit=3), 1, id="two labels, a limit over both"),
-        pytest.param(house({"linux": 2, "illumos": 2}, limit=3), 2, id="two labels, another trace"),
-        pytest.param(house({"linux": 4}, caps="*=3,acme/app=1"), 1, id="caps"),
-        pytest.param(house({"linux": 4}, caps="*=3,acme/app=1"), 2, id="caps, another trace"),
-        pytest.param(house({"linux": 4}, owners="acme=2", caps="*=3"), 2, id="caps of owners"),
-        pytest.param(house({"linux": 3}, hourly="acme=20,reef=5"), 1, id="starts per hour"),
-        # A token every 8, 16 or 4 seconds: what has grown of it is then exact in every clock.
-        pytest.param(house({"linux": 4}, labels="linux=450/h:3"), 1, id="a rate of the label"),
-        pytest.param(house({"linux": 4}, repositories="*=225/h:2"), 2, id="rates of repositories"),
+        pytest.param(configuration({"linux": 3}), 1, id="one label"),
+        pytest.param(configuration({"linux": 3}), 2, id="one label, another trace"),
         pytest.param(
-            house({"linux": 4}, caps="*=2", owners="*=3", hourly="acme=40", labels="*=900/h:4"),
+            configuration({"linux": 2, "illumos": 2}, limit=3), 1, id="two labels, a limit over both"
+        ),
+        pytest.param(configuration({"linux": 2, "illumos": 2}, limit=3), 2, id="two labels, another trace"),
+        pytest.param(configuration({"linux": 4}, caps="*=3,acme/app=1"), 1, id="caps"),
+        pytest.param(configuration({"linux": 4}, caps="*=3,acme/app=1"), 2, id="caps, another trace"),
+        pytest.param(configuration({"linux": 4}, owners="acme=2", caps="*=3"), 2, id="caps of owners"),
+        pytest.param(configuration({"linux": 3}, hourly="acme=20,reef=5"), 1, id="starts per hour"),
+        # A token every 8, 16 or 4 seconds: what has grown of it is then exact in every clock.
+        pytest.param(configuration({"linux": 4}, labels="linux=450/h:3"), 1, id="a rate of the label"),
+        pytest.param(configuration({"linux": 4}, repositories="*=225/h:2"), 2, id="rates of repositories"),
+        pytest.param(
+            configuration({"linux": 4}, caps="*=2", owners="*=3", hourly="acme=40", labels="*=900/h:4"),
             1,
             id="all of it",
         ),
     ],
 )
 async def test_every_job_starts_when_it_does_in_the_store(
-    opened: Open, clock: Clock, tried: House, seed: int
+    opened: Open, clock: ManualClock, tried: SimulationConfig, seed: int
 ) -> None:
-    trace = lively(random.Random(seed), 60, labels=tuple(tried.capacity.slots))
+    trace = random_trace(random.Random(seed), 60, labels=tuple(tried.capacity.slots))
     async with opened(tried) as store:
         really = await RealStore(store, clock, tried).carry_out(trace)
-    assert played(trace, tried).at == really
+    assert simulated_starts(trace, tried).at == really
     assert len(really) == sum(map(len, trace))
 
 
 @pytest.mark.parametrize("caps", ["", "*=2"])
-async def test_the_overdue_start_when_they_do_in_the_store(opened: Open, clock: Clock, caps: str) -> None:
+async def test_the_overdue_start_when_they_do_in_the_store(
+    opened: Open, clock: ManualClock, caps: str
+) -> None:
     """Of those that began to wait at the very same moment PostgreSQL takes any: here there are none such."""
-    tried = house({"linux": 2}, caps=caps, max_wait_seconds=MAX_WAIT)
-    trace = lively(random.Random(4), 120, entangled=False)
+    tried = configuration({"linux": 2}, caps=caps, max_wait_seconds=MAX_WAIT)
+    trace = random_trace(random.Random(4), 120, entangled=False)
     async with opened(tried) as store:
         really = await RealStore(store, clock, tried).carry_out(trace)
-    tally = played(trace, tried)
+    tally = simulated_starts(trace, tried)
     assert tally.at == really
     assert sum(wait > MAX_WAIT for waits in tally.waits.values() for wait in waits) > 20
 
 
 async def test_who_is_cancelled_for_a_newer_one_of_its_group_is_so_in_the_store(
-    opened: Open, clock: Clock
+    opened: Open, clock: ManualClock
 ) -> None:
     cancels = TraceGroup(group="deploy", mode=GroupMode.CANCEL)
     busy = [trace_job(0.0, 40.0, name=f"busy-{number}", repository="reef/tide") for number in range(2)]
@@ -129,20 +133,20 @@ async def test_who_is_cancelled_for_a_newer_one_of_its_group_is_so_in_the_store(
         trace_job(50.0 + 10 * number, 50.0, name=f"later-{number}", concurrency=cancels)
         for number in range(3)
     ]
-    trace, tried = one_by_one(*busy, *runs, *later), house({"linux": 2})
+    trace, tried = one_by_one(*busy, *runs, *later), configuration({"linux": 2})
     async with opened(tried) as store:
         really = await RealStore(store, clock, tried).carry_out(trace)
-    tally = played(trace, tried)
+    tally = simulated_starts(trace, tried)
     assert tally.at == really
     assert tally.superseded == 3
     assert "deploy-0" not in really
 
 
 @dataclass
-class VirtualTime:
+class ManualTime:
     """Jobs sleep by a clock that is moved by hand."""
 
-    clock: Clock
+    clock: ManualClock
     sleeping: list[tuple[float, int, asyncio.Event]] = field(default_factory=list)
     slept: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever one more job sleeps; whoever waits for that may put another event here."""
@@ -157,14 +161,14 @@ class VirtualTime:
 
 
 @asynccontextmanager
-async def orchestrating(store: JobStore, time: VirtualTime, tried: House) -> AsyncIterator[None]:
+async def orchestrating(store: JobStore, time: ManualTime, tried: SimulationConfig) -> AsyncIterator[None]:
     """A worker as the orchestrator has it, with the scripted executor."""
     executor = ScriptedExecutor(sleep=time.sleep)
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
             store=store,
             execute=partial(execute, store=store, executor=executor, clock=time.clock),
-            card=card(WORKER, capacity=tried.capacity),
+            registration=worker_record(WORKER, capacity=tried.capacity),
             jobs=jobs,
             metrics=Metrics(),
             rng=random.Random(1),
@@ -178,7 +182,7 @@ async def orchestrating(store: JobStore, time: VirtualTime, tried: House) -> Asy
         await dispatch.finish_jobs(asyncio.Event())
 
 
-async def at_rest(store: JobStore, time: VirtualTime, slots: int, unfinished: int) -> None:
+async def at_rest(store: JobStore, time: ManualTime, slots: int, unfinished: int) -> None:
     """Until every end is known, every free slot that somebody waits for is filled, and what was started sleeps."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         # A job sleeps some time after the store has changed.
@@ -194,15 +198,17 @@ async def at_rest(store: JobStore, time: VirtualTime, slots: int, unfinished: in
             await pause(0.05, unless=changed)
 
 
-async def really_run(store: JobStore, clock: Clock, trace: Sequence[TraceRun], tried: House) -> None:
+async def really_run(
+    store: JobStore, clock: ManualClock, trace: Sequence[TraceRun], tried: SimulationConfig
+) -> None:
     """The orchestrator runs the trace; nothing but time is virtual."""
-    time, left, unfinished = VirtualTime(clock), list(trace), 0
+    time, left, unfinished = ManualTime(clock), list(trace), 0
     slots = tried.capacity.slots["linux"]
     async with orchestrating(store, time, tried):
         while left or time.sleeping:
             came = left[0][0].at if left else float("inf")
-            if not time.sleeping or BEGUN + came < time.sleeping[0][0]:
-                clock.now = BEGUN + came
+            if not time.sleeping or EPOCH + came < time.sleeping[0][0]:
+                clock.now = EPOCH + came
                 unfinished += len(left[0])
                 await plan(store, left.pop(0), clock)
             else:
@@ -213,10 +219,10 @@ async def really_run(store: JobStore, clock: Clock, trace: Sequence[TraceRun], t
 
 
 async def test_waits_are_those_of_an_orchestrator_that_ran_the_trace(
-    opened: Open, store_url: str, clock: Clock
+    opened: Open, store_url: str, clock: ManualClock
 ) -> None:
     """With the dispatcher, leases, logs and the scripted executor; then what the store recorded is played."""
-    trace, tried = lively(random.Random(3), 150, entangled=False), house({"linux": 2})
+    trace, tried = random_trace(random.Random(3), 150, entangled=False), configuration({"linux": 2})
     async with opened(tried) as store:
         await really_run(store, clock, trace, tried)
         views = await store.jobs(limit=1000)
@@ -224,10 +230,10 @@ async def test_waits_are_those_of_an_orchestrator_that_ran_the_trace(
     for view in views:
         assert view.started_at is not None
         really.setdefault(view.priority, []).append(view.started_at - view.created_at)
-    record = [run async for run in recorded(store_url, since=0.0)]
+    record = [run async for run in recorded_runs(store_url, since=0.0)]
     assert sum(map(len, record)) == len(views) == len(trace)
     for source in (trace, record):
-        simulated = played(source, tried).waits
+        simulated = simulated_starts(source, tried).waits
         for priority, waits in really.items():
             assert statistics.fmean(simulated["linux", priority]) == pytest.approx(
                 statistics.fmean(waits), rel=0.1

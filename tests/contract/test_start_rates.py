@@ -10,20 +10,20 @@ from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling.workers import Condition
+from solstice_orchestrator.scheduling.workers import WorkerPressure
 from solstice_orchestrator.store import JobStore
 from tests.builders import job
 from tests.stores import (
     WORKER,
-    Clock,
+    ManualClock,
     OpenStore,
     admitted,
-    card,
     claimed,
     planned,
     planning_task,
     request_of,
     why_last,
+    worker_record,
 )
 
 Open = Callable[..., AbstractAsyncContextManager[JobStore]]
@@ -56,7 +56,7 @@ async def starts(store: JobStore, *labels: str) -> int:
 
 class TestLabels:
     async def test_a_burst_then_the_rate_and_never_more_than_a_burst_again(
-        self, opened: Open, clock: Clock
+        self, opened: Open, clock: ManualClock
     ) -> None:
         async with opened("linux=10/s:20") as store:
             await wait(store, 200)
@@ -78,7 +78,7 @@ class TestLabels:
             await wait(store, 5, label="illumos")
             assert await starts(store, "linux", "illumos") == 6
 
-    async def test_all_orchestrators_take_from_one_bucket(self, opened: Open, clock: Clock) -> None:
+    async def test_all_orchestrators_take_from_one_bucket(self, opened: Open, clock: ManualClock) -> None:
         async with AsyncExitStack() as stack:
             stores = [await stack.enter_async_context(opened("linux=10/s")) for _ in range(4)]
             await wait(stores[0], 100)
@@ -92,7 +92,7 @@ class TestLabels:
                 assert sum(map(len, claims)) == expected
                 clock.forward(1)
 
-    async def test_when_to_look_again(self, opened: Open, clock: Clock) -> None:
+    async def test_when_to_look_again(self, opened: Open, clock: ManualClock) -> None:
         async with opened("linux=10/s:2") as store:
             await wait(store, 10)
             assert await store.rate_pause() is None
@@ -105,7 +105,7 @@ class TestLabels:
 
     @pytest.mark.parametrize("scope", ["label", "repository"])
     async def test_a_token_that_a_claim_missed_by_a_hair_is_taken_at_once(
-        self, opened: Open, clock: Clock, scope: str
+        self, opened: Open, clock: ManualClock, scope: str
     ) -> None:
         rates = {"labels": "linux=10/s:1"} if scope == "label" else {"repositories": "reef/tide=10/s:1"}
         async with opened(**rates) as store:
@@ -126,7 +126,7 @@ class TestLabels:
 
 
 class TestRepositories:
-    async def test_one_that_has_had_its_share_holds_up_nobody(self, opened: Open, clock: Clock) -> None:
+    async def test_one_that_has_had_its_share_holds_up_nobody(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="reef/tide=1/s:2") as store:
             await wait(store, 30, repository="reef/tide")
             await wait(store, 30)
@@ -141,7 +141,7 @@ class TestRepositories:
             assert len(await claimed(store, free={"linux": 2}, limit=2)) == 2
             assert len(await claimed(store, free={"linux": 2}, limit=2)) == 2
 
-    async def test_cap_and_rate_hold_together(self, opened: Open, clock: Clock) -> None:
+    async def test_cap_and_rate_hold_together(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="*=5/s", caps="*=7") as store:
             await wait(store, 30)
             seen = [await starts(store)]
@@ -150,7 +150,7 @@ class TestRepositories:
                 seen.append(await starts(store))
         assert seen == [5, 2, 0]
 
-    async def test_label_and_repository_are_both_asked(self, opened: Open, clock: Clock) -> None:
+    async def test_label_and_repository_are_both_asked(self, opened: Open, clock: ManualClock) -> None:
         async with opened("linux=4/s", "*=3/s") as store:
             await wait(store, 30)
             await wait(store, 30, repository="reef/tide")
@@ -162,9 +162,9 @@ class TestRepositories:
 
 
 class TestWhy:
-    async def test_a_job_over_the_rate_says_so_and_when(self, opened: Open, clock: Clock) -> None:
+    async def test_a_job_over_the_rate_says_so_and_when(self, opened: Open, clock: ManualClock) -> None:
         async with opened("linux=10/s:1") as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             run_id = await wait(store, 4)
             await claimed(store, free={"linux": 1})
             why = await why_last(store, run_id)
@@ -172,9 +172,9 @@ class TestWhy:
         assert why.until == pytest.approx(clock.now + 0.3, abs=1e-4)
         assert "10/s:1" in why.detail
 
-    async def test_of_its_repository_likewise(self, opened: Open, clock: Clock) -> None:
+    async def test_of_its_repository_likewise(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="lantern/harbour=6/m") as store:
-            await store.register(card(WORKER))
+            await store.register(worker_record(WORKER))
             run_id = await wait(store, 2)
             await claimed(store, free={"linux": 1})
             why = await why_last(store, run_id)
@@ -182,31 +182,31 @@ class TestWhy:
         assert why.until == pytest.approx(clock.now + 10, abs=1e-4)
 
     async def test_what_a_worker_is_short_of_is_told_with_its_age(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER, name="quay"))
+        await store.register(worker_record(WORKER, name="quay"))
         run_id = await wait(store, 1)
-        await store.report(WORKER, Condition(refuses=Resource.LOAD, refusal="the load is 50.0"))
+        await store.report(WORKER, WorkerPressure(refuses=Resource.LOAD, refusal="the load is 50.0"))
         clock.forward(7)
         detail = (await why_last(store, run_id)).detail
         assert "quay starts nothing while the load is 50.0 (measured 7 s ago)" in detail
 
     async def test_workers_that_refuse_are_named_with_the_resource(self, store: JobStore) -> None:
-        await store.register(card(WORKER, name="quay"))
+        await store.register(worker_record(WORKER, name="quay"))
         run_id = await wait(store, 1)
         assert (await why_last(store, run_id)).reason is WaitReason.SLOTS_BUSY
-        await store.report(WORKER, Condition(refuses=Resource.DISK, refusal="1.0 % of the disk is free"))
+        await store.report(WORKER, WorkerPressure(refuses=Resource.DISK, refusal="1.0 % of the disk is free"))
         why = await why_last(store, run_id)
         assert (why.reason, why.resource) == (WaitReason.GOVERNOR, "disk")
         assert "governor(disk): quay starts nothing while 1.0 % of the disk is free" in why.detail
-        await store.register(card("worker-b"))
+        await store.register(worker_record("worker-b"))
         assert (await why_last(store, run_id)).reason is WaitReason.SLOTS_BUSY
 
     async def test_slots_that_were_given_up_are_not_free(self, store: JobStore) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         run_id = await wait(store, 3)
         await claimed(store, free={"linux": 1})
-        await store.report(WORKER, Condition(shrunk_to=1))
+        await store.report(WORKER, WorkerPressure(shrunk_to=1))
         why = await why_last(store, run_id)
         assert why.reason is WaitReason.SLOTS_BUSY
         assert "Others have the slot of linux (1 worker fewer at once for now" in why.detail
@@ -214,21 +214,23 @@ class TestWhy:
 
 class TestCondition:
     async def test_it_is_shown_and_gone_with_the_process(self, store: JobStore) -> None:
-        await store.register(card(WORKER))
-        await store.report(WORKER, Condition(shrunk_to=2, refuses=Resource.LOAD, refusal="the load is 9"))
+        await store.register(worker_record(WORKER))
+        await store.report(
+            WORKER, WorkerPressure(shrunk_to=2, refuses=Resource.LOAD, refusal="the load is 9")
+        )
         view = await store.worker(WORKER)
         assert view is not None
         assert (view.limit, view.shrunk_to, view.at_once) == (5, 2, 2)
         assert (view.refuses, view.refusal) == (Resource.LOAD, "the load is 9")
         await store.renew(WORKER, [])
         assert (await store.worker(WORKER)) == view
-        await store.report(WORKER, Condition())
+        await store.report(WORKER, WorkerPressure())
         view = await store.worker(WORKER)
         assert view is not None
         assert (view.at_once, view.refuses, view.refusal) == (5, None, "")
 
     async def test_of_nobody_it_is_nothing(self, store: JobStore) -> None:
-        await store.report("stranger", Condition(shrunk_to=1))
+        await store.report("stranger", WorkerPressure(shrunk_to=1))
         assert await store.worker("stranger") is None
 
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from solstice_forge.remote.call_pacing import Limits
-from solstice_forge.statuses.call_endings import Again, Dead, Spared, Told
-from solstice_forge.statuses.protocol import Kept, Phase, StatusStore, Telling
+from solstice_forge.remote.call_pacing import CallLimits
+from solstice_forge.statuses.call_endings import NotSent, Reported, RetryLater, Undeliverable
+from solstice_forge.statuses.protocol import OutgoingStatus, Phase, StatusKeepResult, StatusStore
 from solstice_forge.statuses.status_service import open_statuses
-from tests.patience import becomes
+from tests.polling import wait_until
 from tests.statuses import run_id, wanted_status
 
 OpenStatuses = Callable[[], AbstractAsyncContextManager[StatusStore]]
 
 NOON = 1_790_000_000.0
 HORIZON = 30.0
-NO_LIMITS = Limits()
+NO_LIMITS = CallLimits()
 
 
 @pytest.fixture
@@ -38,28 +38,28 @@ async def idle(another: OpenStatuses) -> AsyncIterator[StatusStore]:
 @pytest.fixture
 async def store(idle: StatusStore) -> AsyncIterator[StatusStore]:
     """It is we who tell."""
-    async with idle.telling():
+    async with idle.lead():
         yield idle
 
 
-async def take(store: StatusStore, now: float = NOON) -> Telling:
+async def take(store: StatusStore, now: float = NOON) -> OutgoingStatus:
     found = await store.take("forgejo", now, NO_LIMITS)
-    assert isinstance(found, Telling), found
+    assert isinstance(found, OutgoingStatus), found
     return found
 
 
-async def end(store: StatusStore, telling: Telling, ending: Any, now: float = NOON) -> None:
+async def end(store: StatusStore, telling: OutgoingStatus, ending: Any, now: float = NOON) -> None:
     await store.ended(telling, ending, now=now, horizon=HORIZON, limits=NO_LIMITS)
 
 
 async def test_what_is_kept_is_taken_also_after_the_end(another: OpenStatuses) -> None:
     async with another() as first:
-        assert await first.keep([wanted_status("running")], NOON) == [Kept.WANTED]
-    async with another() as second, second.telling():
+        assert await first.keep([wanted_status("running")], NOON) == [StatusKeepResult.WANTED]
+    async with another() as second, second.lead():
         telling = await take(second)
         assert (telling.state, telling.repository, telling.final) == ("running", "river/app", False)
         assert telling.body == wanted_status("running").body
-        await end(second, telling, Told())
+        await end(second, telling, Reported())
         assert await second.pending() == 0
         assert await second.take("forgejo", NOON, NO_LIMITS) is None
 
@@ -67,18 +67,18 @@ async def test_what_is_kept_is_taken_also_after_the_end(another: OpenStatuses) -
 @pytest.mark.parametrize(
     ("first", "then", "kept"),
     [
-        ({"sequence": 2}, {"sequence": 1}, Kept.STALE),
-        ({"sequence": 2}, {"sequence": 2}, Kept.STALE),
-        ({"sequence": 2}, {"sequence": 3}, Kept.WANTED),
-        ({"sequence": 2}, {"sequence": 10}, Kept.WANTED),
-        ({"run": 2, "sequence": 9}, {"run": 3, "sequence": 1}, Kept.WANTED),
-        ({"run": 2, "sequence": 1}, {"run": 1, "sequence": 9}, Kept.STALE),
-        ({"sequence": 2}, {"sequence": 2, "revision": 1}, Kept.WANTED),
-        ({"sequence": 2, "revision": 5}, {"sequence": 2, "revision": 4}, Kept.STALE),
-        ({"sequence": 2, "revision": 5}, {"sequence": 3}, Kept.WANTED),
-        ({"sequence": 9}, {"sequence": 1, "context": "solstice/other"}, Kept.WANTED),
-        ({"sequence": 9}, {"sequence": 1, "commit_sha": "c" * 40}, Kept.WANTED),
-        ({"sequence": 9}, {"sequence": 1, "repo_full_name": "river/mill"}, Kept.WANTED),
+        ({"sequence": 2}, {"sequence": 1}, StatusKeepResult.STALE),
+        ({"sequence": 2}, {"sequence": 2}, StatusKeepResult.STALE),
+        ({"sequence": 2}, {"sequence": 3}, StatusKeepResult.WANTED),
+        ({"sequence": 2}, {"sequence": 10}, StatusKeepResult.WANTED),
+        ({"run": 2, "sequence": 9}, {"run": 3, "sequence": 1}, StatusKeepResult.WANTED),
+        ({"run": 2, "sequence": 1}, {"run": 1, "sequence": 9}, StatusKeepResult.STALE),
+        ({"sequence": 2}, {"sequence": 2, "revision": 1}, StatusKeepResult.WANTED),
+        ({"sequence": 2, "revision": 5}, {"sequence": 2, "revision": 4}, StatusKeepResult.STALE),
+        ({"sequence": 2, "revision": 5}, {"sequence": 3}, StatusKeepResult.WANTED),
+        ({"sequence": 9}, {"sequence": 1, "context": "solstice/other"}, StatusKeepResult.WANTED),
+        ({"sequence": 9}, {"sequence": 1, "commit_sha": "c" * 40}, StatusKeepResult.WANTED),
+        ({"sequence": 9}, {"sequence": 1, "repo_full_name": "river/mill"}, StatusKeepResult.WANTED),
     ],
     ids=[
         "older",
@@ -96,9 +96,9 @@ async def test_what_is_kept_is_taken_also_after_the_end(another: OpenStatuses) -
     ],
 )
 async def test_only_what_is_newer_in_its_context_is_kept(
-    idle: StatusStore, first: dict[str, Any], then: dict[str, Any], kept: Kept
+    idle: StatusStore, first: dict[str, Any], then: dict[str, Any], kept: StatusKeepResult
 ) -> None:
-    assert await idle.keep([wanted_status("running", **first)], NOON) == [Kept.WANTED]
+    assert await idle.keep([wanted_status("running", **first)], NOON) == [StatusKeepResult.WANTED]
     assert await idle.keep([wanted_status("running", **then)], NOON) == [kept]
 
 
@@ -109,7 +109,12 @@ async def test_answers_are_in_the_order_of_what_was_asked(idle: StatusStore) -> 
         wanted_status(sequence=1, context="solstice/a"),
         wanted_status(sequence=3, context="solstice/b"),
     ]
-    assert await idle.keep(group, NOON) == [Kept.WANTED, Kept.STALE, Kept.WANTED, Kept.WANTED]
+    assert await idle.keep(group, NOON) == [
+        StatusKeepResult.WANTED,
+        StatusKeepResult.STALE,
+        StatusKeepResult.WANTED,
+        StatusKeepResult.WANTED,
+    ]
     assert await idle.pending() == 2
 
 
@@ -124,23 +129,23 @@ async def test_a_context_has_one_call_under_way(store: StatusStore) -> None:
     first = await take(store)
     await store.keep([wanted_status("failed", sequence=2)], NOON)
     assert await store.take("forgejo", NOON, NO_LIMITS) is None
-    await end(store, first, Told())
+    await end(store, first, Reported())
     assert (await take(store)).state == "failed"
 
 
 async def test_sources_are_told_apart(store: StatusStore) -> None:
     await store.keep([wanted_status(source="gitea")], NOON)
     assert await store.take("forgejo", NOON, NO_LIMITS) is None
-    assert isinstance(await store.take("gitea", NOON, NO_LIMITS), Telling)
+    assert isinstance(await store.take("gitea", NOON, NO_LIMITS), OutgoingStatus)
 
 
 async def test_what_failed_is_due_when_said_and_its_failures_are_counted(store: StatusStore) -> None:
     await store.keep([wanted_status("failed")], NOON)
-    await end(store, await take(store), Again(at=NOON + 5, why="500 oops", failed=True, unsure=False))
+    await end(store, await take(store), RetryLater(at=NOON + 5, why="500 oops", failed=True, unsure=False))
     assert await store.take("forgejo", NOON + 4, NO_LIMITS) == NOON + 5
     again = await take(store, NOON + 5)
     assert (again.failures, again.failing_since) == (1, NOON)
-    await end(store, again, Again(at=NOON + 9, why="limit", failed=False, unsure=False), now=NOON + 5)
+    await end(store, again, RetryLater(at=NOON + 9, why="limit", failed=False, unsure=False), now=NOON + 5)
     third = await take(store, NOON + 9)
     assert (third.failures, third.failing_since) == (1, NOON)
     (shown,) = await store.shown(run_id(1))
@@ -149,15 +154,15 @@ async def test_what_failed_is_due_when_said_and_its_failures_are_counted(store: 
 
 async def test_a_newer_one_does_not_hurry_what_fails(store: StatusStore) -> None:
     await store.keep([wanted_status("running", sequence=1)], NOON)
-    await end(store, await take(store), Again(at=NOON + 50, why="500", failed=True, unsure=False))
+    await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, unsure=False))
     await store.keep([wanted_status("failed", sequence=2)], NOON + 1)
     assert await store.take("forgejo", NOON + 1, NO_LIMITS) == NOON + 50
 
 
 async def test_what_waits_is_due_once_the_forge_is_back(store: StatusStore) -> None:
     await store.keep([wanted_status("failed")], NOON)
-    await end(store, await take(store), Again(at=NOON + 50, why="500", failed=True, unsure=False))
-    await store.hurry("forgejo", NOON + 2)
+    await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, unsure=False))
+    await store.retry_now("forgejo", NOON + 2)
     assert (await take(store, NOON + 2)).state == "failed"
 
 
@@ -166,12 +171,12 @@ async def test_nothing_newer_goes_out_while_an_unanswered_call_may_arrive(store:
     await end(
         store,
         await take(store),
-        Again(at=NOON + 11, why="no answer", failed=True, unsure=True),
+        RetryLater(at=NOON + 11, why="no answer", failed=True, unsure=True),
         now=NOON + 10,
     )
     await store.keep([wanted_status("failed", sequence=2)], NOON + 12)
     assert await store.take("forgejo", NOON + 12, NO_LIMITS) == NOON + HORIZON
-    await store.hurry("forgejo", NOON + 13)
+    await store.retry_now("forgejo", NOON + 13)
     assert await store.take("forgejo", NOON + 13, NO_LIMITS) == NOON + HORIZON
     assert (await take(store, NOON + HORIZON)).state == "failed"
 
@@ -181,68 +186,68 @@ async def test_the_same_goes_out_again_while_an_unanswered_call_may_arrive(store
     await end(
         store,
         await take(store),
-        Again(at=NOON + 11, why="no answer", failed=True, unsure=True),
+        RetryLater(at=NOON + 11, why="no answer", failed=True, unsure=True),
         now=NOON + 10,
     )
     again = await take(store, NOON + 11)
-    await end(store, again, Told(), now=NOON + 12)
+    await end(store, again, Reported(), now=NOON + 12)
     # The first call may arrive yet, after what comes now.
     await store.keep([wanted_status("failed", sequence=2)], NOON + 13)
     assert await store.take("forgejo", NOON + 13, NO_LIMITS) == NOON + HORIZON
 
 
 async def test_calls_of_a_dead_process_may_arrive_for_a_while(another: OpenStatuses) -> None:
-    async with another() as dead, dead.telling():
+    async with another() as dead, dead.lead():
         await dead.keep([wanted_status("running", sequence=1)], NOON)
         orphan = await take(dead)
-    async with another() as heir, heir.telling():
+    async with another() as heir, heir.lead():
         assert await heir.take_over(NOON, HORIZON) == 1
         assert await heir.take_over(NOON, HORIZON) == 0
         await heir.keep([wanted_status("failed", sequence=2)], NOON + 1)
         assert await heir.take("forgejo", NOON + 1, NO_LIMITS) == NOON + HORIZON
         # Whoever was thought dead changes nothing any more.
-        await end(heir, orphan, Told(), now=NOON + 2)
+        await end(heir, orphan, Reported(), now=NOON + 2)
         assert await heir.take("forgejo", NOON + 2, NO_LIMITS) == NOON + HORIZON
 
 
 async def test_what_the_forge_refuses_leaves_a_letter(store: StatusStore) -> None:
     status = wanted_status("failed")
     await store.keep([status], NOON)
-    await end(store, await take(store), Dead(reason="not_found", detail="404 Not Found"))
+    await end(store, await take(store), Undeliverable(reason="not_found", detail="404 Not Found"))
     assert await store.pending() == 0
-    (letter,) = await store.letters(10)
-    assert (letter.body, letter.request_id) == (status.body, status.request_id)
-    assert letter.headers["x-solstice-reason"] == "not_found"
-    assert letter.headers["x-solstice-detail"] == "404 Not Found"
-    assert letter.headers["x-solstice-queue"] == "solstice.statuses.v1"
+    (dead_letter,) = await store.dead_letters(10)
+    assert (dead_letter.body, dead_letter.request_id) == (status.body, status.request_id)
+    assert dead_letter.headers["x-solstice-reason"] == "not_found"
+    assert dead_letter.headers["x-solstice-detail"] == "404 Not Found"
+    assert dead_letter.headers["x-solstice-queue"] == "solstice.statuses.v1"
     (shown,) = await store.shown(status.request_id)
     assert (shown.phase, shown.told_state) == (Phase.DEAD, "")
-    await store.published([letter.row_id])
-    assert await store.letters(10) == []
+    await store.published([dead_letter.row_id])
+    assert await store.dead_letters(10) == []
 
 
 async def test_a_replayed_dead_letter_is_due_again(store: StatusStore) -> None:
     await store.keep([wanted_status("failed")], NOON)
-    await end(store, await take(store), Dead(reason="not_found", detail="404"))
-    assert await store.keep([wanted_status("failed")], NOON) == [Kept.WANTED]
+    await end(store, await take(store), Undeliverable(reason="not_found", detail="404"))
+    assert await store.keep([wanted_status("failed")], NOON) == [StatusKeepResult.WANTED]
     again = await take(store)
     assert again.failures == 0
-    await end(store, again, Told())
-    assert await store.keep([wanted_status("failed")], NOON) == [Kept.STALE]
+    await end(store, again, Reported())
+    assert await store.keep([wanted_status("failed")], NOON) == [StatusKeepResult.STALE]
 
 
 async def test_a_refusal_of_what_was_replaced_meanwhile_leaves_no_letter(store: StatusStore) -> None:
     await store.keep([wanted_status("running", sequence=1)], NOON)
     telling = await take(store)
     await store.keep([wanted_status("failed", sequence=2)], NOON)
-    await end(store, telling, Dead(reason="not_found", detail="404"))
-    assert await store.letters(10) == []
+    await end(store, telling, Undeliverable(reason="not_found", detail="404"))
+    assert await store.dead_letters(10) == []
     assert (await take(store)).state == "failed"
 
 
 async def test_first_and_final_statuses_go_before_others(store: StatusStore) -> None:
     await store.keep([wanted_status("waiting", sequence=1, context="solstice/old")], NOON)
-    await end(store, await take(store), Told())
+    await end(store, await take(store), Reported())
     await store.keep([wanted_status("running", sequence=2, context="solstice/old")], NOON)
     await store.keep([wanted_status("waiting", sequence=1, context="solstice/new")], NOON + 1)
     assert (await take(store, NOON + 2)).state == "waiting"
@@ -250,10 +255,10 @@ async def test_first_and_final_statuses_go_before_others(store: StatusStore) -> 
 
 
 async def test_limits_are_known_to_whoever_tells_next(another: OpenStatuses) -> None:
-    async with another() as first, first.telling():
-        assert await first.limits("forgejo") == Limits()
+    async with another() as first, first.lead():
+        assert await first.limits("forgejo") == CallLimits()
         await first.keep([wanted_status()], NOON)
-        spent = Limits(not_before=NOON + 3, paced_until=NOON + 1, strikes=2)
+        spent = CallLimits(not_before=NOON + 3, paced_until=NOON + 1, strikes=2)
         await first.take("forgejo", NOON, spent)
     async with another() as second:
         assert await second.limits("forgejo") == spent
@@ -263,25 +268,25 @@ async def test_a_check_run_belongs_to_its_run(store: StatusStore) -> None:
     await store.keep([wanted_status("waiting", sequence=1)], NOON)
     telling = await take(store)
     assert telling.check_id is None
-    await end(store, telling, Told(check_id=42))
+    await end(store, telling, Reported(check_id=42))
     await store.keep([wanted_status("running", sequence=2)], NOON)
     telling = await take(store)
     assert telling.check_id == 42
-    await end(store, telling, Told(check_id=42))
+    await end(store, telling, Reported(check_id=42))
     await store.keep([wanted_status("waiting", run=2, sequence=1)], NOON)
     assert (await take(store)).check_id is None
 
 
 async def test_what_was_spared_is_settled_and_not_shown(store: StatusStore) -> None:
     await store.keep([wanted_status("running")], NOON)
-    await end(store, await take(store), Spared())
+    await end(store, await take(store), NotSent())
     (shown,) = await store.shown(run_id(1))
     assert (shown.phase, shown.told_state) == (Phase.TOLD, "")
 
 
 async def test_what_was_settled_long_ago_is_forgotten_and_what_waits_is_not(store: StatusStore) -> None:
     await store.keep([wanted_status("failed", context="solstice/told")], NOON)
-    await end(store, await take(store), Told())
+    await end(store, await take(store), Reported())
     await store.keep([wanted_status("failed", context="solstice/waits")], NOON)
     assert await store.purge(NOON) == 0
     assert await store.purge(NOON + 1) == 1
@@ -293,7 +298,7 @@ async def test_one_at_a_time_tells(another: OpenStatuses) -> None:
     order: list[str] = []
 
     async def tell(name: str, store: StatusStore, go: asyncio.Event) -> None:
-        async with store.telling():
+        async with store.lead():
             order.append(f"{name} began")
             await go.wait()
             order.append(f"{name} ended")
@@ -302,7 +307,7 @@ async def test_one_at_a_time_tells(another: OpenStatuses) -> None:
         gone, at_once = asyncio.Event(), asyncio.Event()
         at_once.set()
         one = asyncio.create_task(tell("one", first, gone))
-        await becomes(lambda: bool(order))
+        await wait_until(lambda: bool(order))
         two = asyncio.create_task(tell("two", second, at_once))
         gone.set()
         await asyncio.gather(one, two)

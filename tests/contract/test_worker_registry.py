@@ -10,14 +10,14 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.scheduling.workers import (
     FORGET_SECONDS,
-    Drain,
-    HeldJob,
-    NotObeyed,
-    Order,
-    Pause,
+    DrainOrder,
+    OrderRefusal,
+    PauseOrder,
     Presence,
-    Quarantine,
-    Resume,
+    QuarantineOrder,
+    ResumeOrder,
+    WorkerJob,
+    WorkerOrder,
     WorkerState,
     WorkerView,
 )
@@ -26,17 +26,17 @@ from tests.builders import job
 from tests.stores import (
     FAILED,
     LEASE,
+    PROVISION_ERRORED,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORKER_WRONG,
-    Clock,
+    ManualClock,
     OpenStore,
     admitted,
-    card,
     claimed,
     planned,
     request_of,
+    worker_record,
 )
 
 
@@ -46,7 +46,7 @@ async def the_worker(store: JobStore, worker_id: str = WORKER) -> WorkerView:
     return view
 
 
-async def steered(store: JobStore, order: Order, worker_id: str = WORKER) -> WorkerView:
+async def steered(store: JobStore, order: WorkerOrder, worker_id: str = WORKER) -> WorkerView:
     view = await store.steer_worker(worker_id, order)
     assert isinstance(view, WorkerView)
     return view
@@ -64,8 +64,8 @@ async def ended(store: JobStore, *outcomes: Outcome, worker: str = WORKER) -> No
 
 
 class TestRegister:
-    async def test_a_worker_is_what_its_card_says(self, store: JobStore, clock: Clock) -> None:
-        assert await store.register(card(WORKER, name="quay")) is WorkerState.ACTIVE
+    async def test_a_worker_is_what_its_card_says(self, store: JobStore, clock: ManualClock) -> None:
+        assert await store.register(worker_record(WORKER, name="quay")) is WorkerState.ACTIVE
         assert list(await store.workers()) == [
             WorkerView(
                 worker_id=WORKER,
@@ -85,13 +85,13 @@ class TestRegister:
         ]
 
     async def test_repeating_it_changes_nothing_but_the_heartbeat(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
-        await steered(store, Pause())
+        await store.register(worker_record(WORKER))
+        await steered(store, PauseOrder())
         before = await the_worker(store)
         clock.forward(1)
-        assert await store.register(card(WORKER)) is WorkerState.PAUSED
+        assert await store.register(worker_record(WORKER)) is WorkerState.PAUSED
         after = await the_worker(store)
         assert (after.started_at, after.seen_at) == (before.started_at, clock.now)
 
@@ -101,26 +101,26 @@ class TestRegister:
         assert (await store.renew("stranger", [])).registered is False
         view = await the_worker(store, "stranger")
         assert (view.name, view.slots, len(view.jobs)) == ("stranger", {}, 1)
-        await store.register(card("stranger"))
+        await store.register(worker_record("stranger"))
         assert (await store.renew("stranger", [])).registered is True
 
     async def test_workers_are_listed_by_name_the_newest_of_a_name_first(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         for worker_id, name in (("b-1", "b"), ("a-1", "a"), ("b-2", "b")):
             clock.forward(1)
-            await store.register(card(worker_id, name=name))
+            await store.register(worker_record(worker_id, name=name))
         assert [view.worker_id for view in await store.workers()] == ["a-1", "b-2", "b-1"]
 
-    async def test_what_it_runs_is_listed_oldest_first(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card(WORKER))
+    async def test_what_it_runs_is_listed_oldest_first(self, store: JobStore, clock: ManualClock) -> None:
+        await store.register(worker_record(WORKER))
         await planned(store, job("true", name="one"), job("true", name="two"))
         for _ in range(2):
             clock.forward(1)
             await claimed(store, limit=1)
         jobs = {view.name: view for view in await store.jobs(limit=9)}
         assert (await the_worker(store)).jobs == tuple(
-            HeldJob(
+            WorkerJob(
                 job_id=jobs[name].job_id, name=name, runs_on="linux", attempt=1, started_at=clock.now - ago
             )
             for name, ago in (("one", 1), ("two", 0))
@@ -129,9 +129,9 @@ class TestRegister:
 
 class TestPresence:
     async def test_silence_for_a_lease_is_loss_and_a_word_ends_it(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         seen = []
         for seconds in (LEASE - 1, 1):
             clock.forward(seconds)
@@ -141,7 +141,7 @@ class TestPresence:
         assert seen == [Presence.ALIVE, Presence.LOST, Presence.ALIVE]
 
     async def test_all_that_a_dead_worker_held_is_lost_with_it_also_what_it_claimed_last(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         await planned(store, job("true", name="early"), job("true", name="late"))
         (early,) = await claimed(store, limit=1)
@@ -157,7 +157,7 @@ class TestPresence:
         assert [attempt.reason for attempt in attempts] == [Reason.AGENT_LOST] * 2
 
     async def test_a_claim_that_met_a_renewal_is_lost_with_the_rest(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
         await planned(store)
         (claim,) = await claimed(store)
@@ -168,18 +168,20 @@ class TestPresence:
         (attempt,) = await store.attempts(claim.key.job_id)
         assert attempt.reason is Reason.AGENT_LOST
 
-    async def test_who_takes_leave_has_ended_and_is_not_lost(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card(WORKER))
+    async def test_who_takes_leave_has_ended_and_is_not_lost(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
+        await store.register(worker_record(WORKER))
         await store.leave(WORKER)
         clock.forward(LEASE + 1)
         assert (await the_worker(store)).presence is Presence.ENDED
 
-    async def test_the_gone_are_forgotten_after_a_day(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card("gone"))
-        await store.register(card("ended"))
+    async def test_the_gone_are_forgotten_after_a_day(self, store: JobStore, clock: ManualClock) -> None:
+        await store.register(worker_record("gone"))
+        await store.register(worker_record("ended"))
         await store.leave("ended")
         clock.forward(FORGET_SECONDS - 1)
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         await store.rescue()
         assert len(await store.workers()) == 3
         clock.forward(1)
@@ -187,25 +189,27 @@ class TestPresence:
         assert [view.worker_id for view in await store.workers()] == [WORKER]
         assert await store.worker("gone") is None
 
-    async def test_a_restarted_worker_is_one_not_two(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card("first", name="quay"))
+    async def test_a_restarted_worker_is_one_not_two(self, store: JobStore, clock: ManualClock) -> None:
+        await store.register(worker_record("first", name="quay"))
         await store.leave("first")
-        await store.register(card("second", name="quay"))
+        await store.register(worker_record("second", name="quay"))
         assert [view.worker_id for view in await store.workers()] == ["second"]
-        await store.register(card("third", name="quay"))
+        await store.register(worker_record("third", name="quay"))
         clock.forward(LEASE)
         await store.renew("third", [])
         await store.rescue()
         assert [view.worker_id for view in await store.workers()] == ["third"]
 
 
-ENCUMBERED: Sequence[Order] = (Pause(), Drain(), Quarantine(seconds=30))
+ENCUMBERED: Sequence[WorkerOrder] = (PauseOrder(), DrainOrder(), QuarantineOrder(seconds=30))
 
 
 class TestSteer:
     @pytest.mark.parametrize("order", ENCUMBERED, ids=lambda order: type(order).__name__)
-    async def test_who_is_not_active_gets_neither_jobs_nor_plans(self, store: JobStore, order: Order) -> None:
-        await store.register(card(WORKER))
+    async def test_who_is_not_active_gets_neither_jobs_nor_plans(
+        self, store: JobStore, order: WorkerOrder
+    ) -> None:
+        await store.register(worker_record(WORKER))
         await planned(store)
         await admitted(store)
         await steered(store, order)
@@ -215,8 +219,8 @@ class TestSteer:
         assert len(await store.claim_planning("another", 5)) == 1
 
     @pytest.mark.parametrize("order", ENCUMBERED, ids=lambda order: type(order).__name__)
-    async def test_what_it_runs_goes_on_and_it_is_told(self, store: JobStore, order: Order) -> None:
-        await store.register(card(WORKER))
+    async def test_what_it_runs_goes_on_and_it_is_told(self, store: JobStore, order: WorkerOrder) -> None:
+        await store.register(worker_record(WORKER))
         await planned(store)
         (claim,) = await claimed(store)
         view = await steered(store, order)
@@ -226,18 +230,18 @@ class TestSteer:
         assert await store.finish(claim.key, SUCCEEDED)
 
     async def test_the_resumed_get_jobs_again(self, store: JobStore) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         await planned(store)
-        for order in (Pause(), Quarantine(seconds=3600)):
+        for order in (PauseOrder(), QuarantineOrder(seconds=3600)):
             await steered(store, order)
             assert await claimed(store) == ()
-            assert (await steered(store, Resume())).state is WorkerState.ACTIVE
+            assert (await steered(store, ResumeOrder())).state is WorkerState.ACTIVE
         assert len(await claimed(store)) == 1
 
-    async def test_a_quarantine_ends_at_its_time_by_itself(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card(WORKER))
+    async def test_a_quarantine_ends_at_its_time_by_itself(self, store: JobStore, clock: ManualClock) -> None:
+        await store.register(worker_record(WORKER))
         await planned(store)
-        view = await steered(store, Quarantine(seconds=30))
+        view = await steered(store, QuarantineOrder(seconds=30))
         assert view.quarantined_until == clock.now + 30
         clock.forward(29)
         assert await claimed(store) == ()
@@ -247,21 +251,21 @@ class TestSteer:
         assert len(await claimed(store)) == 1
 
     async def test_an_order_that_cannot_be_obeyed_changes_nothing(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        assert await store.steer_worker("nobody", Pause()) is None
-        await store.register(card(WORKER))
-        await steered(store, Drain())
-        assert await store.steer_worker(WORKER, Resume()) is NotObeyed.IS_DRAINING
+        assert await store.steer_worker("nobody", PauseOrder()) is None
+        await store.register(worker_record(WORKER))
+        await steered(store, DrainOrder())
+        assert await store.steer_worker(WORKER, ResumeOrder()) is OrderRefusal.IS_DRAINING
         assert (await the_worker(store)).state is WorkerState.DRAINING
         clock.forward(LEASE)
-        assert await store.steer_worker(WORKER, Drain()) is NotObeyed.IS_GONE
+        assert await store.steer_worker(WORKER, DrainOrder()) is OrderRefusal.IS_GONE
 
     async def test_orders_wake_who_waits_for_changes(self, store: JobStore, opened: OpenStore) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         async with opened() as other, other.changes() as changed:
             changed.clear()
-            await steered(store, Pause())
+            await steered(store, PauseOrder())
             await changed.wait()
 
 
@@ -269,52 +273,54 @@ class TestRestart:
     @pytest.mark.parametrize(
         ("order", "state"),
         [
-            pytest.param(Pause(), WorkerState.PAUSED, id="pause"),
-            pytest.param(Quarantine(seconds=30), WorkerState.QUARANTINED, id="quarantine"),
-            pytest.param(Drain(), WorkerState.ACTIVE, id="drain"),
+            pytest.param(PauseOrder(), WorkerState.PAUSED, id="pause"),
+            pytest.param(QuarantineOrder(seconds=30), WorkerState.QUARANTINED, id="quarantine"),
+            pytest.param(DrainOrder(), WorkerState.ACTIVE, id="drain"),
         ],
     )
     async def test_a_process_begins_as_the_last_of_its_name_stood(
-        self, store: JobStore, order: Order, state: WorkerState
+        self, store: JobStore, order: WorkerOrder, state: WorkerState
     ) -> None:
-        await store.register(card("first", name="quay"))
+        await store.register(worker_record("first", name="quay"))
         await steered(store, order, "first")
         await store.leave("first")
-        assert await store.register(card("second", name="quay")) is state
-        assert await store.register(card("other", name="elsewhere")) is WorkerState.ACTIVE
+        assert await store.register(worker_record("second", name="quay")) is state
+        assert await store.register(worker_record("other", name="elsewhere")) is WorkerState.ACTIVE
 
     async def test_a_restart_does_not_clear_failures(self, store: JobStore) -> None:
-        await store.register(card("first", name="quay"))
-        await ended(store, *[WORKER_WRONG] * (FAILURES_IN_A_ROW - 1), worker="first")
-        await store.register(card("second", name="quay"))
-        await ended(store, WORKER_WRONG, worker="second")
+        await store.register(worker_record("first", name="quay"))
+        await ended(store, *[PROVISION_ERRORED] * (FAILURES_IN_A_ROW - 1), worker="first")
+        await store.register(worker_record("second", name="quay"))
+        await ended(store, PROVISION_ERRORED, worker="second")
         assert (await the_worker(store, "second")).state is WorkerState.QUARANTINED
 
 
 class TestQuarantine:
     async def test_three_failures_in_a_row_begin_one_and_the_fourth_a_longer_one(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
-        await ended(store, *[WORKER_WRONG] * FAILURES_IN_A_ROW)
+        await store.register(worker_record(WORKER))
+        await ended(store, *[PROVISION_ERRORED] * FAILURES_IN_A_ROW)
         view = await the_worker(store)
         assert (view.state, view.failures_in_a_row) == (WorkerState.QUARANTINED, FAILURES_IN_A_ROW)
         assert view.quarantined_until == clock.now + FIRST_SECONDS
         clock.forward(FIRST_SECONDS + OTHERS_FIRST_SECONDS)
-        await ended(store, WORKER_WRONG)
+        await ended(store, PROVISION_ERRORED)
         assert (await the_worker(store)).quarantined_until == clock.now + 2 * FIRST_SECONDS
 
     @pytest.mark.parametrize("between", [SUCCEEDED, FAILED], ids=["success", "failure-of-the-job"])
     async def test_any_other_end_clears_the_count(self, store: JobStore, between: Outcome) -> None:
-        await store.register(card(WORKER))
-        await ended(store, WORKER_WRONG, WORKER_WRONG, between, WORKER_WRONG, WORKER_WRONG)
+        await store.register(worker_record(WORKER))
+        await ended(
+            store, PROVISION_ERRORED, PROVISION_ERRORED, between, PROVISION_ERRORED, PROVISION_ERRORED
+        )
         view = await the_worker(store)
         assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 2)
 
     async def test_what_was_taken_away_or_handed_back_does_not_count(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         await ended(store, RELEASED, RELEASED, RELEASED)
         await planned(store, *[job("true", name=str(number)) for number in range(5)])
         await claimed(store)
@@ -322,8 +328,10 @@ class TestQuarantine:
         assert len(await store.rescue()) >= FAILURES_IN_A_ROW
         assert (await the_worker(store)).failures_in_a_row == 0
 
-    async def test_a_late_end_of_a_lost_attempt_does_not_count(self, store: JobStore, clock: Clock) -> None:
-        await store.register(card(WORKER))
+    async def test_a_late_end_of_a_lost_attempt_does_not_count(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
+        await store.register(worker_record(WORKER))
         await planned(store, *[job("true", name=str(number)) for number in range(FAILURES_IN_A_ROW)])
         claims = await claimed(store)
         clock.forward(LEASE)
@@ -333,26 +341,26 @@ class TestQuarantine:
         assert (await the_worker(store)).failures_in_a_row == 0
 
     async def test_one_job_that_breaks_its_executor_again_and_again_begins_none(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         for _ in range(2):
             await planned(store, planner="planner")
             for _ in range(FAILURES_IN_A_ROW):
                 clock.forward(3600)
                 (claim,) = await claimed(store)
-                assert await store.finish(claim.key, WORKER_WRONG)
+                assert await store.finish(claim.key, PROVISION_ERRORED)
         view = await the_worker(store)
         assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 1)
 
     async def test_after_one_another_repository_goes_first_then_another_job_then_those_that_failed(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         names = [f"broken-{number}" for number in range(FAILURES_IN_A_ROW)]
         await planned(store, *(job("true", name=name) for name in names), request=request_of("bad/committer"))
         for claim in await claimed(store):
-            assert await store.finish(claim.key, WORKER_WRONG)
+            assert await store.finish(claim.key, PROVISION_ERRORED)
         # Whatever they waited for is over, and they came first.
         clock.forward(3600)
         await store.rescue()
@@ -370,13 +378,13 @@ class TestQuarantine:
         assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 0)
 
     async def test_right_after_one_those_that_failed_wait_and_then_have_what_is_left_of_the_slots(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card(WORKER))
+        await store.register(worker_record(WORKER))
         names = [f"broken-{number}" for number in range(FAILURES_IN_A_ROW)]
         await planned(store, *(job("true", name=name) for name in names), request=request_of("bad/committer"))
         for claim in await claimed(store):
-            assert await store.finish(claim.key, WORKER_WRONG)
+            assert await store.finish(claim.key, PROVISION_ERRORED)
         clock.forward(FIRST_SECONDS)
         await planned(store, job("true", name="first"), request=request_of("good/neighbour"))
         assert [claim.spec.name for claim in await claimed(store)] == ["first"]
@@ -387,13 +395,13 @@ class TestQuarantine:
         assert len(await claimed(store, worker="another")) == 1
 
     async def test_what_failed_is_known_to_the_next_process_of_the_name(
-        self, store: JobStore, clock: Clock
+        self, store: JobStore, clock: ManualClock
     ) -> None:
-        await store.register(card("first", name="quay"))
+        await store.register(worker_record("first", name="quay"))
         await planned(store, *(job("true", name=f"broken-{number}") for number in range(FAILURES_IN_A_ROW)))
         for claim in await claimed(store, worker="first"):
-            assert await store.finish(claim.key, WORKER_WRONG)
-        await store.register(card("second", name="quay"))
+            assert await store.finish(claim.key, PROVISION_ERRORED)
+        await store.register(worker_record("second", name="quay"))
         clock.forward(3600)
         await store.rescue()
         await store.renew("second", [])
@@ -402,9 +410,9 @@ class TestQuarantine:
         assert claim.spec.name == "innocent"
 
     async def test_one_worker_s_trouble_is_not_another_s(self, store: JobStore) -> None:
-        await store.register(card(WORKER))
-        await store.register(card("another"))
-        await ended(store, *[WORKER_WRONG] * FAILURES_IN_A_ROW)
+        await store.register(worker_record(WORKER))
+        await store.register(worker_record("another"))
+        await ended(store, *[PROVISION_ERRORED] * FAILURES_IN_A_ROW)
         await ended(store, SUCCEEDED, worker="another")
         assert (await the_worker(store)).state is WorkerState.QUARANTINED
         assert (await the_worker(store, "another")).state is WorkerState.ACTIVE

@@ -1,4 +1,4 @@
-"""The whole line as processes of its own on one RabbitMQ, and what can be seen of it from outside."""
+"""Both services as processes on one RabbitMQ, and what can be seen of it from outside."""
 
 import asyncio
 import sqlite3
@@ -17,7 +17,7 @@ from solstice_common.topology import STATUSES, Route, jobs_route
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import RunView
 from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import WAIT_SECONDS, drain
@@ -28,10 +28,10 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """Start what a test needs; everything is ended with the line."""
+class Deployment:
+    """Start what a test needs; everything ends with the deployment."""
 
-    place: Place
+    shared_files: SharedFiles
     vhost: Vhost
     amqp_url: str
     """By which the services reach it."""
@@ -44,11 +44,11 @@ class Line:
     async def forge(self, **settings: str) -> ForgeProcess:
         """Another forge-integration at the same address, on the same inbox."""
         ours = {"AMQP_URL": self.amqp_url, "FORGE_PORT": str(self.forge_port)}
-        return await self._started(forge_integration(self.place, **{**ours, **settings}))
+        return await self._started(forge_integration(self.shared_files, **{**ours, **settings}))
 
     async def orchestrator(self, **settings: str) -> OrchestratorProcess:
         """One more on the same store."""
-        return await self._started(orchestrator(self.place, **{"AMQP_URL": self.amqp_url, **settings}))
+        return await self._started(orchestrator(self.shared_files, **{"AMQP_URL": self.amqp_url, **settings}))
 
     async def _started(self, service: AbstractContextManager[P]) -> P:
         return await asyncio.to_thread(self.stack.enter_context, service)
@@ -58,10 +58,10 @@ class Line:
         ready = (await self.client.get("/readyz")).json()
         return bool(ready["backlog"] == 0)
 
-    async def all_is_told(self) -> bool:
+    async def statuses_are_published(self) -> bool:
         """Whether no status waits for its confirm any more."""
         # By the file itself: whoever asks the store for rows becomes their publisher.
-        database = self.place.directory / "store.db"
+        database = self.shared_files.directory / "store.db"
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             (waiting,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
         return bool(waiting == 0)
@@ -88,7 +88,7 @@ class Line:
             depths = {name: await broker.depth(name) for name in names}
         return {name: None if depth is None else depth.ready for name, depth in depths.items()}
 
-    async def told(self) -> list[JobStatusV1]:
+    async def take_statuses(self) -> list[JobStatusV1]:
         """Everything that waits for whoever shows it at the forges, in order, and is taken from the queue by this."""
         count = (await self.depths())[STATUSES.queue] or 0
         async with open_broker(self.vhost.url, name="test") as broker:
@@ -98,18 +98,18 @@ class Line:
 
 
 @asynccontextmanager
-async def open_line(vhost: Vhost, directory: Path) -> AsyncIterator[Line]:
-    """A line on `vhost` that keeps everything in `directory`, and of which nothing runs yet."""
-    place, (port,) = Place(directory=directory), free_ports(1)
+async def open_deployment(vhost: Vhost, directory: Path) -> AsyncIterator[Deployment]:
+    """A deployment on `vhost` that keeps everything in `directory`, and of which nothing runs yet."""
+    shared_files, (port,) = SharedFiles(directory=directory), free_ports(1)
     with ExitStack() as stack:
         async with (
-            open_store(place.database_url) as store,
+            open_store(shared_files.database_url) as store,
             httpx2.AsyncClient(
                 base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS, trust_env=False
             ) as client,
         ):
-            yield Line(
-                place=place,
+            yield Deployment(
+                shared_files=shared_files,
                 vhost=vhost,
                 amqp_url=vhost.url,
                 store=store,

@@ -21,17 +21,17 @@ say done
 """Each line is one write to a file opened for appending: lines of jobs that run at once do not mix."""
 
 
-class Line(NamedTuple):
+class RecordEntry(NamedTuple):
     """`begun`, `waits` or `done`: of one attempt at a job, with the commit that it found checked out."""
 
-    word: str
+    event: str
     job_id: str
     attempt: str
     commit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class JobRecord:
     """What every job of a test writes to, and the gate before its end."""
 
     directory: Path
@@ -55,25 +55,25 @@ class Ledger:
         made.git("update-ref", "refs/heads/main", ids[-1])
         return made, ids
 
-    def shut(self) -> None:
+    def close_gate(self) -> None:
         """From now on no job ends."""
         self._gate.touch()
 
-    def open(self) -> None:
-        """Let everybody through again."""
+    def open_gate(self) -> None:
+        """Let jobs end again."""
         self._gate.unlink()
 
-    def lines(self, word: str) -> list[Line]:
+    def entries(self, event: str) -> list[RecordEntry]:
         """What was written, in order."""
         if not self._record.exists():
             return []
-        found = [Line(*line.split()) for line in self._record.read_text().splitlines()]
-        return [line for line in found if line.word == word]
+        found = [RecordEntry(*line.split()) for line in self._record.read_text().splitlines()]
+        return [entry for entry in found if entry.event == event]
 
-    def attempts(self, word: str) -> set[tuple[str, int]]:
+    def attempts(self, event: str) -> set[tuple[str, int]]:
         """The attempts that got so far."""
-        return {(line.job_id, int(line.attempt)) for line in self.lines(word)}
+        return {(entry.job_id, int(entry.attempt)) for entry in self.entries(event)}
 
-    def done(self) -> Counter[str]:
+    def done_counts(self) -> Counter[str]:
         """How often each job came to its end."""
-        return Counter(line.job_id for line in self.lines("done"))
+        return Counter(entry.job_id for entry in self.entries("done"))

@@ -16,7 +16,7 @@ from tests.servers.solstice_up import Repository, SolsticeUp, clean_environment,
 MODULES = {"solstice": "solstice_cli.main", "forge-integration": "solstice_forge.cli"}
 
 
-def told_nothing(
+def environment_without_settings(
     home: Path, program: str, *words: str, cwd: Path | None = None, **settings: str
 ) -> "subprocess.CompletedProcess[str]":
     """A command in another terminal, where nothing but SOLSTICE_HOME is set."""
@@ -51,29 +51,29 @@ def project(tmp_path: Path) -> Repository:
 
 
 def test_dead_statuses_are_those_of_its_broker(up: SolsticeUp) -> None:
-    done = told_nothing(up.home, "forge-integration", "statuses", "dead")
+    done = environment_without_settings(up.home, "forge-integration", "statuses", "dead")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "no dead letters: every forge took what it was told\n"
 
 
 def test_a_webhook_and_a_run_are_found_by_all_commands(up: SolsticeUp, project: Repository) -> None:
-    sent = told_nothing(up.home, "solstice", "webhook", "send", cwd=project.folder)
+    sent = environment_without_settings(up.home, "solstice", "webhook", "send", cwd=project.folder)
     assert (sent.returncode, sent.stderr) == (0, "")
-    listed = told_nothing(up.home, "forge-integration", "deliveries", "list", "--json")
+    listed = environment_without_settings(up.home, "forge-integration", "deliveries", "list", "--json")
     assert len(json.loads(listed.stdout)["deliveries"]) == 1
-    built = told_nothing(up.home, "solstice", "enqueue", "--wait", cwd=project.folder)
+    built = environment_without_settings(up.home, "solstice", "enqueue", "--wait", cwd=project.folder)
     assert built.returncode == 0, built.stderr
-    runs = json.loads(told_nothing(up.home, "solstice", "runs", "--json").stdout)["runs"]
+    runs = json.loads(environment_without_settings(up.home, "solstice", "runs", "--json").stdout)["runs"]
     assert {run["source"] for run in runs} == {"forgejo", "manual"}
     named = {(run["repo_url"], run["repo_full_name"]) for run in runs}
     assert named == {(project.folder.as_uri(), f"{project.folder.parent.name}/anvil")}
-    checked = told_nothing(up.home, "solstice", "store", "check", "--json")
+    checked = environment_without_settings(up.home, "solstice", "store", "check", "--json")
     assert json.loads(checked.stdout)["counts"]["runs"] == 2
 
 
 def test_a_variable_wins_over_it(up: SolsticeUp) -> None:
     (port,) = free_ports(1)
-    done = told_nothing(up.home, "solstice", "runs", SOLSTICE_URL=f"http://127.0.0.1:{port}")
+    done = environment_without_settings(up.home, "solstice", "runs", SOLSTICE_URL=f"http://127.0.0.1:{port}")
     assert done.returncode == 3
     assert f"no orchestrator answers at http://127.0.0.1:{port}" in done.stderr
     assert "This is the default" not in done.stderr
@@ -89,7 +89,7 @@ def test_what_a_killed_one_left_behind_is_not_believed(tmp_path: Path, project: 
         up.process.send_signal(signal.SIGKILL)
         up.process.wait()
         assert (home / "up.json").exists()
-        done = told_nothing(home, "solstice", "enqueue", "--json", cwd=project.folder)
+        done = environment_without_settings(home, "solstice", "enqueue", "--json", cwd=project.folder)
         assert done.returncode == 0, done.stderr
         assert (home / "broker.sqlite").exists()
         up.process.returncode = 0  # it is dead as asked
@@ -102,7 +102,7 @@ def test_nothing_is_left_after_an_orderly_end(tmp_path: Path) -> None:
 
 
 def test_without_one_the_error_says_where_it_looked(tmp_path: Path) -> None:
-    done = told_nothing(tmp_path, "solstice", "runs", SOLSTICE_HOME=str(tmp_path / "none"))
+    done = environment_without_settings(tmp_path, "solstice", "runs", SOLSTICE_HOME=str(tmp_path / "none"))
     if done.returncode == 0:
         pytest.fail("something of this machine answers at the default address")
     assert f"no 'solstice up' runs with the state directory {tmp_path / 'none'}" in done.stderr

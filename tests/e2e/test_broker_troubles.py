@@ -15,16 +15,16 @@ from solstice_common.messages.states import RunState
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from tests.builders import job_request
-from tests.e2e.ledger import Ledger
-from tests.e2e.letters import Sender, push, secrets
-from tests.e2e.line import JOBS, Line, open_line
-from tests.patience import becomes_true
+from tests.e2e.deployment import JOBS, Deployment, open_deployment
+from tests.e2e.job_record import JobRecord
+from tests.e2e.webhook_calls import Sender, push, secrets
+from tests.polling import wait_until_true
 from tests.repositories import Repository
 from tests.servers import forge_integration, orchestrator
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.servers.service_process import kept_environment
-from tests.traffic import connected, drain, ready_becomes
+from tests.servers.service_process import base_environment
+from tests.traffic import connected, drain, wait_for_ready
 
 WORKFLOW = 'job "build" { step "work" run="sh .solstice/work.sh"; }'
 PUBLISH = b"\x00\x3c\x00\x28"
@@ -40,14 +40,14 @@ pytestmark = pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
 
 
 @pytest.fixture
-async def line(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Line]:
-    async with open_line(rabbitmq_vhost, tmp_path) as opened:
+async def deployment(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with open_deployment(rabbitmq_vhost, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(directory=tmp_path)
+def job_record(tmp_path: Path) -> JobRecord:
+    return JobRecord(directory=tmp_path)
 
 
 def topology(queue_type: str) -> BrokerSettings:
@@ -70,17 +70,19 @@ def command(code: str, *arguments: str, environment: dict[str, str]) -> subproce
 def enqueue(url: str, repository: Repository, commit: str) -> subprocess.CompletedProcess[str]:
     wish = ("--repo-url", repository.url, "--commit-sha", commit)
     return command(
-        forge_integration.START, "enqueue", *wish, environment={**kept_environment(), "AMQP_URL": url}
+        forge_integration.START, "enqueue", *wish, environment={**base_environment(), "AMQP_URL": url}
     )
 
 
-async def test_poison_between_good_requests_is_put_aside_and_they_run(line: Line, ledger: Ledger) -> None:
-    repository, commits = ledger.repository("anvil", WORKFLOW, len(POISON) + 1)
+async def test_poison_between_good_requests_is_put_aside_and_they_run(
+    deployment: Deployment, job_record: JobRecord
+) -> None:
+    repository, commits = job_record.repository("anvil", WORKFLOW, len(POISON) + 1)
     good = [job_request(repo_url=repository.url, commit_sha=commit, ref=None) for commit in commits]
     bodies = [good[0].encode()]
     for poison, request in zip(POISON.values(), good[1:], strict=True):
         bodies += [poison, request.encode()]
-    async with connected(line.vhost.url, topology=full_topology(topology("quorum"))) as broker:
+    async with connected(deployment.vhost.url, topology=full_topology(topology("quorum"))) as broker:
         for outcome in await broker.publish(
             [
                 Message(
@@ -94,72 +96,78 @@ async def test_poison_between_good_requests_is_put_aside_and_they_run(line: Line
             ]
         ):
             assert outcome.confirmed
-        orchestrator = await line.orchestrator()
-        await becomes_true("the good ones have run", lambda: line.have_ended(len(good)))
-        await ready_becomes(broker, JOBS.dlq, len(POISON))
-        letters = await drain(broker, JOBS.dlq, len(POISON))
-        await ready_becomes(broker, JOBS.queue, 0)
-    assert {run.commit_sha: run.state for run in await line.runs()} == dict.fromkeys(
+        orchestrator = await deployment.orchestrator()
+        await wait_until_true("the good ones have run", lambda: deployment.have_ended(len(good)))
+        await wait_for_ready(broker, JOBS.dlq, len(POISON))
+        dead_letters = await drain(broker, JOBS.dlq, len(POISON))
+        await wait_for_ready(broker, JOBS.queue, 0)
+    assert {run.commit_sha: run.state for run in await deployment.runs()} == dict.fromkeys(
         commits, RunState.SUCCEEDED
     )
-    assert {letter.headers["x-solstice-reason"]: letter.body for letter in letters} == POISON
-    for letter in letters:
-        assert letter.headers["x-solstice-detail"]
-        assert letter.headers["x-solstice-queue"] == JOBS.queue
-        assert letter.headers["x-solstice-refused-by"]
-        assert letter.headers["x-solstice-refused-at"]
-        assert letter.headers["x-solstice-attempt"] == 1
-        assert str(letter.correlation_id).startswith("number ")
-        assert letter.type == JobRequestV1.VERSION
+    assert {
+        dead_letter.headers["x-solstice-reason"]: dead_letter.body for dead_letter in dead_letters
+    } == POISON
+    for dead_letter in dead_letters:
+        assert dead_letter.headers["x-solstice-detail"]
+        assert dead_letter.headers["x-solstice-queue"] == JOBS.queue
+        assert dead_letter.headers["x-solstice-refused-by"]
+        assert dead_letter.headers["x-solstice-refused-at"]
+        assert dead_letter.headers["x-solstice-attempt"] == 1
+        assert str(dead_letter.correlation_id).startswith("number ")
+        assert dead_letter.type == JobRequestV1.VERSION
     orchestrator.terminate()
     assert await asyncio.to_thread(orchestrator.ended) == 0
 
 
-async def test_enqueue_says_that_a_request_found_no_queue(line: Line, ledger: Ledger) -> None:
+async def test_enqueue_says_that_a_request_found_no_queue(
+    deployment: Deployment, job_record: JobRecord
+) -> None:
     """It binds the queue itself, so somebody has to unbind it just before the request is sent."""
-    repository, (commit,) = ledger.repository("anvil", WORKFLOW, 1)
-    async with fault_proxy(line.vhost.url) as proxy:
-        proxy.before(PUBLISH, lambda: line.vhost.api("DELETE", "bindings", BINDING))
-        done = await asyncio.to_thread(enqueue, proxy.url(line.vhost.url), repository, commit)
+    repository, (commit,) = job_record.repository("anvil", WORKFLOW, 1)
+    async with fault_proxy(deployment.vhost.url) as proxy:
+        proxy.before(PUBLISH, lambda: deployment.vhost.api("DELETE", "bindings", BINDING))
+        done = await asyncio.to_thread(enqueue, proxy.url(deployment.vhost.url), repository, commit)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith(
         "error: unroutable: no queue is bound to the exchange 'solstice.jobs' with the key 'jobrequest.v1'"
     )
-    again = await asyncio.to_thread(enqueue, line.vhost.url, repository, commit)
+    again = await asyncio.to_thread(enqueue, deployment.vhost.url, repository, commit)
     assert again.returncode == 0, again.stderr
-    assert (await line.depths())[JOBS.queue] == 1, (
+    assert (await deployment.depths())[JOBS.queue] == 1, (
         "what was told to be lost is not there, what was confirmed is"
     )
 
 
-async def test_a_webhook_that_found_no_queue_is_built_all_the_same(line: Line, ledger: Ledger) -> None:
-    repository, commits = ledger.repository("anvil", WORKFLOW, 2)
-    letters = [push(Source.GITEA, repository.url, commit, now=time.time()) for commit in commits]
-    forge, sender = await line.forge(**secrets()), Sender(line.client)
-    await line.orchestrator()
-    await sender.send(letters[:1])
-    await becomes_true("the first is built", lambda: line.have_ended(1))
-    await asyncio.to_thread(line.vhost.api, "DELETE", "bindings", BINDING)
-    await sender.send(letters[1:])
+async def test_a_webhook_that_found_no_queue_is_built_all_the_same(
+    deployment: Deployment, job_record: JobRecord
+) -> None:
+    repository, commits = job_record.repository("anvil", WORKFLOW, 2)
+    dead_letters = [push(Source.GITEA, repository.url, commit, now=time.time()) for commit in commits]
+    forge, sender = await deployment.forge(**secrets()), Sender(deployment.client)
+    await deployment.orchestrator()
+    await sender.send(dead_letters[:1])
+    await wait_until_true("the first is built", lambda: deployment.have_ended(1))
+    await asyncio.to_thread(deployment.vhost.api, "DELETE", "bindings", BINDING)
+    await sender.send(dead_letters[1:])
     missed = await asyncio.to_thread(forge.logged, "relay.not_published")
     assert missed["status"] == "unroutable"
-    await becomes_true("the second is built", lambda: line.have_ended(2))
+    await wait_until_true("the second is built", lambda: deployment.have_ended(2))
     assert [answer.decision for answer in sender.answers] == ["accepted"] * 2
-    assert sorted(run.commit_sha for run in await line.runs()) == sorted(commits)
+    assert sorted(run.commit_sha for run in await deployment.runs()) == sorted(commits)
 
 
 async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_webhook(
-    line: Line, ledger: Ledger
+    deployment: Deployment, job_record: JobRecord
 ) -> None:
-    repository, (commit,) = ledger.repository("anvil", WORKFLOW, 1)
-    async with connected(line.vhost.url, topology=full_topology(topology("classic"))):
+    repository, (commit,) = job_record.repository("anvil", WORKFLOW, 1)
+    async with connected(deployment.vhost.url, topology=full_topology(topology("classic"))):
         pass
     done = await asyncio.to_thread(
         command,
         orchestrator.START,
         "run",
-        environment=line.place.environment(AMQP_URL=line.vhost.url, LOG_LEVEL="error"),
+        environment=deployment.shared_files.environment(AMQP_URL=deployment.vhost.url, LOG_LEVEL="error"),
     )
     assert done.returncode == 1, done.stderr
     said, ours, theirs, advice = done.stderr.splitlines()
@@ -167,23 +175,23 @@ async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_web
     assert "x-queue-type='quorum'" in ours
     assert "inequivalent arg 'x-" in theirs
     assert "AMQP_QUEUE_TYPE" in advice
-    await line.forge(**secrets())
-    sender = Sender(line.client)
+    await deployment.forge(**secrets())
+    sender = Sender(deployment.client)
     await sender.send([push(Source.GITHUB, repository.url, commit, now=time.time())])
     assert [answer.decision for answer in sender.answers] == ["accepted"]
 
     async def says_why() -> bool:
-        ready = await line.client.get("/readyz")
+        ready = await deployment.client.get("/readyz")
         told = str(ready.json()["missing"].get("broker"))
         return ready.status_code == 503 and JOBS.queue in told and "AMQP_QUEUE_TYPE" in told
 
-    await becomes_true("/readyz says what is wrong", says_why)
+    await wait_until_true("/readyz says what is wrong", says_why)
     # As it is advised. What was taken meanwhile is still there, and goes to the queue that is made now.
-    await asyncio.to_thread(remove_queues, line.vhost)
-    await line.orchestrator()
-    await becomes_true("it is built", lambda: line.have_ended(1))
-    assert [(run.commit_sha, run.state) for run in await line.runs()] == [(commit, RunState.SUCCEEDED)]
-    assert (await line.client.get("/readyz")).status_code == 200
+    await asyncio.to_thread(remove_queues, deployment.vhost)
+    await deployment.orchestrator()
+    await wait_until_true("it is built", lambda: deployment.have_ended(1))
+    assert [(run.commit_sha, run.state) for run in await deployment.runs()] == [(commit, RunState.SUCCEEDED)]
+    assert (await deployment.client.get("/readyz")).status_code == 200
 
 
 def remove_queues(vhost: Vhost) -> None:

@@ -14,13 +14,13 @@ import pytest
 
 from solstice_common.messages import Source
 from solstice_forge.forges.signing import sign
-from tests.e2e.letters import secrets
 from tests.e2e.test_cli import run_of, wait_for
-from tests.patience import becomes
+from tests.e2e.webhook_calls import secrets
+from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.servers.forge_api import ForgeApi, forge_api
 from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.solstice_up import SolsticeUp, solstice_up
 
 WORKFLOW: Final = (
@@ -85,7 +85,7 @@ async def test_the_forge_shows_who_cancelled_what_ran_for_the_change_request(
     tmp_path: Path, project: Repository
 ) -> None:
     commit = project.commit({".solstice/workflow.kdl": WORKFLOW})
-    place, secret = Place(directory=tmp_path), secrets()["FORGEJO_WEBHOOK_SECRET"]
+    shared_files, secret = SharedFiles(directory=tmp_path), secrets()["FORGEJO_WEBHOOK_SECRET"]
     async with forge_api(Source.FORGEJO) as forge:
         forge.rights[NAME, "ada"], forge.rights[NAME, "ben"] = "write", "read"
         config = tmp_path / "sources.toml"
@@ -95,19 +95,19 @@ async def test_the_forge_shows_who_cancelled_what_ran_for_the_change_request(
         )
         with ExitStack() as stack:
             receiving = await asyncio.to_thread(
-                stack.enter_context, forge_integration(place, FORGE_CONFIG=str(config), **secrets())
+                stack.enter_context, forge_integration(shared_files, FORGE_CONFIG=str(config), **secrets())
             )
-            await asyncio.to_thread(stack.enter_context, orchestrator(place, EXECUTOR="process"))
+            await asyncio.to_thread(stack.enter_context, orchestrator(shared_files, EXECUTOR="process"))
 
             async def send(event: str, payload: Mapping[str, Any]) -> dict[str, Any]:
                 return await asyncio.to_thread(sent, f"{receiving.url}/webhooks", secret, event, payload)
 
             await send("pull_request", opened(project, commit))
             # Forgejo has no state for what runs: its description says so.
-            await becomes(lambda: described(forge).get("solstice/build") == "Runs")
+            await wait_until(lambda: described(forge).get("solstice/build") == "Runs")
             assert (await send("issue_comment", comment(project, "ben")))["reason"] == "cancel"
             assert (await send("issue_comment", comment(project, "ada")))["decision"] == "accepted"
-            await becomes(
+            await wait_until(
                 lambda: (
                     states(forge, commit)
                     == {"solstice": "failure", "solstice/build": "failure", "solstice/later": "failure"}

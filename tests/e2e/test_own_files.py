@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from solstice_common.storage.private_files import OWNER_ONLY, OWNERS_DIRECTORY
-from tests.servers.service_process import ServiceProcess, kept_environment, service_process
+from tests.servers.service_process import ServiceProcess, base_environment, service_process
 
 START = "from solstice_cli.main import main; main()"
 SECRETS = '{"forgejo": "one", "gitea": "two", "github": "three", "gitlab": "four"}'
@@ -19,7 +19,7 @@ SECRETS = '{"forgejo": "one", "gitea": "two", "github": "three", "gitlab": "four
 
 def environment(home: Path, **settings: str) -> dict[str, str]:
     return {
-        **kept_environment(),
+        **base_environment(),
         "HOME": str(home),
         "FORGE_PORT": "0",
         "ORCHESTRATOR_PORT": "0",

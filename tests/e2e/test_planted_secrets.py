@@ -12,12 +12,12 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import pytest
 
-from solstice_common.http.tokens import Scope
-from tests.patience import becomes_true
+from solstice_common.http.tokens import TokenScope
+from tests.polling import wait_until_true
 from tests.servers.ports import free_ports
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.servers.rabbitmq import DEFAULT, Vhost
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 from tests.servers.tokens import bearer, make_token
 
 MARK = "plaNted"
@@ -86,8 +86,10 @@ def serving(environment: dict[str, str], log: Path, *words: str) -> Iterator[Non
 
 
 def with_password(url: str, user: str, password: str) -> str:
-    place = urlsplit(url)
-    return place._replace(netloc=f"{user}:{quote(password, safe='')}@{place.hostname}:{place.port}").geturl()
+    shared_files = urlsplit(url)
+    return shared_files._replace(
+        netloc=f"{user}:{quote(password, safe='')}@{shared_files.hostname}:{shared_files.port}"
+    ).geturl()
 
 
 @contextmanager
@@ -105,7 +107,7 @@ def planted_user(vhost: Vhost) -> Iterator[str]:
 
 
 @contextmanager
-def planted_role(database: PostgreSQLDatabase) -> Iterator[str]:
+def planted_role(database: ScratchDatabase) -> Iterator[str]:
     """The URL of the database for a role whose password is planted."""
     name = f"role_{database.name}"
     database.query(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
@@ -131,14 +133,14 @@ async def answers(http: httpx2.AsyncClient) -> bool:
 
 
 async def test_what_works_says_nothing_of_it(
-    rabbitmq_vhost: Vhost, postgresql_database: PostgreSQLDatabase, tmp_path: Path
+    rabbitmq_vhost: Vhost, postgresql_database: ScratchDatabase, tmp_path: Path
 ) -> None:
     forge_port, orchestrator_port = map(str, free_ports(2))
     forge, page = f"http://127.0.0.1:{forge_port}", f"http://127.0.0.1:{orchestrator_port}"
-    token = make_token(tmp_path / "tokens.json", "all", *Scope)
+    token = make_token(tmp_path / "tokens.json", "all", *TokenScope)
     with planted_user(rabbitmq_vhost) as amqp_url, planted_role(postgresql_database) as database:
         environment = {
-            **kept_environment(),
+            **base_environment(),
             "SOLSTICE_HOME": str(tmp_path / "state"),
             "SOLSTICE_TOKENS": str(tmp_path / "tokens.json"),
             "SOLSTICE_TOKEN": token,
@@ -158,7 +160,7 @@ async def test_what_works_says_nothing_of_it(
         ):
             for base in (forge, page):
                 async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
-                    await becomes_true(f"{base} is ready", lambda http=http: answers(http))  # type: ignore[misc]  # mypy does not infer a lambda with a default
+                    await wait_until_true(f"{base} is ready", lambda http=http: answers(http))  # type: ignore[misc]  # mypy does not infer a lambda with a default
             wish = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
             commit = (
                 "--repo-url",
@@ -207,10 +209,10 @@ async def test_what_works_says_nothing_of_it(
 
 def wrong_urls() -> Iterator[tuple[str, dict[str, str]]]:
     for kind, password in PASSWORDS.items():
-        for place in PLACES:
-            where = f"joe:{password}@{place}"
+        for shared_files in PLACES:
+            where = f"joe:{password}@{shared_files}"
             yield (
-                f"{kind} {place}",
+                f"{kind} {shared_files}",
                 {
                     "AMQP_URL": f"amqp://{where}",
                     "DATABASE_URL": f"postgresql://{where}",
@@ -225,7 +227,7 @@ def test_what_is_wrong_is_said_without_it(
     rabbitmq_flavour: str, tmp_path: Path, urls: dict[str, str]
 ) -> None:
     environment = {
-        **kept_environment(),
+        **base_environment(),
         **urls,
         "SOLSTICE_HOME": str(tmp_path),
         "SOLSTICE_TOKEN": f"{MARK}-token",

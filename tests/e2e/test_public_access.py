@@ -21,7 +21,7 @@ ID = "7d444840-9dc0-51d1-b245-5ffdce74fad2"
 @contextmanager
 def forwarding(target: str, **sent: str) -> Iterator[str]:
     """A proxy on this machine that passes everything on with these headers more."""
-    place = urlsplit(target)
+    shared_files = urlsplit(target)
 
     class Passing(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -29,7 +29,7 @@ def forwarding(target: str, **sent: str) -> Iterator[str]:
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
-            behind = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+            behind = http.client.HTTPConnection(shared_files.hostname or "", shared_files.port, timeout=30)
             behind.request(self.command, self.path, body, {**headers, **sent})
             answer = behind.getresponse()
             # A stream that is let through would never end; its status is enough.

@@ -7,7 +7,7 @@ from typing import Any
 from solstice_cli.demo.steps import WORKFLOW
 from solstice_common.cli.lazy import loaded
 from solstice_orchestrator.workflow.reader import parse_workflow
-from tests.pages import PROGRAMS, ROOT, shell_lines, text_of
+from tests.docs_pages import PROGRAMS, ROOT, shell_lines, text_of
 
 
 def table_rows() -> list[str]:

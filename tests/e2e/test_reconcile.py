@@ -12,15 +12,15 @@ import orjson
 import pytest
 
 from solstice_common.messages import Source
-from tests.e2e.letters import push, secrets
-from tests.patience import becomes
+from tests.e2e.webhook_calls import push, secrets
+from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.servers.forge_api import TOKEN, forge_api
 from tests.servers.forge_integration import START, ForgeProcess, forge_integration
-from tests.servers.forge_record import Record, show_heads
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.forge_record import HookRecord, show_heads
+from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.ports import free_ports
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 
 WORKFLOW: Final = 'job "build" { step "work" run="true"; }'
 OFTEN: Final = {"FORGE_RECONCILE_MINUTES": "0.02"}
@@ -38,25 +38,29 @@ def sources(directory: Path, origin: Source, url: str, repository: str) -> dict[
     return {"FORGE_CONFIG": str(file), **secrets()}
 
 
-async def reconciled(place: Place, settings: dict[str, str], *words: str) -> tuple[int, Any, str]:
+async def reconciled(
+    shared_files: SharedFiles, settings: dict[str, str], *words: str
+) -> tuple[int, Any, str]:
     """What the command says, beside the service: exit code, JSON, and what it told people."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", START, "reconcile", "--json", *words),
         env={
-            **kept_environment(),
-            "FORGE_INBOX_URL": f"sqlite:///{place.directory / 'inbox.db'}",
+            **base_environment(),
+            "FORGE_INBOX_URL": f"sqlite:///{shared_files.directory / 'inbox.db'}",
             **settings,
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    printed, told = await process.communicate()
-    return process.returncode or 0, orjson.loads(printed or b"null"), told.decode()
+    printed, delivered = await process.communicate()
+    return process.returncode or 0, orjson.loads(printed or b"null"), delivered.decode()
 
 
-async def started(stack: ExitStack, place: Place, port: int, settings: dict[str, str]) -> ForgeProcess:
+async def started(
+    stack: ExitStack, shared_files: SharedFiles, port: int, settings: dict[str, str]
+) -> ForgeProcess:
     return await asyncio.to_thread(
-        stack.enter_context, forge_integration(place, **{"FORGE_PORT": str(port), **settings})
+        stack.enter_context, forge_integration(shared_files, **{"FORGE_PORT": str(port), **settings})
     )
 
 
@@ -73,9 +77,9 @@ async def test_delivery_that_nobody_heard_is_sent_again_by_the_forge_and_built_o
 ) -> None:
     project = Repository(tmp_path / "anvil")
     commit = project.commit({".solstice/workflow.kdl": WORKFLOW})
-    place, (port,) = Place(directory=tmp_path), free_ports(1)
-    letter = push(origin, project.url, commit, now=time.time())
-    payload = orjson.loads(letter.body)
+    shared_files, (port,) = SharedFiles(directory=tmp_path), free_ports(1)
+    call = push(origin, project.url, commit, now=time.time())
+    payload = orjson.loads(call.body)
     repository = (
         payload["repository"]["full_name"]
         if origin is Source.GITHUB
@@ -87,18 +91,21 @@ async def test_delivery_that_nobody_heard_is_sent_again_by_the_forge_and_built_o
         secret = settings[f"{origin.upper()}_WEBHOOK_SECRET"] if origin is Source.GITHUB else "whsec"
         if origin is Source.GITLAB:
             settings["GITLAB_WEBHOOK_SECRET"] = secret
-        record = Record(forge, url=lambda: f"http://127.0.0.1:{port}/webhooks/{origin.value}", secret=secret)
+        record = HookRecord(
+            forge, url=lambda: f"http://127.0.0.1:{port}/webhooks/{origin.value}", secret=secret
+        )
         record.hook(f"{'repos' if origin is Source.GITHUB else 'projects'}/{repository}")
         # Nobody listens.
-        await record.event("lost-1", name, letter.body)
+        await record.event("lost-1", name, call.body)
         assert [each.status for each in record.hooks[0].tried] == [0]
         with ExitStack() as stack:
-            receiving = await started(stack, place, port, {**settings, **OFTEN})
+            receiving = await started(stack, shared_files, port, {**settings, **OFTEN})
             await asyncio.to_thread(
-                stack.enter_context, orchestrator(place, PUBLIC_URL="https://ci.example", EXECUTOR="process")
+                stack.enter_context,
+                orchestrator(shared_files, PUBLIC_URL="https://ci.example", EXECUTOR="process"),
             )
             shown = (repository, commit, "solstice")
-            await becomes(lambda: forge.shown.get(shown, {}).get("state") == "success")
+            await wait_until(lambda: forge.shown.get(shown, {}).get("state") == "success")
             await record.settled()
             assert [each.status for each in record.hooks[0].tried] == [0, 202]
             (entry,) = await entries(receiving.url)
@@ -107,9 +114,9 @@ async def test_delivery_that_nobody_heard_is_sent_again_by_the_forge_and_built_o
                 "accepted",
                 "push",
             )
-            code, (report,), told = await reconciled(place, settings)
+            code, (report,), delivered = await reconciled(shared_files, settings)
             assert (code, report["sent"], report["troubles"], report["repositories"]) == (0, [], [], 1)
-            assert repository in told
+            assert repository in delivered
             assert len(record.asked) == 1
             async with httpx2.AsyncClient(base_url=receiving.url, trust_env=False) as client:
                 listed = (await client.get("/deliveries")).text
@@ -127,7 +134,7 @@ async def test_branch_that_moved_on_unheard_is_built_once_and_its_late_webhook_i
     project = Repository(tmp_path / "anvil")
     first = project.commit({".solstice/workflow.kdl": WORKFLOW})
     second = project.commit({"more": "of it"})
-    place, (port,) = Place(directory=tmp_path), free_ports(1)
+    shared_files, (port,) = SharedFiles(directory=tmp_path), free_ports(1)
     heard, late = (push(Source.FORGEJO, project.url, each, now=time.time()) for each in (first, second))
     repository = orjson.loads(heard.body)["repository"]["full_name"]
     branch = (repository, "refs/heads/main")
@@ -138,20 +145,21 @@ async def test_branch_that_moved_on_unheard_is_built_once_and_its_late_webhook_i
         show_heads(forge, clone_urls={repository: project.url})
         settings = sources(tmp_path, Source.FORGEJO, forge.url, repository)
         with ExitStack() as stack:
-            receiving = await started(stack, place, port, {**settings, **NEVER})
+            receiving = await started(stack, shared_files, port, {**settings, **NEVER})
             answer = await client.post("/webhooks/forgejo", content=heard.body, headers=dict(heard.headers))
             assert answer.status_code == 202
             receiving.terminate()
             assert await asyncio.to_thread(receiving.ended) == 0
         forge.refs[branch] = second
-        code, (report,), _ = await reconciled(place, settings, "--dry-run")
+        code, (report,), _ = await reconciled(shared_files, settings, "--dry-run")
         assert (code, [each["commit_sha"] for each in report["made"]]) == (0, [second])
         with ExitStack() as stack:
-            receiving = await started(stack, place, port, {**settings, **OFTEN})
+            receiving = await started(stack, shared_files, port, {**settings, **OFTEN})
             await asyncio.to_thread(
-                stack.enter_context, orchestrator(place, PUBLIC_URL="https://ci.example", EXECUTOR="process")
+                stack.enter_context,
+                orchestrator(shared_files, PUBLIC_URL="https://ci.example", EXECUTOR="process"),
             )
-            await becomes(
+            await wait_until(
                 lambda: forge.shown.get((repository, second, "solstice"), {}).get("state") == "success"
             )
             answer = await client.post("/webhooks/forgejo", content=late.body, headers=dict(late.headers))

@@ -8,8 +8,8 @@ import pytest
 from solstice_common.messages.states import RunState
 from solstice_common.topology import STATUSES
 from solstice_forge.decisions.sources import FORGES
-from tests.e2e.line import JOBS, Line, open_line
-from tests.patience import becomes_true
+from tests.e2e.deployment import JOBS, Deployment, open_deployment
+from tests.polling import wait_until_true
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded
 
@@ -45,19 +45,23 @@ def subject(one: Recorded) -> tuple[str, str, str]:
 async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_repository(
     rabbitmq_vhost: Vhost, tmp_path: Path
 ) -> None:
-    async with open_line(rabbitmq_vhost, tmp_path) as line:
-        forge = await line.forge(**secrets())
+    async with open_deployment(rabbitmq_vhost, tmp_path) as deployment:
+        forge = await deployment.forge(**secrets())
         # Nobody is asked for these repositories: by this protocol there are none of them.
-        orchestrator = await line.orchestrator(GIT_PROTOCOLS="file", UNTRUSTED_RUNS="run")
-        decisions = {name: await decision(line, one) for name, one in recorded().items()}
+        orchestrator = await deployment.orchestrator(GIT_PROTOCOLS="file", UNTRUSTED_RUNS="run")
+        decisions = {name: await decision(deployment, one) for name, one in recorded().items()}
         count = sum(word == "accepted" and is_built(recorded()[name]) for name, word in decisions.items())
-        await becomes_true("everything is published", line.all_is_published)
-        await becomes_true("every run has ended", lambda: line.have_ended(count))
-        await becomes_true("every status is with the broker", line.all_is_told)
+        await wait_until_true("everything is published", deployment.all_is_published)
+        await wait_until_true("every run has ended", lambda: deployment.have_ended(count))
+        await wait_until_true("every status is with the broker", deployment.statuses_are_published)
         for service in (forge, orchestrator):
             service.terminate()
             assert await asyncio.to_thread(service.ended) == 0
-        runs, depths, told = await line.runs(), await line.depths(), await line.told()
+        runs, depths, told = (
+            await deployment.runs(),
+            await deployment.depths(),
+            await deployment.take_statuses(),
+        )
     built = {name for name, one in recorded().items() if is_built(one)}
     asked = {name for name, one in recorded().items() if is_asked(one)}
     assert {name for name, word in decisions.items() if word != "ignored"} == asked
@@ -76,8 +80,8 @@ async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_reposit
     assert depths == {JOBS.queue: 0, JOBS.dlq: 0, STATUSES.dlq: 0}
 
 
-async def decision(line: Line, one: Recorded) -> str:
-    answer = await line.client.post(
+async def decision(deployment: Deployment, one: Recorded) -> str:
+    answer = await deployment.client.post(
         f"/webhooks/{one.meta['forge']}", content=one.body, headers=one.headers("headers")
     )
     assert answer.is_success, f"{one.id}: {answer.text}"

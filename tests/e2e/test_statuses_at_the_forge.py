@@ -11,12 +11,12 @@ import httpx2
 import pytest
 
 from solstice_common.messages import Source
-from tests.e2e.letters import push, secrets
-from tests.patience import becomes
+from tests.e2e.webhook_calls import push, secrets
+from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.servers.forge_api import ForgeApi, forge_api
 from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 
 WORKFLOW: Final = 'job "build" { step "work" run="true"; }\njob "lint" { step "work" run="exit 3"; }'
 SUCCESS: Final = {Source.GITLAB: "success"}
@@ -47,7 +47,7 @@ def shows(forge: ForgeApi, commit: str, wanted: dict[str, str]) -> bool:
 async def test_every_forge_shows_how_a_push_was_built(tmp_path: Path) -> None:
     project = Repository(tmp_path / "anvil")
     commit = project.commit({".solstice/workflow.kdl": WORKFLOW})
-    place = Place(directory=tmp_path)
+    shared_files = SharedFiles(directory=tmp_path)
     async with AsyncExitStack() as fakes:
         forges = [await fakes.enter_async_context(forge_api(origin)) for origin in FORGES]
         config = tmp_path / "sources.toml"
@@ -55,16 +55,17 @@ async def test_every_forge_shows_how_a_push_was_built(tmp_path: Path) -> None:
         with ExitStack() as stack:
             receiving = await asyncio.to_thread(
                 stack.enter_context,
-                forge_integration(place, FORGE_CONFIG=str(config), **secrets()),
+                forge_integration(shared_files, FORGE_CONFIG=str(config), **secrets()),
             )
             await asyncio.to_thread(
-                stack.enter_context, orchestrator(place, PUBLIC_URL="https://ci.example", EXECUTOR="process")
+                stack.enter_context,
+                orchestrator(shared_files, PUBLIC_URL="https://ci.example", EXECUTOR="process"),
             )
             async with httpx2.AsyncClient(base_url=receiving.url, trust_env=False) as client:
                 for origin in FORGES:
-                    letter = push(origin, project.url, commit, now=time.time())
+                    call = push(origin, project.url, commit, now=time.time())
                     answer = await client.post(
-                        f"/webhooks/{origin.value}", content=letter.body, headers=dict(letter.headers)
+                        f"/webhooks/{origin.value}", content=call.body, headers=dict(call.headers)
                     )
                     assert answer.status_code == 202, answer.text
             for forge in forges:
@@ -73,7 +74,7 @@ async def test_every_forge_shows_how_a_push_was_built(tmp_path: Path) -> None:
                     FAILURE.get(forge.origin, "failure"),
                 )
                 final = {"solstice": failure, "solstice/build": success, "solstice/lint": failure}
-                await becomes(partial(shows, forge, commit, final))
+                await wait_until(partial(shows, forge, commit, final))
             receiving.terminate()
             assert await asyncio.to_thread(receiving.ended) == 0
     for forge in forges:

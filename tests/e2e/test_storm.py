@@ -17,10 +17,10 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import RUN_CONTEXT
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
-from tests.e2e.ledger import Ledger
-from tests.e2e.letters import Answer, Letter, Sender, push, secrets, with_copies
-from tests.e2e.line import Line, open_line
-from tests.patience import becomes_true
+from tests.e2e.deployment import Deployment, open_deployment
+from tests.e2e.job_record import JobRecord
+from tests.e2e.webhook_calls import Answer, Sender, WebhookCall, push, secrets, with_copies
+from tests.polling import wait_until_true
 from tests.repositories import Repository
 from tests.servers.forge_integration import ForgeProcess
 from tests.servers.orchestrator import OrchestratorProcess
@@ -42,10 +42,11 @@ WORKFLOWS = {
 }
 
 
-def letters_to(ledger: Ledger) -> list[Letter]:
+def calls_for(job_record: JobRecord) -> list[WebhookCall]:
     """Pushes of real commits of four real repositories, one forge after the other, and their copies."""
     made: Mapping[Source, tuple[Repository, Sequence[str]]] = {
-        source: ledger.repository(source.value, workflow, PUSHES) for source, workflow in WORKFLOWS.items()
+        source: job_record.repository(source.value, workflow, PUSHES)
+        for source, workflow in WORKFLOWS.items()
     }
     now = time.time()
     pushes = chain.from_iterable(
@@ -84,166 +85,174 @@ def processes_in(directory: Path) -> list[int]:
 
 
 @pytest.fixture
-async def line(own_rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Line]:
-    async with open_line(own_rabbitmq_vhost, tmp_path) as opened:
+async def deployment(own_rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with open_deployment(own_rabbitmq_vhost, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(directory=tmp_path)
+def job_record(tmp_path: Path) -> JobRecord:
+    return JobRecord(directory=tmp_path)
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
 async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile(
-    line: Line, ledger: Ledger
+    deployment: Deployment, job_record: JobRecord
 ) -> None:
-    letters = await asyncio.to_thread(letters_to, ledger)
-    quarter = len(letters) // 4
-    slices = [letters[start : start + quarter] for start in range(0, 4 * quarter, quarter)]
-    slices[-1] += letters[4 * quarter :]
-    async with fault_proxy(line.vhost.url) as proxy:
-        line = replace(line, amqp_url=proxy.url(line.vhost.url))
-        forge = await line.forge(**secrets())
-        victim, other = await line.orchestrator(**SETTINGS), await line.orchestrator(**SETTINGS)
-        sender = Sender(line.client)
-        await while_the_broker_is_killed(line, ledger, sender, slices[0], proxy)
-        forge = await while_forge_integration_is_killed(line, sender, slices[1], forge)
-        lost = await while_an_orchestrator_is_killed(line, ledger, sender, slices[2], victim)
-        heir = await while_an_orchestrator_is_replaced(line, sender, slices[3], other)
-        await everything_has_ended(line, sender)
+    calls = await asyncio.to_thread(calls_for, job_record)
+    quarter = len(calls) // 4
+    slices = [calls[start : start + quarter] for start in range(0, 4 * quarter, quarter)]
+    slices[-1] += calls[4 * quarter :]
+    async with fault_proxy(deployment.vhost.url) as proxy:
+        deployment = replace(deployment, amqp_url=proxy.url(deployment.vhost.url))
+        forge = await deployment.forge(**secrets())
+        victim, other = await deployment.orchestrator(**SETTINGS), await deployment.orchestrator(**SETTINGS)
+        sender = Sender(deployment.client)
+        await while_the_broker_is_killed(deployment, job_record, sender, slices[0], proxy)
+        forge = await while_forge_integration_is_killed(deployment, sender, slices[1], forge)
+        lost = await while_an_orchestrator_is_killed(deployment, job_record, sender, slices[2], victim)
+        heir = await while_an_orchestrator_is_replaced(deployment, sender, slices[3], other)
+        await everything_has_ended(deployment, sender)
         for service in (forge, heir):
             service.terminate()
             assert await asyncio.to_thread(service.ended) == 0, service.events[-5:]
     assert sender.refused == []
-    runs = await line.runs()
-    each_answer_has_one_run(sender.answers, letters, runs)
-    jobs = [job for run in runs for job in await line.store.jobs(run_id=run.run_id, limit=10)]
-    attempts = {job.job_id: await line.store.attempts(job.job_id) for job in jobs}
+    runs = await deployment.runs()
+    each_answer_has_one_run(sender.answers, calls, runs)
+    jobs = [job for run in runs for job in await deployment.store.jobs(run_id=run.run_id, limit=10)]
+    attempts = {job.job_id: await deployment.store.attempts(job.job_id) for job in jobs}
     assert len(jobs) == 5 * PUSHES
     each_job_succeeded_once(jobs, attempts, lost=lost, killed=victim.worker_id)
-    the_ledger_agrees(ledger, runs, jobs, attempts)
-    depths = await line.depths()
+    the_job_record_agrees(job_record, runs, jobs, attempts)
+    depths = await deployment.depths()
     assert depths.pop(STATUSES.queue)
     assert depths == dict.fromkeys(depths, 0)
-    each_run_was_told_to_its_end(await line.told(), runs, jobs)
-    assert processes_in(line.place.workspaces) == []
+    each_status_history_is_complete(await deployment.take_statuses(), runs, jobs)
+    assert processes_in(deployment.shared_files.workspaces) == []
 
 
 async def while_the_broker_is_killed(
-    line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter], proxy: FaultProxy
+    deployment: Deployment,
+    job_record: JobRecord,
+    sender: Sender,
+    calls: Sequence[WebhookCall],
+    proxy: FaultProxy,
 ) -> None:
     """In the middle of publishing and consuming: what is on the wire is never answered, wherever it was."""
-    server, half = line.vhost.server, len(letters) // 2
+    server, half = deployment.vhost.server, len(calls) // 2
 
     async def some_wait() -> bool:
-        return len(ledger.lines("waits")) >= FEW
+        return len(job_record.entries("waits")) >= FEW
 
     async def much_is_on_the_wire() -> bool:
-        return not (await line.all_is_published() or await line.all_is_told())
+        return not (await deployment.all_is_published() or await deployment.statuses_are_published())
 
-    ledger.shut()
-    await sender.send(letters[: 2 * FEW])
-    await becomes_true("some jobs wait at the gate", some_wait)
+    job_record.close_gate()
+    await sender.send(calls[: 2 * FEW])
+    await wait_until_true("some jobs wait at the gate", some_wait)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(sender.send(letters[2 * FEW : half]), name="sending")
+        tasks.create_task(sender.send(calls[2 * FEW : half]), name="sending")
         await sender.answered(3 * FEW)
         proxy.freeze()
     # They end now, and nobody can be told of it.
-    ledger.open()
-    await becomes_true("requests and statuses are on the wire", much_is_on_the_wire)
+    job_record.open_gate()
+    await wait_until_true("requests and statuses are on the wire", much_is_on_the_wire)
     await asyncio.to_thread(server.kill)
     proxy.drop()
     proxy.pass_through()
-    await sender.send(letters[half:])
+    await sender.send(calls[half:])
     await asyncio.to_thread(server.start)
     assert sender.unanswered == 0, "a broker that is away is no reason to refuse a webhook"
 
 
 async def while_forge_integration_is_killed(
-    line: Line, sender: Sender, letters: Sequence[Letter], forge: ForgeProcess
+    deployment: Deployment, sender: Sender, calls: Sequence[WebhookCall], forge: ForgeProcess
 ) -> ForgeProcess:
     """Between one answer and the next; returns its successor."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(sender.send(letters), name="sending")
-        await sender.answered(len(sender.answers) + len(letters) // 4)
+        tasks.create_task(sender.send(calls), name="sending")
+        await sender.answered(len(sender.answers) + len(calls) // 4)
         forge.process.kill()
-        successor = await line.forge(**secrets())
+        successor = await deployment.forge(**secrets())
     assert sender.unanswered > 0, "it was killed in the middle"
     return successor
 
 
 async def while_an_orchestrator_is_killed(
-    line: Line, ledger: Ledger, sender: Sender, letters: Sequence[Letter], victim: OrchestratorProcess
+    deployment: Deployment,
+    job_record: JobRecord,
+    sender: Sender,
+    calls: Sequence[WebhookCall],
+    victim: OrchestratorProcess,
 ) -> set[tuple[str, int]]:
     """While all its jobs are half done and requests come in; returns the attempts that died with it."""
-    half = len(letters) // 2
-    ledger.shut()
-    await sender.send(letters[:half])
+    half = len(calls) // 2
+    job_record.close_gate()
+    await sender.send(calls[:half])
 
     async def all_wait() -> bool:
-        held = await running(line, victim)
-        return bool(held) and held <= ledger.attempts("waits")
+        held = await running(deployment, victim)
+        return bool(held) and held <= job_record.attempts("waits")
 
-    await becomes_true("every job that it holds waits at the gate", all_wait)
+    await wait_until_true("every job that it holds waits at the gate", all_wait)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(sender.send(letters[half:]), name="sending")
+        tasks.create_task(sender.send(calls[half:]), name="sending")
         await sender.answered(len(sender.answers) + FEW)
         below = descendants(victim.process.pid)
         victim.kill()
         # What it took between the question and the kill stood before the shut gate as well.
-        lost = await running(line, victim)
+        lost = await running(deployment, victim)
 
     async def all_dead() -> bool:
         return not any(map(is_alive, below))
 
     assert below
     assert lost
-    await becomes_true("what ran below a killed orchestrator is dead", all_dead)
-    ledger.open()
+    await wait_until_true("what ran below a killed orchestrator is dead", all_dead)
+    job_record.open_gate()
     return lost
 
 
 async def while_an_orchestrator_is_replaced(
-    line: Line, sender: Sender, letters: Sequence[Letter], leaving: OrchestratorProcess
+    deployment: Deployment, sender: Sender, calls: Sequence[WebhookCall], leaving: OrchestratorProcess
 ) -> OrchestratorProcess:
     """By SIGTERM, with jobs in its hands; returns its successor."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(sender.send(letters), name="sending")
-        successor = await line.orchestrator(**SETTINGS)
+        tasks.create_task(sender.send(calls), name="sending")
+        successor = await deployment.orchestrator(**SETTINGS)
 
         async def has_work() -> bool:
-            return bool(await running(line, leaving))
+            return bool(await running(deployment, leaving))
 
-        await becomes_true("it has jobs in its hands", has_work)
+        await wait_until_true("it has jobs in its hands", has_work)
         leaving.terminate()
     assert await asyncio.to_thread(leaving.ended) == 0, leaving.events[-5:]
-    assert await running(line, leaving) == set()
+    assert await running(deployment, leaving) == set()
     return successor
 
 
-async def everything_has_ended(line: Line, sender: Sender) -> None:
+async def everything_has_ended(deployment: Deployment, sender: Sender) -> None:
     asked_for = {request_id for answer in sender.answers for request_id in answer.request_ids}
-    await becomes_true("the inbox has nothing more to publish", line.all_is_published)
-    await becomes_true("every run has ended", lambda: line.have_ended(len(asked_for)))
-    await becomes_true("every status is with the broker", line.all_is_told)
+    await wait_until_true("the inbox has nothing more to publish", deployment.all_is_published)
+    await wait_until_true("every run has ended", lambda: deployment.have_ended(len(asked_for)))
+    await wait_until_true("every status is with the broker", deployment.statuses_are_published)
 
 
-async def running(line: Line, worker: OrchestratorProcess) -> set[tuple[str, int]]:
+async def running(deployment: Deployment, worker: OrchestratorProcess) -> set[tuple[str, int]]:
     """The attempts that it holds."""
-    held = await line.store.jobs(state=JobState.RUNNING, limit=100)
+    held = await deployment.store.jobs(state=JobState.RUNNING, limit=100)
     return {(job.job_id, job.attempt) for job in held if job.worker_id == worker.worker_id}
 
 
 def each_answer_has_one_run(
-    answers: Sequence[Answer], letters: Sequence[Letter], runs: Sequence[RunView]
+    answers: Sequence[Answer], calls: Sequence[WebhookCall], runs: Sequence[RunView]
 ) -> None:
     """All copies of a push were told of one request, and there is a run of it, and there are no others."""
-    assert len(answers) == len(letters)
+    assert len(answers) == len(calls)
     requests = defaultdict[tuple[Source, str], set[str]](set)
     for answer in answers:
-        requests[answer.letter.source, answer.letter.commit].update(answer.request_ids)
+        requests[answer.call.source, answer.call.commit].update(answer.request_ids)
     assert len(requests) == 4 * PUSHES
     assert {len(ids) for ids in requests.values()} == {1}
     accepted = Counter(answer.decision for answer in answers)
@@ -275,8 +284,8 @@ def each_job_succeeded_once(
     assert in_vain == dict.fromkeys(lost, killed)
 
 
-def the_ledger_agrees(
-    ledger: Ledger,
+def the_job_record_agrees(
+    job_record: JobRecord,
     runs: Sequence[RunView],
     jobs: Sequence[JobView],
     attempts: Mapping[str, Sequence[AttemptView]],
@@ -284,14 +293,16 @@ def the_ledger_agrees(
     """The side effects: each job came to its end once, in its last attempt, on its own commit."""
     commits = {run.run_id: run.commit_sha for run in runs}
     expected = {job.job_id: (job.attempt, commits[job.run_id]) for job in jobs}
-    assert ledger.done() == Counter(expected.keys())
-    assert {line.job_id: (int(line.attempt), line.commit) for line in ledger.lines("done")} == expected
-    begun = Counter((line.job_id, int(line.attempt)) for line in ledger.lines("begun"))
+    assert job_record.done_counts() == Counter(expected.keys())
+    assert {
+        entry.job_id: (int(entry.attempt), entry.commit) for entry in job_record.entries("done")
+    } == expected
+    begun = Counter((entry.job_id, int(entry.attempt)) for entry in job_record.entries("begun"))
     assert set(begun.values()) == {1}
     assert set(begun) <= {(job_id, each.number) for job_id, tries in attempts.items() for each in tries}
 
 
-def each_run_was_told_to_its_end(
+def each_status_history_is_complete(
     told: Sequence[JobStatusV1], runs: Sequence[RunView], jobs: Sequence[JobView]
 ) -> None:
     """Each context in order and without a gap, the run last; a copy, where the broker's answer got lost, is the same status again."""

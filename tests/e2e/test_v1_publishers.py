@@ -9,10 +9,10 @@ import aio_pika
 import pytest
 
 from solstice_common.messages.states import JobState
-from tests.e2e.line import Line, open_line
-from tests.patience import becomes_true
+from tests.e2e.deployment import Deployment, open_deployment
+from tests.gated_job import GatedJob, all_ended, wait_for_jobs
+from tests.polling import wait_until_true
 from tests.servers.rabbitmq import DEFAULT, Vhost
-from tests.yard import Yard, ended, jobs_become
 
 WORKFLOW = """
 job "deploy" {
@@ -28,17 +28,17 @@ pytestmark = [
 
 
 @pytest.fixture
-async def line(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Line]:
-    async with open_line(rabbitmq_vhost, tmp_path) as opened:
+async def line(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with open_deployment(rabbitmq_vhost, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path, WORKFLOW)
+def gated_job(tmp_path: Path) -> GatedJob:
+    return GatedJob(tmp_path, WORKFLOW)
 
 
-async def publish(line: Line, yard: Yard, *sources: str) -> None:
+async def publish(line: Deployment, gated_job: GatedJob, *sources: str) -> None:
     """One request for each source, as v1 has it; `schema_version` is left out, as it may be."""
     async with await aio_pika.connect(line.vhost.url) as connection:
         channel = await connection.channel()
@@ -54,8 +54,8 @@ async def publish(line: Line, yard: Yard, *sources: str) -> None:
             body = {
                 "request_id": str(uuid.uuid4()),
                 "source": source,
-                "repo_url": yard.repository.url,
-                "commit_sha": yard.commit,
+                "repo_url": gated_job.repository.url,
+                "commit_sha": gated_job.commit,
                 "submitted_at": "2026-01-31T12:00:00Z",
             }
             await exchange.publish(aio_pika.Message(json.dumps(body).encode()), "jobrequest.v1")
@@ -71,12 +71,12 @@ async def publish(line: Line, yard: Yard, *sources: str) -> None:
     ids=["unset", "manual and github", "none"],
 )
 async def test_v1_trust_says_whose_requests_are_built(
-    line: Line, yard: Yard, settings: dict[str, str], built: set[str]
+    line: Deployment, gated_job: GatedJob, settings: dict[str, str], built: set[str]
 ) -> None:
-    yard.open_gate()
+    gated_job.open_gate()
     await line.orchestrator(AMQP_QUEUE_TYPE="classic", **settings)
-    await publish(line, yard, "manual", "github")
-    await becomes_true("both have ended", lambda: line.have_ended(2))
+    await publish(line, gated_job, "manual", "github")
+    await wait_until_true("both have ended", lambda: line.have_ended(2))
     runs = {run.source: run for run in await line.runs()}
     assert {source for source, run in runs.items() if run.state == "succeeded"} == built
     for source in runs.keys() - built:
@@ -84,14 +84,16 @@ async def test_v1_trust_says_whose_requests_are_built(
         assert "code of somebody who may not push" in runs[source].detail
 
 
-async def test_what_v1_trust_lists_shares_the_repository_s_groups(line: Line, yard: Yard) -> None:
+async def test_what_v1_trust_lists_shares_the_repository_s_groups(
+    line: Deployment, gated_job: GatedJob
+) -> None:
     await line.orchestrator(AMQP_QUEUE_TYPE="classic", V1_TRUST="manual,github")
-    await publish(line, yard, "github", "github")
+    await publish(line, gated_job, "github", "github")
     settled = {JobState.RUNNING, JobState.BLOCKED}
-    jobs = await jobs_become(
+    jobs = await wait_for_jobs(
         line.store,
         lambda views: len(views) == 2 and JobState.RUNNING in {view.state for view in views} <= settled,
     )
     assert sorted(view.state for view in jobs) == [JobState.BLOCKED, JobState.RUNNING]
-    yard.open_gate()
-    assert {view.state for view in await jobs_become(line.store, ended)} == {JobState.SUCCEEDED}
+    gated_job.open_gate()
+    assert {view.state for view in await wait_for_jobs(line.store, all_ended)} == {JobState.SUCCEEDED}

@@ -18,8 +18,8 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from tests.builders import job_request
 from tests.repositories import Repository
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
+from tests.servers.postgresql import ScratchDatabase
 
 WAIT_SECONDS = 60
 HANG = 'step "wait" run="hang"'
@@ -44,11 +44,13 @@ WORKFLOWS = {
 }
 
 
-class Line:
+class Deployment:
     """The orchestrator, its queue, and a repository with all the workflows."""
 
-    def __init__(self, place: Place, process: OrchestratorProcess, repository: Repository) -> None:
-        self.place = place
+    def __init__(
+        self, shared_files: SharedFiles, process: OrchestratorProcess, repository: Repository
+    ) -> None:
+        self.shared_files = shared_files
         self.process = process
         self.repository = repository
         self.commit = repository.commit({f".solstice/{name}": text for name, text in WORKFLOWS.items()})
@@ -66,9 +68,9 @@ class Line:
         )
 
         async def publish() -> None:
-            settings = BrokerSettings(amqp_url=self.place.broker_url)
+            settings = BrokerSettings(amqp_url=self.shared_files.broker_url)
             route = jobs_route(settings)
-            async with open_broker(self.place.broker_url, name="test") as broker:
+            async with open_broker(self.shared_files.broker_url, name="test") as broker:
                 await broker.ready(30)
                 await broker.declare(full_topology(settings))
                 (outcome,) = await broker.publish(
@@ -89,9 +91,9 @@ class Line:
 
     def job(self, workflow: str, name: str, state: str, **changes: Any) -> str:
         """The id of this job of a new run, once it is in `state`."""
-        return self.becomes(self.ask(workflow, **changes), name, state)
+        return self.wait_for_state(self.ask(workflow, **changes), name, state)
 
-    def becomes(self, run_id: str, name: str, state: str) -> str:
+    def wait_for_state(self, run_id: str, name: str, state: str) -> str:
         def stands(run: dict[str, Any]) -> bool:
             return any(job["name"] == name and job["state"] == state for job in run["jobs"])
 
@@ -127,14 +129,14 @@ class Line:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
-    place = Place(directory=tmp_path)
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    shared_files = SharedFiles(directory=tmp_path)
     settings = {}
     if request.param == "postgresql":
-        database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+        database: ScratchDatabase = request.getfixturevalue("postgresql_database")
         settings["DATABASE_URL"] = database.url
     with orchestrator(
-        place,
+        shared_files,
         EXECUTOR="scripted",
         CAPACITY_MAP="linux=6,illumos=1",
         REPOSITORY_CAPS="acme/capped=1",
@@ -146,65 +148,65 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
         WORKER_NAME="quay",
         **settings,
     ) as process:
-        yield Line(place, process, Repository(tmp_path / "repository"))
+        yield Deployment(shared_files, process, Repository(tmp_path / "repository"))
 
 
 @pytest.mark.timeout(360)
-def test_every_reason_that_a_job_can_meet(line: Line) -> None:
-    first_run = line.ask("needs.kdl", repo_full_name="acme/app")
-    first = line.becomes(first_run, "first", "running")
-    needs = line.why(line.becomes(first_run, "second", "blocked"))
+def test_every_reason_that_a_job_can_meet(deployment: Deployment) -> None:
+    first_run = deployment.ask("needs.kdl", repo_full_name="acme/app")
+    first = deployment.wait_for_state(first_run, "first", "running")
+    needs = deployment.why(deployment.wait_for_state(first_run, "second", "blocked"))
     assert needs["reason"] == "needs"
     assert [holder["job_id"] for holder in needs["holders"]] == [first]
 
-    patient = line.job("busy.kdl", "patient", "waiting", repo_full_name="reef/tide")
-    busy = line.why(patient)
+    patient = deployment.job("busy.kdl", "patient", "waiting", repo_full_name="reef/tide")
+    busy = deployment.why(patient)
     assert (busy["reason"], busy["ahead"]) == ("slots_busy", 0)
     assert [(each["job_id"], each["repository"]) for each in busy["holders"]] == [(first, "acme/app")]
 
-    nowhere = line.why(line.job("nowhere.kdl", "lost", "waiting"))
+    nowhere = deployment.why(deployment.job("nowhere.kdl", "lost", "waiting"))
     assert nowhere["reason"] == "no_worker_for_label"
 
-    holder = line.ask("group.kdl")
-    line.becomes(holder, "deploy", "running")
-    group = line.why(line.job("group.kdl", "deploy", "blocked"))
+    holder = deployment.ask("group.kdl")
+    deployment.wait_for_state(holder, "deploy", "running")
+    group = deployment.why(deployment.job("group.kdl", "deploy", "blocked"))
     assert group["reason"] == "concurrency_group"
     assert [each["run_id"] for each in group["holders"]] == [holder]
 
-    capped_run = line.ask("capped.kdl", repo_full_name="acme/capped")
-    one = line.becomes(capped_run, "one", "running")
-    capped = line.why(line.becomes(capped_run, "two", "waiting"))
+    capped_run = deployment.ask("capped.kdl", repo_full_name="acme/capped")
+    one = deployment.wait_for_state(capped_run, "one", "running")
+    capped = deployment.why(deployment.wait_for_state(capped_run, "two", "waiting"))
     assert capped["reason"] == "repository_cap"
     assert [each["job_id"] for each in capped["holders"]] == [one]
 
-    owned_run = line.ask("capped.kdl", repo_full_name="harbour/app")
-    first_of_owner = line.becomes(owned_run, "one", "running")
-    owned = line.why(line.job("capped.kdl", "one", "waiting", repo_full_name="harbour/docs"))
+    owned_run = deployment.ask("capped.kdl", repo_full_name="harbour/app")
+    first_of_owner = deployment.wait_for_state(owned_run, "one", "running")
+    owned = deployment.why(deployment.job("capped.kdl", "one", "waiting", repo_full_name="harbour/docs"))
     assert owned["reason"] == "owner_cap"
     assert [each["job_id"] for each in owned["holders"]] == [first_of_owner]
 
-    often = line.ask("capped.kdl", repo_full_name="lamp/app")
-    line.becomes(often, "one", "running")
-    limited = line.until(f"/jobs/{line.becomes(often, 'two', 'waiting')}/why", lambda said: said["why"])[
-        "why"
-    ]
+    often = deployment.ask("capped.kdl", repo_full_name="lamp/app")
+    deployment.wait_for_state(often, "one", "running")
+    limited = deployment.until(
+        f"/jobs/{deployment.wait_for_state(often, 'two', 'waiting')}/why", lambda said: said["why"]
+    )["why"]
     assert (limited["reason"], limited["resource"]) == ("rate_limited", "owner")
     assert limited["until"] is not None
 
-    assert unlucky(line)["reason"] == "backoff"
+    assert unlucky(deployment)["reason"] == "backoff"
 
-    line.solstice("workers", "pause", "quay")
-    assert line.why(patient)["reason"] == "paused"
-    assert line.why(line.ask("busy.kdl"))["reason"] == "paused"
+    deployment.solstice("workers", "pause", "quay")
+    assert deployment.why(patient)["reason"] == "paused"
+    assert deployment.why(deployment.ask("busy.kdl"))["reason"] == "paused"
 
 
-def unlucky(line: Line) -> dict[str, Any]:
+def unlucky(deployment: Deployment) -> dict[str, Any]:
     """What is said of a job in backoff; one that was tried again at once is one of several."""
-    runs = [line.ask("broken.kdl") for _ in range(4)]
+    runs = [deployment.ask("broken.kdl") for _ in range(4)]
     while True:
         for run_id in runs:
-            (job,) = line.until(f"/runs/{run_id}", lambda run: run["jobs"])["jobs"]
-            answer = json.loads(line.solstice("why", job["job_id"], "--json"))
+            (job,) = deployment.until(f"/runs/{run_id}", lambda run: run["jobs"])["jobs"]
+            answer = json.loads(deployment.solstice("why", job["job_id"], "--json"))
             if answer["state"] == "backoff":
                 assert answer["why"]["until"] is not None
                 why: dict[str, Any] = answer["why"]
@@ -212,31 +214,33 @@ def unlucky(line: Line) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(240)
-def test_a_run_whose_workflow_is_not_read_yet(line: Line) -> None:
+def test_a_run_whose_workflow_is_not_read_yet(deployment: Deployment) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/acme/app.git"
-        assert line.why(line.ask("busy.kdl", repo_url=url))["reason"] == "not_planned_yet"
+        assert deployment.why(deployment.ask("busy.kdl", repo_url=url))["reason"] == "not_planned_yet"
 
 
 @pytest.mark.timeout(240)
-def test_a_newer_push_ends_the_run_that_is_under_way(line: Line) -> None:
+def test_a_newer_push_ends_the_run_that_is_under_way(deployment: Deployment) -> None:
     push = {"event": "push", "ref": "refs/heads/spring"}
-    older = line.ask("busy.kdl", **push)
-    line.becomes(older, "patient", "running")
-    newer = line.ask("busy.kdl", **push)
-    line.becomes(newer, "patient", "running")
-    ended = line.until(f"/runs/{older}", lambda run: run["state"] == "cancelled")
+    older = deployment.ask("busy.kdl", **push)
+    deployment.wait_for_state(older, "patient", "running")
+    newer = deployment.ask("busy.kdl", **push)
+    deployment.wait_for_state(newer, "patient", "running")
+    ended = deployment.until(f"/runs/{older}", lambda run: run["state"] == "cancelled")
     assert ended["detail"] == f"superseded by {newer}"
     assert [(job["state"], job["reason"]) for job in ended["jobs"]] == [("cancelled", "superseded")]
 
 
 @pytest.mark.timeout(240)
-def test_a_whole_run_is_answered_for_each_job_that_waits(line: Line) -> None:
-    run_id = line.ask("needs.kdl")
-    line.becomes(run_id, "first", "running")
-    other = line.ask("needs.kdl")
-    line.becomes(other, "first", "waiting")
-    printed = line.solstice("why", other)
+def test_a_whole_run_is_answered_for_each_job_that_waits(deployment: Deployment) -> None:
+    run_id = deployment.ask("needs.kdl")
+    deployment.wait_for_state(run_id, "first", "running")
+    other = deployment.ask("needs.kdl")
+    deployment.wait_for_state(other, "first", "waiting")
+    printed = deployment.solstice("why", other)
     assert "reason  slots_busy" in printed
     assert "reason  needs" in printed
-    assert "it does not wait" in line.solstice("why", line.becomes(run_id, "first", "running"))
+    assert "it does not wait" in deployment.solstice(
+        "why", deployment.wait_for_state(run_id, "first", "running")
+    )

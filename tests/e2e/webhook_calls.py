@@ -28,7 +28,7 @@ PAUSE_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class WebhookCall:
     """One webhook call, as a forge would make it; a repeated one has the delivery id of the first."""
 
     source: Source
@@ -41,13 +41,13 @@ class Letter:
 class Answer:
     """What was answered with a 2xx."""
 
-    letter: Letter
+    call: WebhookCall
     decision: str
     request_ids: tuple[str, ...]
 
 
 def secrets() -> dict[str, str]:
-    """The settings that make forge-integration believe the letters."""
+    """The settings that make forge-integration believe the calls."""
     return {
         "GITHUB_WEBHOOK_SECRET": _secret(Source.GITHUB),
         "FORGEJO_WEBHOOK_SECRET": _secret(Source.FORGEJO),
@@ -56,7 +56,7 @@ def secrets() -> dict[str, str]:
     }
 
 
-def push(source: Source, repo_url: str, commit: str, *, now: float) -> Letter:
+def push(source: Source, repo_url: str, commit: str, *, now: float) -> WebhookCall:
     """The push of `commit` under a new delivery id."""
     payload = orjson.loads(deliveries()[TEMPLATES[source]].body)
     payload.update(ref=REF, after=commit)
@@ -75,21 +75,23 @@ def push(source: Source, repo_url: str, commit: str, *, now: float) -> Letter:
         delivery_id=str(uuid.uuid4()),
         now=now,
     )
-    return Letter(source=source, commit=commit, body=body, headers=headers)
+    return WebhookCall(source=source, commit=commit, body=body, headers=headers)
 
 
-def with_copies(pushes: Sequence[Letter], repo_urls: Mapping[Source, str], *, now: float) -> list[Letter]:
+def with_copies(
+    pushes: Sequence[WebhookCall], repo_urls: Mapping[Source, str], *, now: float
+) -> list[WebhookCall]:
     """Every third push comes twice as it is, and every third again under another delivery id, some pushes later."""
     rng = random.Random(2)
-    letters = [(float(place), letter) for place, letter in enumerate(pushes)]
-    for place, letter in enumerate(pushes):
+    calls = [(float(place), call) for place, call in enumerate(pushes)]
+    for place, call in enumerate(pushes):
         later = place + rng.uniform(0.5, 8)
         if place % 3 == 0:
-            letters.append((later, letter))
+            calls.append((later, call))
         elif place % 3 == 1:
-            again = push(letter.source, repo_urls[letter.source], letter.commit, now=now)
-            letters.append((later, again))
-    return [letter for _, letter in sorted(letters, key=lambda each: each[0])]
+            again = push(call.source, repo_urls[call.source], call.commit, now=now)
+            calls.append((later, again))
+    return [call for _, call in sorted(calls, key=lambda each: each[0])]
 
 
 def _secret(source: Source) -> str:
@@ -97,39 +99,39 @@ def _secret(source: Source) -> str:
 
 
 class Sender:
-    """Sends letters, each again and again until it is answered with a 2xx, and remembers the answers."""
+    """Sends calls, each again and again until it is answered with a 2xx, and remembers the answers."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
-        self._told = asyncio.Event()
+        self._answered = asyncio.Event()
         self.answers: list[Answer] = []
         self.unanswered = 0
         """How many calls came to nothing: nobody there, or a connection that ended before the answer."""
         self.refused: list[str] = []
 
-    async def send(self, letters: Sequence[Letter], *, at_once: int = 6) -> None:
-        """Return when every letter has its 2xx."""
-        waiting = deque(letters)
+    async def send(self, calls: Sequence[WebhookCall], *, at_once: int = 6) -> None:
+        """Return when every call has its 2xx."""
+        waiting = deque(calls)
         async with asyncio.TaskGroup() as tasks:
             for each in range(at_once):
                 tasks.create_task(self._send(waiting), name=f"sender {each}")
 
     async def answered(self, count: int) -> None:
-        """Wait until so many letters have been answered in all."""
+        """Wait until so many calls have been answered in all."""
         while len(self.answers) < count:
-            self._told.clear()
-            await self._told.wait()
+            self._answered.clear()
+            await self._answered.wait()
 
-    async def _send(self, waiting: deque[Letter]) -> None:
+    async def _send(self, waiting: deque[WebhookCall]) -> None:
         while waiting:
-            letter = waiting.popleft()
-            while not await self._is_answered(letter):  # noqa: ASYNC110  who is not there yet rings no bell
+            call = waiting.popleft()
+            while not await self._is_answered(call):  # noqa: ASYNC110  a service that has not started notifies nobody
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _is_answered(self, letter: Letter) -> bool:
+    async def _is_answered(self, call: WebhookCall) -> bool:
         try:
             answer = await self._client.post(
-                f"/webhooks/{letter.source}", content=letter.body, headers=dict(letter.headers)
+                f"/webhooks/{call.source}", content=call.body, headers=dict(call.headers)
             )
         except httpx2.TransportError:
             self.unanswered += 1
@@ -137,9 +139,9 @@ class Sender:
         if not answer.is_success:
             self.refused.append(f"{answer.status_code} {answer.text}")
             return False
-        told = answer.json()
+        document = answer.json()
         self.answers.append(
-            Answer(letter=letter, decision=told["decision"], request_ids=tuple(told["request_ids"]))
+            Answer(call=call, decision=document["decision"], request_ids=tuple(document["request_ids"]))
         )
-        self._told.set()
+        self._answered.set()
         return True

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from solstice_common.http.token_file import change
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.tokens import make_token
 
 Starting = Callable[..., AbstractContextManager[ForgeProcess | OrchestratorProcess]]
@@ -32,8 +32,8 @@ def revoke_all(tokens: Path) -> None:
 @SERVICES
 async def test_a_service_says_at_once_that_its_last_token_is_gone(tmp_path: Path, starting: Starting) -> None:
     tokens = tmp_path / "tokens.json"
-    make_token(tokens, "reader", Scope.READ)
-    with starting(Place(directory=tmp_path), **SECRET) as process:
+    make_token(tokens, "reader", TokenScope.READ)
+    with starting(SharedFiles(directory=tmp_path), **SECRET) as process:
         assert ready(process.url).json()["notices"] == {}
         revoke_all(tokens)
         # No request comes in between: the service looks by itself.
@@ -45,7 +45,7 @@ async def test_a_service_says_at_once_that_its_last_token_is_gone(tmp_path: Path
         notice = answer.json()["notices"]["access"]
         assert str(tokens) in notice
         assert "solstice token create" in notice
-        make_token(tokens, "operator", Scope.OPERATE)
+        make_token(tokens, "operator", TokenScope.OPERATE)
         assert ready(process.url).json()["notices"] == {}
 
 
@@ -54,8 +54,8 @@ async def test_a_service_that_starts_with_an_empty_token_file_says_so(
     tmp_path: Path, starting: Starting
 ) -> None:
     tokens = tmp_path / "tokens.json"
-    make_token(tokens, "reader", Scope.READ)
+    make_token(tokens, "reader", TokenScope.READ)
     revoke_all(tokens)
-    with starting(Place(directory=tmp_path), **SECRET) as process:
+    with starting(SharedFiles(directory=tmp_path), **SECRET) as process:
         assert (await asyncio.to_thread(process.logged, "access.shut"))["tokens"] == str(tokens)
         assert "access" in ready(process.url).json()["notices"]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.forge.pushes import SECRET
-from tests.patience import becomes
+from tests.polling import wait_until
+from tests.raw_http import address, connections, exchange, open_files, send_genuine, status_code
 from tests.servers import forge_integration, orchestrator
 from tests.servers.forge_integration import ForgeProcess
-from tests.servers.orchestrator import OrchestratorProcess, Place
-from tests.strangers import address, answer_to, connections, genuine, open_files, status_of
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles
 
 FEW = 128
 STRANGERS = 200
@@ -29,7 +29,7 @@ Service = ForgeProcess | OrchestratorProcess
 
 @contextmanager
 def with_few_descriptors(name: str, directory: Path) -> Iterator[Service]:
-    place = Place(directory=directory)
+    place = SharedFiles(directory=directory)
     # Longer than the test: what makes room is not that strangers ran out of time.
     chosen = {"HTTP_HEAD_SECONDS": "300", "HTTP_SILENCE_SECONDS": "300"}
     with ExitStack() as stack:
@@ -54,11 +54,11 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
 def answers(service: Service, number: int) -> bool:
     """Whether it does its work: takes a genuine webhook, or shows whether it lives."""
     if isinstance(service, ForgeProcess):
-        return genuine(service.url, number)[0] == 202
+        return send_genuine(service.url, number)[0] == 202
     host, port = address(service.url)
     request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
     with suppress(OSError):
-        return status_of(answer_to(service.url, [request])) == 200
+        return status_code(exchange(service.url, [request])) == 200
     return False
 
 
@@ -76,7 +76,7 @@ async def test_silent_connections_on_few_descriptors_keep_nobody_else_out(servic
         assert [answers(service, number) for number in range(2, 12)] == [True] * 10
         # A part of the descriptors is for everything else.
         assert before + 32 < open_files(pid) < FEW
-    await becomes(lambda: open_files(pid) <= before + 4)
+    await wait_until(lambda: open_files(pid) <= before + 4)
     assert answers(service, 12)
     assert service.process.poll() is None
     assert not [event for event in service.events if "Too many open files" in str(event)]
@@ -97,5 +97,5 @@ async def test_a_service_without_descriptors_waits_for_them_idle(service: Servic
         assert processor_seconds(pid) - used < (time.monotonic() - began) / 4
         assert service.process.poll() is None, service.events[-3:]
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (FEW, most))
-        await becomes(lambda: answers(service, 2))
+        await wait_until(lambda: answers(service, 2))
     assert service.process.poll() is None

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from tests.integration.forge.pushes import SECRET
-from tests.integration.test_strangers import HEADS, LARGE_MIB
-from tests.servers.forge_integration import START, ForgeProcess, forge_integration
-from tests.servers.orchestrator import Place
-from tests.strangers import (
+from tests.integration.test_hostile_connections import HEADS, LARGE_MIB
+from tests.raw_http import (
     MIB,
-    answer_to,
     connections,
-    genuine,
+    exchange,
     peak_mib,
-    push_on,
-    rest_of,
-    status_of,
-    webhook,
+    read_to_end,
+    send_genuine,
+    send_some,
+    status_code,
+    webhook_bytes,
 )
+from tests.servers.forge_integration import START, ForgeProcess, forge_integration
+from tests.servers.orchestrator import SharedFiles
 
 H11 = """
 from solstice_forge import service
@@ -31,7 +31,7 @@ service.http_server = lambda *parts, **options: server(*parts, **{**options, "pr
 @pytest.fixture
 def forge(tmp_path: Path) -> Iterator[ForgeProcess]:
     settings = {"HTTP_SILENCE_SECONDS": "2", "FORGEJO_WEBHOOK_SECRET": SECRET}
-    with forge_integration(Place(directory=tmp_path), start=H11 + START, **settings) as running:
+    with forge_integration(SharedFiles(directory=tmp_path), start=H11 + START, **settings) as running:
         yield running
         assert not [event for event in running.events if "Traceback" in str(event)]
 
@@ -48,24 +48,24 @@ def test_heads_and_trailers_are_bounded(forge: ForgeProcess) -> None:
         "one-endless-trailer",
         "chunk-extensions",
     ):
-        answer = answer_to(forge.url, HEADS[name][1])
-        assert status_of(answer) == 400, name
+        answer = exchange(forge.url, HEADS[name][1])
+        assert status_code(answer) == 400, name
         assert b"Invalid HTTP request" in answer
-    assert status_of(answer_to(forge.url, [webhook(1, more="a: b\r\n" * 101)])) == 431
-    assert status_of(answer_to(forge.url, [webhook(1, path="/" + "b" * 9000)])) == 414
+    assert status_code(exchange(forge.url, [webhook_bytes(1, more="a: b\r\n" * 101)])) == 431
+    assert status_code(exchange(forge.url, [webhook_bytes(1, path="/" + "b" * 9000)])) == 414
     assert peak_mib(forge.process.pid) < LARGE_MIB
-    assert genuine(forge.url, 1)[0] == 202
+    assert send_genuine(forge.url, 1)[0] == 202
 
 
 @pytest.mark.parametrize("twice", ["X-Forgejo-Signature: aa", "X-Forgejo-Event: ping"])
 def test_a_security_header_that_comes_twice_is_refused(forge: ForgeProcess, twice: str) -> None:
-    answer = answer_to(forge.url, [webhook(8, more=f"{twice}\r\n")])
-    assert status_of(answer) == 400
+    answer = exchange(forge.url, [webhook_bytes(8, more=f"{twice}\r\n")])
+    assert status_code(answer) == 400
     assert b"came twice" in answer
 
 
 def test_a_body_that_falls_silent_is_ended(forge: ForgeProcess) -> None:
-    assert status_of(answer_to(forge.url, [webhook(1)[:-5]])) == 408
+    assert status_code(exchange(forge.url, [webhook_bytes(1)[:-5]])) == 408
 
 
 def test_bodies_under_way_share_a_budget(forge: ForgeProcess) -> None:
@@ -77,15 +77,15 @@ def test_bodies_under_way_share_a_budget(forge: ForgeProcess) -> None:
         left, piece = dict.fromkeys(strangers, 20 * MIB - 1), b"x" * 65536
         statuses: set[int] = set()
         for each in strangers:
-            push_on(each, head)
+            send_some(each, head)
         while 503 not in statuses:
             assert left, statuses
             for each in list(left):
-                sent = push_on(each, piece[: left[each]])
+                sent = send_some(each, piece[: left[each]])
                 left[each] -= max(sent, 0)
                 if sent < 0 or left[each] == 0:
                     del left[each]
                     each.settimeout(5)
-                    statuses.add(status_of(rest_of(each)))
-        assert genuine(forge.url, 1)[0] == 202
+                    statuses.add(status_code(read_to_end(each)))
+        assert send_genuine(forge.url, 1)[0] == 202
     assert peak_mib(forge.process.pid) < LARGE_MIB

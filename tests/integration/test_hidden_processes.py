@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from solstice_orchestrator.store import open_store
-from tests.lab import AS_NOBODY, MAY_BE_NOBODY, NOBODY, PROC
-from tests.servers.orchestrator import Place, orchestrator
+from tests.executor_harness import AS_NOBODY, MAY_BE_NOBODY, NEEDS_PROC, NOBODY
+from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs
+from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.rabbitmq import Vhost
-from tests.yard import Yard, ask_for, ended, jobs_become
 
 PLANTED = "planted-heron-7731"
 SERVICES = {
@@ -57,7 +57,7 @@ def read_by_a_job(pid: int, name: str) -> bytes | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceWithRabbitMQ(Place):
+class PlaceWithRabbitMQ(SharedFiles):
     """Whose broker has a password."""
 
     amqp_url: str
@@ -106,7 +106,7 @@ def sleeps_openly(planted: str) -> Iterator[int]:
             process.kill()
 
 
-@PROC
+@NEEDS_PROC
 @MAY_BE_NOBODY
 async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhost) -> None:
     """The whole service as a user without rights, RabbitMQ's password and a secret in its environment."""
@@ -115,15 +115,15 @@ async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhos
     with tempfile.TemporaryDirectory() as name, sleeps_openly("left-in-the-open") as control:
         place = PlaceWithRabbitMQ(directory=Path(name), amqp_url=rabbitmq_vhost.url)
         script = LOOK.replace("CONTROL", str(control)).replace("PLANTED", PLANTED)
-        yard = Yard(place.directory, f'job "look" {{ step run=#"""\n{script}\n"""# }}')
+        gated_job = GatedJob(place.directory, f'job "look" {{ step run=#"""\n{script}\n"""# }}')
         for path in (place.directory, *place.directory.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
         with orchestrator(place, before=AS_NOBODY, HARBOUR_TOKEN=PLANTED, HOME=name) as service:
-            await ask_for(place, yard)
+            await publish_requests(place, gated_job)
             async with open_store(place.database_url) as store:
-                await jobs_become(store, ended)
+                await wait_for_jobs(store, all_ended)
             pid = service.process.pid
-            said = yard.record.read_bytes().decode(errors="replace")
+            said = gated_job.record.read_bytes().decode(errors="replace")
     assert f"== {pid} environ" in said
     assert "left-in-the-open" in said
     assert PLANTED not in said
@@ -135,7 +135,7 @@ async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhos
     assert " is open" not in ours
 
 
-@PROC
+@NEEDS_PROC
 @pytest.mark.parametrize("settings", SERVICES.values(), ids=SERVICES.keys())
 def test_no_process_of_the_same_user_reads_the_environment_or_memory_of_a_service(
     settings: str, tmp_path: Path

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.integration.forge.pushes import SECRET
-from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
-from tests.strangers import (
+from tests.raw_http import (
     MIB,
     address,
-    answer_to,
     connections,
-    genuine,
+    exchange,
     peak_mib,
-    push_on,
+    read_to_end,
     resident_mib,
-    rest_of,
-    status_of,
-    webhook,
+    send_genuine,
+    send_some,
+    status_code,
+    webhook_bytes,
 )
+from tests.servers.forge_integration import ForgeProcess, forge_integration
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 
 SERVICES = ["forge-integration", "orchestrator"]
 CHUNKED = b"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\nX-Forgejo-Signature: aa\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -35,13 +35,13 @@ Service = ForgeProcess | OrchestratorProcess
 
 @contextmanager
 def started(name: str, directory: Path, **settings: str) -> Iterator[Service]:
-    place = Place(directory=directory)
+    shared_files = SharedFiles(directory=directory)
     chosen = {"HTTP_HEAD_SECONDS": "1", "HTTP_SILENCE_SECONDS": "2", **settings}
     if name == "orchestrator":
-        with orchestrator(place, **chosen) as running:
+        with orchestrator(shared_files, **chosen) as running:
             yield running
     else:
-        with forge_integration(place, FORGEJO_WEBHOOK_SECRET=SECRET, **chosen) as taking:
+        with forge_integration(shared_files, FORGEJO_WEBHOOK_SECRET=SECRET, **chosen) as taking:
             yield taking
 
 
@@ -82,8 +82,8 @@ CASES = [
 @pytest.mark.parametrize(("service", "name"), CASES, indirect=["service"])
 def test_heads_are_bounded_and_the_refusal_is_read(service: Service, name: str) -> None:
     status, pieces = HEADS[name]
-    answer = answer_to(service.url, pieces)
-    assert status_of(answer) == status, answer[:300]
+    answer = exchange(service.url, pieces)
+    assert status_code(answer) == status, answer[:300]
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b"\r\nconnection: close\r\n" in answer
     assert resident_mib(service.process.pid) < LARGE_MIB
@@ -94,28 +94,28 @@ def test_a_head_has_one_deadline_and_silence_another(service: Service) -> None:
     with socket.create_connection(address(service.url), timeout=30) as silent:
         with connections(service.url, 1) as (dripping,):
             # A head that is right as far as it goes: a wrong one would be refused at once, whatever the deadline.
-            push_on(dripping, b"GET / HTTP/1.1\r\na: ")
+            send_some(dripping, b"GET / HTTP/1.1\r\na: ")
             ended = -1.0
             while time.monotonic() - began < 20 and ended < 0:
-                if push_on(dripping, b"b") < 0:
+                if send_some(dripping, b"b") < 0:
                     ended = time.monotonic() - began
                 time.sleep(0.1)
             dripping.setblocking(True)
-            assert status_of(rest_of(dripping)) == 408
+            assert status_code(read_to_end(dripping)) == 408
         assert 0.9 < ended < 15
-        assert rest_of(silent) == b""
+        assert read_to_end(silent) == b""
         assert 1.9 < time.monotonic() - began < 20
 
 
 def test_a_body_that_stops_and_a_client_that_reads_nothing_are_ended(forge: Service) -> None:
-    request = webhook(1)
-    answer = answer_to(forge.url, [request[:-5]])
-    assert status_of(answer) == 408
+    request = webhook_bytes(1)
+    answer = exchange(forge.url, [request[:-5]])
+    assert status_code(answer) == 408
     head = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
     with connections(forge.url, 1) as (connection,):
         # It asks as long as it is taken, and reads nothing.
         deadline = time.monotonic() + 60
-        while (sent := push_on(connection, head * 8)) >= 0 and time.monotonic() < deadline:
+        while (sent := send_some(connection, head * 8)) >= 0 and time.monotonic() < deadline:
             time.sleep(0 if sent else 0.1)
         assert sent < 0
     assert peak_mib(forge.process.pid) < LARGE_MIB
@@ -133,9 +133,9 @@ def test_a_webhook_is_answered_while_strangers_hold_every_connection(tmp_path: P
         connections(forge.url, 300) as strangers,
     ):
         for number, each in enumerate(strangers):
-            push_on(each, [b"", b"GET / HT", webhook(0)[:-1]][number % 3])
+            send_some(each, [b"", b"GET / HT", webhook_bytes(0)[:-1]][number % 3])
         for number in range(1, 6):
-            status, seconds = genuine(forge.url, number)
+            status, seconds = send_genuine(forge.url, number)
             assert status == 202
             assert seconds < 5
 
@@ -144,8 +144,8 @@ def test_a_webhook_is_answered_while_strangers_hold_every_connection(tmp_path: P
 def test_an_unsigned_body_is_refused_before_it_is_read(forge: Service, more: str) -> None:
     head = f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\nContent-Length: {20 * MIB}\r\n{more}\r\n".encode()
     # The answer comes without a byte of the body, and is read by who sends it all the same.
-    assert answer_to(forge.url, [head]).startswith(b"HTTP/1.1 401 ")
-    answer = answer_to(forge.url, [head, *[b"x" * MIB] * 20])
+    assert exchange(forge.url, [head]).startswith(b"HTTP/1.1 401 ")
+    answer = exchange(forge.url, [head, *[b"x" * MIB] * 20])
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert b"bad_signature" in answer
 
@@ -158,27 +158,27 @@ def test_bodies_under_way_share_a_budget_and_small_ones_always_fit(tmp_path: Pat
         ).encode()
         with connections(forge.url, 80) as strangers:
             for each in strangers:
-                push_on(each, head)
+                send_some(each, head)
             left, piece = dict.fromkeys(strangers, 25 * MIB - 1), b"x" * 65536
             slowest, number, deadline = 0.0, 0, time.monotonic() + 15
             while left and time.monotonic() < deadline:
                 for each in list(left):
-                    sent = push_on(each, piece[: left[each]])
+                    sent = send_some(each, piece[: left[each]])
                     left[each] -= max(sent, 0)
                     if sent < 0 or left[each] == 0:
                         del left[each]
                 number += 1
                 if number % 20 == 0:
-                    status, seconds = genuine(forge.url, number)
+                    status, seconds = send_genuine(forge.url, number)
                     assert status in {202, 200}
                     slowest = max(slowest, seconds)
         assert slowest < 5
         assert peak_mib(forge.process.pid) < 300
-        assert genuine(forge.url, 100_000)[0] == 202
+        assert send_genuine(forge.url, 100_000)[0] == 202
 
 
 def test_a_trailer_is_never_a_header_however_it_is_cut(forge: Service) -> None:
-    whole = webhook(7)
+    whole = webhook_bytes(7)
     head, _, body = whole.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length")]
     proof = [line for line in lines if b"signature" in line.lower()]
@@ -193,8 +193,8 @@ def test_a_trailer_is_never_a_header_however_it_is_cut(forge: Service) -> None:
     )
     for request, status, reason in ((signed_late, 401, b"bad_signature"), (turned, 202, b'"accepted"')):
         for pieces in ([request], [request[:40], request[40:]], [request[:-30], request[-30:]]):
-            answer = answer_to(forge.url, pieces)
-            assert status_of(answer) in {status, 200 if status == 202 else status}, answer
+            answer = exchange(forge.url, pieces)
+            assert status_code(answer) in {status, 200 if status == 202 else status}, answer
             assert reason in answer or b'"duplicate"' in answer
 
 
@@ -209,5 +209,5 @@ def test_a_trailer_is_never_a_header_however_it_is_cut(forge: Service) -> None:
     ],
 )
 def test_a_security_header_that_comes_twice_is_refused(forge: Service, twice: str) -> None:
-    answer = answer_to(forge.url, [webhook(8, more=f"{twice}\r\n")])
-    assert status_of(answer) == 400
+    answer = exchange(forge.url, [webhook_bytes(8, more=f"{twice}\r\n")])
+    assert status_code(answer) == 400

@@ -19,16 +19,16 @@ from solstice_forge.metrics import Metrics as ForgeMetrics
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
 from solstice_orchestrator.stages.receiving import Receiver
-from tests.patience import becomes
+from tests.polling import wait_until
 from tests.raw_amqp import BrokerClosed, field, long, nested, properties, raw_publisher
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import WAIT_SECONDS, drain, ready_becomes
+from tests.traffic import WAIT_SECONDS, drain, wait_for_ready
 
 DEEP = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"poison")
 GOOD = b"good"
 
-kinds = st.sampled_from([bytes((letter,)) for letter in b"tbBsuIilLfdDTVSxAF\x00Qz"])
+kinds = st.sampled_from([bytes((kind,)) for kind in b"tbBsuIilLfdDTVSxAF\x00Qz"])
 values = st.one_of(
     st.binary(max_size=12),
     st.just(b"\xff" * 8),
@@ -50,7 +50,7 @@ hostile = st.one_of(
 )
 
 
-class Desk:
+class RecordingHandler:
     """Takes GOOD, and refuses all else."""
 
     def __init__(self) -> None:
@@ -60,20 +60,20 @@ class Desk:
     def examine(self, body: bytes) -> bytes | Refuse:
         return body if body == GOOD else Refuse(reason="not_json", detail="é" * 2048)
 
-    async def keep(self, messages: Sequence[bytes], bodies: Sequence[bytes]) -> Sequence[bytes]:
+    async def save(self, messages: Sequence[bytes], bodies: Sequence[bytes]) -> Sequence[bytes]:
         assert list(messages) == list(bodies)
         return messages
 
-    def kept(self, messages: Sequence[bytes], results: Sequence[bytes]) -> None:
+    def on_saved(self, messages: Sequence[bytes], results: Sequence[bytes]) -> None:
         assert len(messages) == len(results)
         self.taken += len(messages)
         self.arrived.set()
 
-    def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
         assert refusal.reason
         assert correlation_id is None or isinstance(correlation_id, str)
 
-    def broke(self, message: bytes, error: Exception, refusal: Refuse) -> None:
+    def on_error(self, message: bytes, error: Exception, refusal: Refuse) -> None:
         raise AssertionError((message, error, refusal))
 
 
@@ -102,20 +102,20 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
 
     async def scenario(headers: Sequence[bytes]) -> None:
         async with opened(url) as broker:
-            desk = Desk()
-            receiver = Receiver(desk, broker=broker, rng=random.Random(1))
+            handler = RecordingHandler()
+            receiver = Receiver(handler, broker=broker, rng=random.Random(1))
             topology = full_topology(BrokerSettings(amqp_url=url))
             running = asyncio.create_task(receiver.run(route.queue, topology, prefetch=4))
             taken = sum([await asyncio.to_thread(send, url, route, each, b"not json") for each in headers])
             assert await asyncio.to_thread(send, url, route, properties(b""), GOOD)
             async with asyncio.timeout(WAIT_SECONDS):
-                await desk.arrived.wait()
+                await handler.arrived.wait()
             dead = await drain(broker, route.dlq, taken) if taken else []
             assert not running.done()
             running.cancel()
             await asyncio.wait([running])
-        assert [letter.headers.get("x-solstice-reason") for letter in dead] == ["not_json"] * taken
-        assert {letter.body for letter in dead} <= {b"not json"}
+        assert [dead_letter.headers.get("x-solstice-reason") for dead_letter in dead] == ["not_json"] * taken
+        assert {dead_letter.body for dead_letter in dead} <= {b"not json"}
 
     @settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(hostile, min_size=4, max_size=8))
@@ -131,33 +131,33 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
 ) -> None:
     """An exception that no reader foresaw, of the code that reads a message or of that which tells of its refusal."""
 
-    class Mistaken(Desk):
+    class Mistaken(RecordingHandler):
         def examine(self, body: bytes) -> bytes | Refuse:
             if at_fault == "examine" and body == b"not json":
                 raise RecursionError("nobody thought of this")
             return super().examine(body)
 
-        def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+        def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
             raise RecursionError("nobody thought of this")
 
-    url, desk = rabbitmq_vhost.url, Mistaken()
+    url, handler = rabbitmq_vhost.url, Mistaken()
     route = jobs_route(BrokerSettings(amqp_url=url))
     async with opened(url) as broker:
-        receiver = Receiver(desk, broker=broker, rng=random.Random(1))
+        receiver = Receiver(handler, broker=broker, rng=random.Random(1))
         for body in (GOOD, b"not json", GOOD):
             assert await asyncio.to_thread(send, url, route, properties(b""), body)
         # All three in one batch: the good ones before and behind it are kept.
         running = asyncio.create_task(
             receiver.run(route.queue, full_topology(BrokerSettings(amqp_url=url)), prefetch=4)
         )
-        (letter,) = await drain(broker, route.dlq, 1)
-        await becomes(lambda: desk.taken == 2)
+        (dead_letter,) = await drain(broker, route.dlq, 1)
+        await wait_until(lambda: handler.taken == 2)
         assert not running.done()
         running.cancel()
         await asyncio.wait([running])
         depth = await broker.depth(route.queue)
-    assert letter.body == b"not json"
-    assert letter.headers["x-solstice-reason"] == "internal_error"
+    assert dead_letter.body == b"not json"
+    assert dead_letter.headers["x-solstice-reason"] == "internal_error"
     assert depth is not None
     assert depth.ready == 0
 
@@ -188,7 +188,7 @@ async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
         assert not running.done()
         running.cancel()
         await asyncio.wait([running])
-    reasons = {letter.body: letter.headers["x-solstice-reason"] for letter in letters}
+    reasons = {dead_letter.body: dead_letter.headers["x-solstice-reason"] for dead_letter in letters}
     assert reasons == {b"not json": "internal_error", GOOD: "not_json"}
 
 
@@ -197,14 +197,14 @@ async def test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator(
 ) -> None:
     """It ended each with a RecursionError, again after every restart."""
     url = rabbitmq_vhost.url
-    place = Place(directory=tmp_path)
+    shared_files = SharedFiles(directory=tmp_path)
     jobs = jobs_route(BrokerSettings(amqp_url=url))
     async with opened(url) as broker:
-        with orchestrator(place, AMQP_URL=url) as process:
+        with orchestrator(shared_files, AMQP_URL=url) as process:
             for route in (jobs, CANCELS):
                 assert await asyncio.to_thread(send, url, route, DEEP, b"not json")
-                (letter,) = await drain(broker, route.dlq, 1)
-                told(letter)
+                (dead_letter,) = await drain(broker, route.dlq, 1)
+                check_dead_letter(dead_letter)
             assert process.process.poll() is None
             process.terminate()
             assert await asyncio.to_thread(process.ended) == 0
@@ -224,17 +224,17 @@ async def test_a_status_with_poison_in_its_headers_ends_no_intake(rabbitmq_vhost
         topology = full_topology(BrokerSettings(amqp_url=url))
         running = asyncio.create_task(intake.run(STATUSES.queue, topology, prefetch=4))
         assert await asyncio.to_thread(send, url, STATUSES, DEEP, b"not json")
-        (letter,) = await drain(broker, STATUSES.dlq, 1)
-        told(letter)
+        (dead_letter,) = await drain(broker, STATUSES.dlq, 1)
+        check_dead_letter(dead_letter)
         assert not running.done()
         running.cancel()
         await asyncio.wait([running])
 
 
-def told(letter: Delivery) -> None:
-    assert (letter.body, letter.correlation_id) == (b"not json", "poison")
-    assert letter.headers["x-solstice-reason"] == "not_json"
-    assert "k" not in letter.headers
+def check_dead_letter(dead_letter: Delivery) -> None:
+    assert (dead_letter.body, dead_letter.correlation_id) == (b"not json", "poison")
+    assert dead_letter.headers["x-solstice-reason"] == "not_json"
+    assert "k" not in dead_letter.headers
 
 
 async def test_the_broker_keeps_poison_that_nobody_settles_and_its_dead_letter_queue_drops_it(
@@ -258,8 +258,8 @@ async def test_the_broker_keeps_poison_that_nobody_settles_and_its_dead_letter_q
 
                 seen: list[Delivery] = []
                 putting = group.create_task(put_back())
-                await becomes(lambda: len(seen) >= 3)
-                await ready_becomes(broker, route.dlq, there)
+                await wait_until(lambda: len(seen) >= 3)
+                await wait_for_ready(broker, route.dlq, there)
                 putting.cancel()
 
         await put_back_until(route.queue, there=1)

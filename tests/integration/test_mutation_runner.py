@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from tests.mutation.choosing import PACKAGES, ROOT
-from tests.patience import becomes
+from tests.polling import wait_until
 
 # A fresh process for a change takes many times as long on a busy machine.
 pytestmark = pytest.mark.timeout(300)
@@ -240,7 +240,7 @@ async def test_stopped_in_the_middle_it_leaves_the_tree_as_it_was_and_no_process
     with background(is_it=in_background):
         process = endless.mutate()
     # The first runs the tests unchanged; the second is a mutant.
-    await becomes(lambda: len(endless.tries()) > 1)
+    await wait_until(lambda: len(endless.tries()) > 1)
     if number is signal.SIGINT:
         os.killpg(process.pid, number)
     else:

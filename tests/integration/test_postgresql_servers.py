@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from tests.servers.postgresql import PostgreSQLDatabase, PostgreSQLServer, own_postgresql
+from tests.servers.postgresql import PostgreSQLServer, ScratchDatabase, own_postgresql
 from tests.servers.postgresql_server import OLDEST
 
 
@@ -22,7 +22,7 @@ def test_a_database_is_empty_and_gone_after_its_test(postgresql: PostgreSQLServe
 
 
 async def test_connections_can_be_closed_from_the_servers_side(
-    postgresql_database: PostgreSQLDatabase,
+    postgresql_database: ScratchDatabase,
 ) -> None:
     connection = await asyncpg.connect(postgresql_database.url)
     assert postgresql_database.disconnect() == 1
@@ -33,7 +33,7 @@ async def test_connections_can_be_closed_from_the_servers_side(
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_server_of_ones_own_comes_back_on_the_same_port_with_what_was_committed(
-    own_postgresql_database: PostgreSQLDatabase, how: str
+    own_postgresql_database: ScratchDatabase, how: str
 ) -> None:
     server = own_postgresql_database.server
     own_postgresql_database.query("CREATE TABLE kept AS SELECT 7 AS id")

@@ -12,10 +12,20 @@ import pytest
 from solstice_common.broker import Message
 from solstice_common.broker.delivery import Ack, Refuse, Retry
 from solstice_common.topology import Exchange, Queue, QueueType, Topology
-from tests.patience import becomes
+from tests.polling import wait_until
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import ROUTE, TOPOLOGY, WAIT_SECONDS, connected, drain, numbers, order, ready_becomes, take
+from tests.traffic import (
+    ROUTE,
+    TOPOLOGY,
+    WAIT_SECONDS,
+    connected,
+    drain,
+    numbers,
+    order,
+    take,
+    wait_for_ready,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 BAD = Refuse(reason="invalid_field", detail="commit_sha: too short")
@@ -67,7 +77,7 @@ async def test_acks_of_a_lost_connection_are_harmless(rabbitmq_vhost: Vhost) -> 
         await consumer.settle([(delivery, Ack()) for delivery in again[:9]])
         await broker.ready(WAIT_SECONDS)
         assert proxy.connections == links + 2
-        await ready_becomes(broker, ROUTE.dlq, 0)
+        await wait_for_ready(broker, ROUTE.dlq, 0)
     async with connected(rabbitmq_vhost.url) as broker:
         assert numbers(await drain(broker, ROUTE.queue, 1)) == numbers(again[9:])
 
@@ -95,7 +105,7 @@ async def test_acks_of_a_channel_the_broker_closed_are_harmless(own_rabbitmq_vho
                     await consumer.settle([(delivery, Ack()) for delivery in again])
                     settled.update(numbers(again))
                     again = list(await consumer.batch()) if not {0, 1, 2, 3} <= settled else []
-            await ready_becomes(broker, ROUTE.queue, 0)
+            await wait_for_ready(broker, ROUTE.queue, 0)
     finally:
         await asyncio.to_thread(_consumer_timeout, own_rabbitmq_vhost, 1_800_000, 60_000)
     assert server.amqp_answers()
@@ -122,7 +132,7 @@ async def test_a_queue_deleted_and_made_again_by_an_operator_is_consumed_again(r
         (after,) = await take(consumer, 1)
         assert numbers([after]) == [1]
         await consumer.settle([(before, Ack()), (after, Ack())])
-        await ready_becomes(broker, ROUTE.queue, 0)
+        await wait_for_ready(broker, ROUTE.queue, 0)
 
 
 async def test_a_queue_that_stays_deleted_is_declared_again(rabbitmq_vhost: Vhost) -> None:
@@ -155,7 +165,7 @@ async def test_leaving_hands_everything_back_and_nothing_to_the_dead_letters(rab
         assert sorted(numbers(rest)) == [n for n in range(60) if n != 3]
         counts = [delivery.headers.get("x-delivery-count", 0) for delivery in rest if delivery.redelivered]
         assert set(counts) <= {0, 1}
-        await ready_becomes(broker, ROUTE.dlq, 0)
+        await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_an_error_in_the_body_hands_everything_back_too(rabbitmq_vhost: Vhost) -> None:
@@ -170,7 +180,7 @@ async def test_an_error_in_the_body_hands_everything_back_too(rabbitmq_vhost: Vh
         with pytest.raises(ZeroDivisionError):
             await work()
         assert numbers(await drain(broker, ROUTE.queue, 1)) == [0]
-        await ready_becomes(broker, ROUTE.dlq, 0)
+        await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_retrying_for_ever_ends_in_the_dead_letters_by_the_brokers_own_limit(
@@ -188,7 +198,7 @@ async def test_retrying_for_ever_ends_in_the_dead_letters_by_the_brokers_own_lim
                     )
 
             retrying = group.create_task(retry())
-            await ready_becomes(broker, ROUTE.dlq, 1)
+            await wait_for_ready(broker, ROUTE.dlq, 1)
             retrying.cancel()
         (dead,) = await drain(broker, ROUTE.dlq, 1)
         assert numbers([dead]) == [0]
@@ -220,7 +230,7 @@ async def test_a_refused_message_keeps_its_properties_and_says_why(rabbitmq_vhos
         await asyncio.to_thread(rabbitmq_vhost.api, "POST", "exchanges", f"{ROUTE.exchange}/publish", sent)
         (refused,) = await take(consumer, 1)
         await consumer.settle([(refused, BAD)])
-        await ready_becomes(broker, ROUTE.dlq, 1)
+        await wait_for_ready(broker, ROUTE.dlq, 1)
         asked = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
         path = f"queues/{rabbitmq_vhost.name}/{ROUTE.dlq}/get"
         (dead,) = await asyncio.to_thread(rabbitmq_vhost.server.api, "POST", path, asked)
@@ -279,7 +289,7 @@ async def test_a_dead_letter_exchange_without_a_queue_loses_nothing(rabbitmq_vho
         async with broker.consume(ROUTE.queue, prefetch=1) as consumer:
             # Unroutable, so rejected: the broker keeps it, at-least-once, and tries again after three minutes.
             await consumer.settle([(each, BAD) for each in await take(consumer, 1)])
-            await ready_becomes(broker, ROUTE.queue, 0)
+            await wait_for_ready(broker, ROUTE.queue, 0)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(consumer.batch(), 1)
 
@@ -316,8 +326,8 @@ async def test_a_blocked_event_loop_costs_a_redelivery_and_no_more(rabbitmq_vhos
                 batch = list(await consumer.batch())
                 seen.update(numbers(batch))
                 await consumer.settle([(each, Ack()) for each in batch])
-        await becomes(lambda: broker.health.connected)
-        await ready_becomes(broker, ROUTE.queue, 0)
+        await wait_until(lambda: broker.health.connected)
+        await wait_for_ready(broker, ROUTE.queue, 0)
 
 
 @pytest.mark.parametrize("kind", list(QueueType), ids=str)
@@ -338,7 +348,7 @@ async def test_acks_from_many_tasks_in_any_order_settle_everything_once(
                     group.create_task(consumer.settle([(delivery, Ack())]))
         assert sorted(seen) == list(range(400))
     async with connected(rabbitmq_vhost.url, topology=ROUTE.topology(kind)) as broker:
-        await ready_becomes(broker, ROUTE.queue, 0)
+        await wait_for_ready(broker, ROUTE.queue, 0)
 
 
 async def test_an_unused_exchange_in_a_topology_is_no_obstacle(rabbitmq_vhost: Vhost) -> None:

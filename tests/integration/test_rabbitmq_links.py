@@ -16,11 +16,21 @@ from solstice_common.broker import Broker, Published, PublishStatus, open_broker
 from solstice_common.broker.delivery import Ack
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Topology
-from tests.patience import becomes
+from tests.polling import wait_until
 from tests.servers.ports import free_ports
 from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import ROUTE, TOPOLOGY, WAIT_SECONDS, Traffic, connected, drain, order, ready_becomes, take
+from tests.traffic import (
+    ROUTE,
+    TOPOLOGY,
+    WAIT_SECONDS,
+    Traffic,
+    connected,
+    drain,
+    order,
+    take,
+    wait_for_ready,
+)
 
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 
@@ -45,7 +55,7 @@ async def test_a_killed_broker_loses_nothing_it_confirmed(own_rabbitmq_vhost: Vh
         async with traffic.flowing():
             await traffic.progress()
             await asyncio.to_thread(server.kill)
-            await becomes(lambda: not broker.health.connected)
+            await wait_until(lambda: not broker.health.connected)
             await asyncio.to_thread(server.start)
             await traffic.progress()
         assert traffic.confirmed <= traffic.seen
@@ -70,7 +80,7 @@ async def test_many_faults_under_load_lose_nothing_that_was_confirmed(rabbitmq_v
         assert traffic.confirmed <= traffic.seen
         # Each fault cost both connections; the consumer is back, on the last of them.
         assert proxy.connections > 8
-        await ready_becomes(broker, ROUTE.queue, 0)
+        await wait_for_ready(broker, ROUTE.queue, 0)
         depth = await broker.depth(ROUTE.queue)
         assert depth is not None
     # A publish that ended unknown may have arrived: what was seen beyond the confirmed is no more than those.
@@ -124,7 +134,7 @@ async def test_a_broker_that_has_hung_up_before_we_read_is_outlived(
         ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             reader, writer = await create(factory, url, **options)
             if proxy.hangs_up:
-                await becomes(reader.at_eof)
+                await wait_until(reader.at_eof)
             return reader, writer
 
         monkeypatch.setattr(TCPTransportFactory, "create", create_late)
@@ -141,7 +151,7 @@ async def test_a_broker_that_comes_back_empty_gets_everything_declared_again(rab
                 await asyncio.sleep(0.05)
         (delivery,) = await take(consumer, 1)
         await consumer.settle([(delivery, Ack())])
-        await ready_becomes(broker, ROUTE.dlq, 0)
+        await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_an_inequivalent_queue_names_both_sides_and_leaves_the_connection_usable(
@@ -186,7 +196,7 @@ async def test_a_queue_that_became_another_while_we_were_away_stops_only_its_own
             broker.consume("other", prefetch=5) as going,
         ):
             proxy.refuse()
-            await becomes(lambda: not broker.health.connected)
+            await wait_until(lambda: not broker.health.connected)
             await asyncio.to_thread(rabbitmq_vhost.api, "DELETE", "queues", ROUTE.queue)
             await asyncio.to_thread(rabbitmq_vhost.api, "PUT", "queues", ROUTE.queue, {"durable": True})
             proxy.pass_through()
@@ -284,7 +294,7 @@ async def test_closing_over_a_black_hole_is_bounded_and_ends_every_waiting_publi
     async with connected(rabbitmq_vhost.url) as broker:
         # The ack was swallowed as well: both are there, and nothing was dead-lettered.
         assert len(await drain(broker, ROUTE.queue, 2)) == 2
-        await ready_becomes(broker, ROUTE.dlq, 0)
+        await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_nobody_there_is_told_with_the_reason() -> None:
@@ -378,8 +388,8 @@ async def test_a_url_without_a_host_is_a_mistake_in_the_settings(url: str) -> No
 
 
 async def _outlives_hanging_up(broker: Broker, proxy: FaultProxy, greeting: bytes) -> None:
-    proxy.hang_up(greeting)
-    await becomes(lambda: proxy.greeted >= 4)
+    proxy.close_wire(greeting)
+    await wait_until(lambda: proxy.greeted >= 4)
     assert not broker.health.connected
     assert broker.health.detail
     proxy.pass_through()
@@ -390,7 +400,7 @@ async def _outlives_hanging_up(broker: Broker, proxy: FaultProxy, greeting: byte
 
 async def _no_task_is_left() -> None:
     """Only what pytest and the proxy run themselves."""
-    await becomes(lambda: all(_is_ours(task) for task in asyncio.all_tasks()))
+    await wait_until(lambda: all(_is_ours(task) for task in asyncio.all_tasks()))
 
 
 def _is_ours(task: "asyncio.Task[object]") -> bool:

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from solstice_common.broker import Published, PublishStatus
-from tests.patience import becomes
+from tests.polling import wait_until
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
-from tests.traffic import ROUTE, WAIT_SECONDS, connected, drain, numbers, order, ready_becomes
+from tests.traffic import ROUTE, WAIT_SECONDS, connected, drain, numbers, order, wait_for_ready
 
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 
@@ -121,11 +121,11 @@ async def test_a_blocked_broker_is_told_and_what_was_not_sent_never_arrives(
             assert set(statuses(list(more))) == {UNKNOWN}
         finally:
             await asyncio.to_thread(server.clear_alarm, "memory")
-        await becomes(lambda: broker.health.blocked is None)
+        await wait_until(lambda: broker.health.blocked is None)
         # The first was on its way when the alarm was told, and is unknown for that; the others never left.
-        await ready_becomes(broker, ROUTE.queue, 1)
+        await wait_for_ready(broker, ROUTE.queue, 1)
         assert numbers(await drain(broker, ROUTE.queue, 1)) == [0]
-        await becomes(lambda: broker.health.connected)
+        await wait_until(lambda: broker.health.connected)
         assert statuses(list(await broker.publish([order(99)]))) == [CONFIRMED]
 
 
@@ -138,10 +138,10 @@ async def test_acks_and_declarations_work_during_an_alarm(own_rabbitmq_vhost: Vh
             assert statuses(list(await broker.publish([order(20)]))) == [UNKNOWN]
             assert broker.health.blocked
             assert numbers(await drain(broker, ROUTE.queue, 20)) == list(range(20))
-            await ready_becomes(broker, ROUTE.queue, 0)
+            await wait_for_ready(broker, ROUTE.queue, 0)
         finally:
             await asyncio.to_thread(server.clear_alarm, "memory")
-        await ready_becomes(broker, ROUTE.queue, 1)
+        await wait_for_ready(broker, ROUTE.queue, 1)
 
 
 async def test_not_connected_ends_unknown_with_the_reason_and_is_not_sent_later(
@@ -152,7 +152,7 @@ async def test_not_connected_ends_unknown_with_the_reason_and_is_not_sent_later(
         connected(proxy.url(rabbitmq_vhost.url), confirm_timeout_seconds=1) as broker,
     ):
         proxy.refuse()
-        await becomes(lambda: not broker.health.connected)
+        await wait_until(lambda: not broker.health.connected)
         (outcome,) = await broker.publish([order(0)])
         assert outcome.status is UNKNOWN
         assert outcome.detail.startswith("not connected within 1 s: ")
@@ -168,7 +168,7 @@ async def test_a_publish_waits_for_a_link_that_comes_in_time(rabbitmq_vhost: Vho
         connected(proxy.url(rabbitmq_vhost.url), confirm_timeout_seconds=WAIT_SECONDS) as broker,
     ):
         proxy.refuse()
-        await becomes(lambda: not broker.health.connected)
+        await wait_until(lambda: not broker.health.connected)
         call = asyncio.create_task(broker.publish([order(0)]))
         proxy.pass_through()
         assert statuses(list(await call)) == [CONFIRMED]

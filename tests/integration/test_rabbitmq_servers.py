@@ -41,8 +41,8 @@ print("up", flush=True)
 """
 TEST_RUN = """
 import subprocess, sys, time
-from tests.servers import keeper
-command = [sys.executable, keeper.__file__, sys.argv[1], sys.executable, "-c", sys.argv[2]]
+from tests.servers import process_guard
+command = [sys.executable, process_guard.__file__, sys.argv[1], sys.executable, "-c", sys.argv[2]]
 kept = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 kept.stdout.readline()
 print(kept.pid, flush=True)
@@ -57,11 +57,11 @@ def test_a_killed_test_run_leaves_no_server_behind(tmp_path: Path, then: str) ->
     command = [sys.executable, "-c", TEST_RUN, str(directory), SERVER.format(then)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        keeper = int(run.stdout.readline())
-        below = _below(keeper)
+        guard = int(run.stdout.readline())
+        below = _below(guard)
         run.kill()
     deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}").exists() for pid in [keeper, *below]):
+    while any(Path(f"/proc/{pid}").exists() for pid in [guard, *below]):
         assert time.monotonic() < deadline, "the server outlived its test run"
         time.sleep(0.05)
     assert then == "sys.exit()" or (len(below) == 2 and not directory.exists())

@@ -21,8 +21,8 @@ from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.web.formats import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from solstice_orchestrator.web.server import serving
-from tests.patience import becomes
-from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
+from tests.polling import wait_until
+from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
@@ -30,18 +30,18 @@ PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path, retry_base_seconds=0.0) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
         yield served
 
 
 @pytest.fixture
-async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=line.url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=web.url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
         yield client
 
 
-class Told:
+class StreamEvent:
     """One event of a stream."""
 
     def __init__(self, event: Any) -> None:
@@ -53,14 +53,14 @@ class Told:
         return f"{self.name} {self.id} {self.data}"
 
 
-async def told(http: httpx2.AsyncClient, path: str, last_id: str = "") -> AsyncGenerator[Told, None]:
+async def told(http: httpx2.AsyncClient, path: str, last_id: str = "") -> AsyncGenerator[StreamEvent, None]:
     headers = {"Last-Event-ID": last_id} if last_id else {}
     async with http.sse(path, headers=headers) as source:
         assert source.response.status_code == 200
         assert source.response.headers["content-type"].startswith("text/event-stream")
         async for event in source:
             if event.data:
-                yield Told(event)
+                yield StreamEvent(event)
 
 
 # -- health and metrics ----------------------------------------------------------------------------------------------
@@ -90,21 +90,21 @@ async def test_server_says_that_it_is_alive(http: httpx2.AsyncClient) -> None:
     ],
 )
 async def test_readiness_names_what_is_missing(
-    line: Stage, http: httpx2.AsyncClient, health: BrokerHealth, status: int, missing: dict[str, str]
+    web: WebServer, http: httpx2.AsyncClient, health: BrokerHealth, status: int, missing: dict[str, str]
 ) -> None:
-    line.broker = health
+    web.broker = health
     answer = await http.get("/readyz")
     assert (answer.status_code, answer.json()["missing"]) == (status, missing)
 
 
 async def test_store_that_does_not_answer_is_said_everywhere(
-    line: Stage, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    web: WebServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(*_: object, **__: object) -> None:
         raise StoreUnavailable("store.sqlite", "disk I/O error")
 
-    monkeypatch.setattr(line.store, "counts", unavailable)
-    monkeypatch.setattr(line.store, "runs", unavailable)
+    monkeypatch.setattr(web.store, "counts", unavailable)
+    monkeypatch.setattr(web.store, "runs", unavailable)
     ready = await http.get("/readyz")
     assert ready.status_code == 503
     assert "disk I/O error" in ready.json()["missing"]["store"]
@@ -117,10 +117,10 @@ async def test_store_that_does_not_answer_is_said_everywhere(
     assert (await http.get("/healthz")).status_code == 200
 
 
-async def test_metrics_show_the_store_as_it_is_now(line: Stage, http: httpx2.AsyncClient) -> None:
-    await line.plan(spec("one"), spec("two", runs_on="illumos"), spec("three", needs=["one"]))
-    line.metrics.requests_admitted(3)
-    line.metrics.job_finished("linux", FAILED, 2.0)
+async def test_metrics_show_the_store_as_it_is_now(web: WebServer, http: httpx2.AsyncClient) -> None:
+    await web.plan(spec("one"), spec("two", runs_on="illumos"), spec("three", needs=["one"]))
+    web.metrics.requests_admitted(3)
+    web.metrics.job_finished("linux", FAILED, 2.0)
     answer = await http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=1.0.0")
     lines = answer.text.splitlines()
@@ -131,42 +131,42 @@ async def test_metrics_show_the_store_as_it_is_now(line: Stage, http: httpx2.Asy
     assert 'solstice_jobs_finished_total{reason="step_failed",state="failed"} 1.0' in lines
     assert "solstice_broker_connected 1.0" in lines
     assert "solstice_broker_blocked 0.0" in lines
-    for metric in line.metrics.declared():
+    for metric in web.metrics.declared():
         assert f"# TYPE {metric.name} {metric.type}" in lines
-    await line.store.cancel_run((await line.store.runs(limit=1)).runs[0].run_id)
+    await web.store.cancel_run((await web.store.runs(limit=1)).runs[0].run_id)
     assert "solstice_jobs{" not in (await http.get("/metrics")).text
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-async def test_runs_come_newest_first_in_pages(line: Stage, http: httpx2.AsyncClient) -> None:
-    runs = [await line.admit() for _ in range(5)]
+async def test_runs_come_newest_first_in_pages(web: WebServer, http: httpx2.AsyncClient) -> None:
+    runs = [await web.admit() for _ in range(5)]
     first = (await http.get("/api/v1/runs", params={"limit": 3})).json()
     rest = (await http.get("/api/v1/runs", params={"limit": 3, "after": first["next"]})).json()
     assert [run["run_id"] for run in first["runs"] + rest["runs"]] == [run.run_id for run in reversed(runs)]
     assert rest["next"] is None
 
 
-async def test_runs_are_filtered_by_repository_and_state(line: Stage, http: httpx2.AsyncClient) -> None:
-    other = await line.admit(repo_full_name="harbour/keeper")
-    await line.plan(spec())
+async def test_runs_are_filtered_by_repository_and_state(web: WebServer, http: httpx2.AsyncClient) -> None:
+    other = await web.admit(repo_full_name="harbour/keeper")
+    await web.plan(spec())
     by_repository = (await http.get("/api/v1/runs", params={"repository": "harbour/keeper"})).json()["runs"]
     by_state = (await http.get("/api/v1/runs", params={"state": "planning"})).json()["runs"]
     assert [run["run_id"] for run in by_repository] == [other.run_id]
     assert [run["run_id"] for run in by_state] == [other.run_id]
 
 
-async def test_page_of_a_request_leads_to_its_run(line: Stage, http: httpx2.AsyncClient) -> None:
-    run = await line.admit()
+async def test_page_of_a_request_leads_to_its_run(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run = await web.admit()
     page = await http.get(f"/requests/{run.request_id}")
     assert (page.status_code, page.headers["location"]) == (303, f"/runs/{run.run_id}")
     assert (await http.get("/requests/nothing")).status_code == 404
 
 
-async def test_run_has_the_fields_of_its_view(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running(spec("lint"), spec("test", needs=["lint"]))
-    job = await line.store.job(key.job_id)
+async def test_run_has_the_fields_of_its_view(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running(spec("lint"), spec("test", needs=["lint"]))
+    job = await web.store.job(key.job_id)
     assert job is not None
     run = (await http.get(f"/api/v1/runs/{job.run_id}")).json()
     assert (run["state"], run["repo_full_name"], run["finished_at"]) == (
@@ -185,9 +185,9 @@ async def test_run_has_the_fields_of_its_view(line: Stage, http: httpx2.AsyncCli
     assert len((await http.get("/api/v1/jobs", params={"limit": 1})).json()["jobs"]) == 1
 
 
-async def test_job_has_its_attempts(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.finish(key, FAILED)
+async def test_job_has_its_attempts(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    await web.finish(key, FAILED)
     job = (await http.get(f"/api/v1/jobs/{key.job_id}")).json()
     assert (job["state"], job["reason"], job["exit_code"], job["attempt"]) == ("failed", "step_failed", 3, 1)
     assert [(each["number"], each["state"], each["worker_id"]) for each in job["attempts"]] == [
@@ -195,10 +195,10 @@ async def test_job_has_its_attempts(line: Stage, http: httpx2.AsyncClient) -> No
     ]
 
 
-async def test_log_pages_decode_characters_that_were_cut(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_log_pages_decode_characters_that_were_cut(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     sun = "🌞".encode()
-    await line.prints(key, b"a" + sun[:1], sun[1:2], sun[2:3], sun[3:] + b"b", b"\xff", sun[:2])
+    await web.prints(key, b"a" + sun[:1], sun[1:2], sun[2:3], sun[3:] + b"b", b"\xff", sun[:2])
     path = f"/api/v1/jobs/{key.job_id}/log"
     whole = (await http.get(path)).json()
     assert (whole["attempt"], whole["state"]) == (1, "open")
@@ -206,14 +206,14 @@ async def test_log_pages_decode_characters_that_were_cut(line: Stage, http: http
     for after in range(1, 6):
         page = (await http.get(path, params={"after": after, "limit": 2})).json()
         assert page["chunks"] == whole["chunks"][after : after + 2]
-    await line.finish(key)
+    await web.finish(key)
     closed = (await http.get(path, params={"after": 4})).json()
     assert closed["state"] == "closed"
     assert [chunk["text"] for chunk in closed["chunks"]] == ["�", "�"]
 
 
-async def test_log_text_is_raw_or_plain(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_log_text_is_raw_or_plain(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     pieces = [
         b"\x1b[31mred\x1b[0m\n",
         b"10%\r",
@@ -221,7 +221,7 @@ async def test_log_text_is_raw_or_plain(line: Stage, http: httpx2.AsyncClient) -
         "gr\u00fc".encode()[:3],
         "gr\u00fc".encode()[3:] + b"n",
     ]
-    await line.prints(key, *pieces)
+    await web.prints(key, *pieces)
     path = f"/api/v1/jobs/{key.job_id}/log.txt"
     raw = await http.get(path)
     assert (raw.content, raw.headers["content-type"]) == (b"".join(pieces), "text/plain; charset=utf-8")
@@ -229,10 +229,10 @@ async def test_log_text_is_raw_or_plain(line: Stage, http: httpx2.AsyncClient) -
     assert plain.text == "red\n100%\ngrün"
 
 
-async def test_long_log_text_is_whole(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_long_log_text_is_whole(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     pieces = [f"line {n}\n" * 100 for n in range(300)]
-    await line.prints(key, *pieces)
+    await web.prints(key, *pieces)
     for parameters in ({}, {"plain": "1"}):
         assert (await http.get(f"/api/v1/jobs/{key.job_id}/log.txt", params=parameters)).text == "".join(
             pieces
@@ -287,19 +287,19 @@ async def test_errors_have_a_code_and_a_sentence(
     ],
 )
 async def test_places_in_a_log_are_checked(
-    line: Stage, http: httpx2.AsyncClient, tail: str, status: int
+    web: WebServer, http: httpx2.AsyncClient, tail: str, status: int
 ) -> None:
-    key = await line.running()
+    key = await web.running()
     assert (await http.get(f"/api/v1/jobs/{key.job_id}/{tail}")).status_code == status
 
 
 async def test_bug_is_told_without_its_secrets(
-    line: Stage, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    web: WebServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("s3cret")
 
-    monkeypatch.setattr(line.store, "runs", broken)
+    monkeypatch.setattr(web.store, "runs", broken)
     for path in ("/api/v1/runs", "/"):
         answer = await http.get(path)
         assert answer.status_code == 500
@@ -310,31 +310,31 @@ async def test_bug_is_told_without_its_secrets(
 # -- steering --------------------------------------------------------------------------------------------------------
 
 
-async def test_waiting_job_is_cancelled_at_once(line: Stage, http: httpx2.AsyncClient) -> None:
-    _, ids = await line.plan(spec())
+async def test_waiting_job_is_cancelled_at_once(web: WebServer, http: httpx2.AsyncClient) -> None:
+    _, ids = await web.plan(spec())
     answer = await http.post(f"/api/v1/jobs/{ids['build']}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
 
 
-async def test_cancel_of_a_run_reaches_who_holds_its_job(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    job = await line.store.job(key.job_id)
+async def test_cancel_of_a_run_reaches_who_holds_its_job(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    job = await web.store.job(key.job_id)
     assert job is not None
     answer = await http.post(f"/api/v1/runs/{job.run_id}/cancel")
     assert (answer.status_code, answer.json()["jobs"][0]["state"]) == (202, "running")
-    assert (await line.store.renew(WORKER, [key])).cancelled == {key}
+    assert (await web.store.renew(WORKER, [key])).cancelled == {key}
 
 
-async def test_approved_run_goes_on(line: Stage, http: httpx2.AsyncClient) -> None:
-    run, _ = await line.plan(spec(), needs_approval=True)
+async def test_approved_run_goes_on(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run, _ = await web.plan(spec(), needs_approval=True)
     before = (await http.get(f"/api/v1/runs/{run.run_id}")).json()
     answer = await http.post(f"/api/v1/runs/{run.run_id}/approve")
     assert [job["state"] for job in before["jobs"]] == ["approval"]
     assert (answer.status_code, [job["state"] for job in answer.json()["jobs"]]) == (200, ["waiting"])
 
 
-async def test_rerun_is_a_new_run_of_the_same_commit(line: Stage, http: httpx2.AsyncClient) -> None:
-    run = await line.admit()
+async def test_rerun_is_a_new_run_of_the_same_commit(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run = await web.admit()
     answer = await http.post(f"/api/v1/runs/{run.run_id}/rerun")
     new = answer.json()
     assert answer.status_code == 201
@@ -345,12 +345,12 @@ async def test_rerun_is_a_new_run_of_the_same_commit(line: Stage, http: httpx2.A
 # -- streams ---------------------------------------------------------------------------------------------------------
 
 
-async def test_chunks_say_whether_they_are_marks(line: Stage, http: httpx2.AsyncClient) -> None:
-    _, ids = await line.plan(spec())
-    key = await line.claim(ids["build"])
-    await line.prints(key, "$ test\n")
-    await line.prints(key, "$ test\n", kind=ChunkKind.MARK)
-    await line.finish(key)
+async def test_chunks_say_whether_they_are_marks(web: WebServer, http: httpx2.AsyncClient) -> None:
+    _, ids = await web.plan(spec())
+    key = await web.claim(ids["build"])
+    await web.prints(key, "$ test\n")
+    await web.prints(key, "$ test\n", kind=ChunkKind.MARK)
+    await web.finish(key)
     page = (await http.get(f"/api/v1/jobs/{key.job_id}/log")).json()
     assert [(each["kind"], each["text"]) for each in page["chunks"]] == [
         ("output", "$ test\n"),
@@ -360,14 +360,14 @@ async def test_chunks_say_whether_they_are_marks(line: Stage, http: httpx2.Async
         assert [(await anext(events)).data["kind"] for _ in page["chunks"]] == ["output", "mark"]
 
 
-async def test_log_is_told_as_it_is_written(line: Stage, http: httpx2.AsyncClient) -> None:
-    _, ids = await line.plan(spec())
+async def test_log_is_told_as_it_is_written(web: WebServer, http: httpx2.AsyncClient) -> None:
+    _, ids = await web.plan(spec())
     job_id = ids["build"]
     async with aclosing(told(http, f"/api/v1/jobs/{job_id}/log/events")) as events:
         await_first = asyncio.ensure_future(anext(events))
-        await becomes(lambda: len(line.streams) == 1)
-        key = await line.claim(job_id)
-        await line.prints(key, "one\n", b"\xc3")
+        await wait_until(lambda: len(web.streams) == 1)
+        key = await web.claim(job_id)
+        await web.prints(key, "one\n", b"\xc3")
         first = await await_first
         assert (first.name, first.id, first.data["sequence"], first.data["text"]) == (
             "chunk",
@@ -376,9 +376,9 @@ async def test_log_is_told_as_it_is_written(line: Stage, http: httpx2.AsyncClien
             "one\n",
         )
         assert (await anext(events)).data["text"] == ""
-        await line.prints(key, b"\xa9\n")
+        await web.prints(key, b"\xa9\n")
         assert (await anext(events)).data["text"] == "é\n"
-        await line.finish(key, FAILED)
+        await web.finish(key, FAILED)
         last = await anext(events)
         assert (last.name, last.data) == (
             "end",
@@ -387,10 +387,10 @@ async def test_log_is_told_as_it_is_written(line: Stage, http: httpx2.AsyncClien
         assert [event async for event in events] == []
 
 
-async def test_stream_resumes_where_the_client_was(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.prints(key, "one", b"\xc3", b"\xa9", "four")
-    await line.finish(key)
+async def test_stream_resumes_where_the_client_was(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    await web.prints(key, "one", b"\xc3", b"\xa9", "four")
+    await web.finish(key)
     path = f"/api/v1/jobs/{key.job_id}/log/events"
     for last_id, query in (("1.2", ""), ("", "?after=1.2"), ("", "?after=2"), ("1.2", "?after=0.0")):
         events = [event async for event in told(http, path + query, last_id)]
@@ -401,28 +401,28 @@ async def test_stream_resumes_where_the_client_was(line: Stage, http: httpx2.Asy
         assert events[-1].name == "end"
 
 
-async def test_stream_follows_to_the_next_attempt(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.prints(key, "first", b"\xc3")
+async def test_stream_follows_to_the_next_attempt(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    await web.prints(key, "first", b"\xc3")
     async with aclosing(told(http, f"/api/v1/jobs/{key.job_id}/log/events")) as events:
         assert [(await anext(events)).id for _ in range(2)] == ["1.1", "1.2"]
-        await line.finish(key, LOST)
-        await line.store.rescue()
-        again = await line.claim(key.job_id)
-        await line.prints(again, "second")
+        await web.finish(key, LOST)
+        await web.store.rescue()
+        again = await web.claim(key.job_id)
+        await web.prints(again, "second")
         new, chunk = await anext(events), await anext(events)
         assert (new.name, new.data, new.id) == ("attempt", {"attempt": 2}, "2.0")
         assert (chunk.id, chunk.data["text"]) == ("2.1", "second")
-        await line.finish(again)
+        await web.finish(again)
         assert (await anext(events)).data["state"] == "succeeded"
 
 
-async def test_stream_of_one_attempt_keeps_to_it(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.prints(key, "first")
-    await line.finish(key, LOST)
-    await line.store.rescue()
-    await line.prints(await line.claim(key.job_id), "second")
+async def test_stream_of_one_attempt_keeps_to_it(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    await web.prints(key, "first")
+    await web.finish(key, LOST)
+    await web.store.rescue()
+    await web.prints(await web.claim(key.job_id), "second")
     events = [event async for event in told(http, f"/api/v1/jobs/{key.job_id}/log/events?attempt=1")]
     assert [event.data.get("text") for event in events] == ["first", None]
     assert events[-1].data["reason"] == "checkout_failed"
@@ -430,20 +430,20 @@ async def test_stream_of_one_attempt_keeps_to_it(line: Stage, http: httpx2.Async
     assert (page["state"], [chunk["text"] for chunk in page["chunks"]]) == ("closed", ["first"])
 
 
-async def test_job_that_never_ran_ends_its_stream(line: Stage, http: httpx2.AsyncClient) -> None:
-    _, ids = await line.plan(spec())
-    await line.store.cancel_job(ids["build"])
+async def test_job_that_never_ran_ends_its_stream(web: WebServer, http: httpx2.AsyncClient) -> None:
+    _, ids = await web.plan(spec())
+    await web.store.cancel_job(ids["build"])
     events = [event async for event in told(http, f"/api/v1/jobs/{ids['build']}/log/events")]
     assert [(event.name, event.data["state"]) for event in events] == [("end", "cancelled")]
 
 
-async def test_run_is_told_at_every_change_until_its_end(line: Stage, http: httpx2.AsyncClient) -> None:
-    run, ids = await line.plan(spec())
+async def test_run_is_told_at_every_change_until_its_end(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run, ids = await web.plan(spec())
     async with aclosing(told(http, f"/api/v1/runs/{run.run_id}/events")) as events:
         assert (await anext(events)).data["jobs"][0]["state"] == "waiting"
-        key = await line.claim(ids["build"])
+        key = await web.claim(ids["build"])
         assert (await anext(events)).data["state"] == "running"
-        await line.finish(key)
+        await web.finish(key)
         last = await anext(events)
         assert (last.name, last.data["state"], last.data["jobs"][0]["state"]) == (
             "run",
@@ -453,35 +453,35 @@ async def test_run_is_told_at_every_change_until_its_end(line: Stage, http: http
         assert [event async for event in events] == []
 
 
-async def test_our_own_client_follows_a_run_to_its_end(line: Stage) -> None:
-    run, ids = await line.plan(spec("lint"), spec("test", needs=["lint"]))
+async def test_our_own_client_follows_a_run_to_its_end(web: WebServer) -> None:
+    run, ids = await web.plan(spec("lint"), spec("test", needs=["lint"]))
     written: list[str] = []
-    async with OrchestratorClient.open(line.url) as api, asyncio.TaskGroup() as tasks:
+    async with OrchestratorClient.open(web.url) as api, asyncio.TaskGroup() as tasks:
         following = tasks.create_task(follow_run(api, run.run_id, written.append))
-        await becomes(lambda: len(line.streams) == 1)
+        await wait_until(lambda: len(web.streams) == 1)
         for name in ("lint", "test"):
-            key = await line.claim(ids[name])
-            await line.prints(key, f"{name} says hello\n")
-            await line.finish(key)
+            key = await web.claim(ids[name])
+            await web.prints(key, f"{name} says hello\n")
+            await web.finish(key)
     assert following.result()["state"] == "succeeded"
     assert sorted(written) == ["lint |   lint says hello\n", "test |   test says hello\n"]
 
 
-async def test_list_is_told_that_it_changed(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_list_is_told_that_it_changed(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     async with aclosing(told(http, "/api/v1/events")) as events:
         changed = asyncio.ensure_future(anext(events))
-        await becomes(lambda: len(line.streams) == 1)
-        await line.prints(key, "a log is no change of the list")
-        await line.finish(key)
+        await wait_until(lambda: len(web.streams) == 1)
+        await web.prints(key, "a log is no change of the list")
+        await web.finish(key)
         assert (await changed).name == "changed"
 
 
 async def test_silent_stream_shows_signs_of_life(
-    line: Stage, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    web: WebServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.05)
-    key = await line.running()
+    key = await web.running()
     async with http.stream("GET", f"/api/v1/jobs/{key.job_id}/log/events") as response:
         async for text in response.aiter_lines():
             if text == ": still here":
@@ -492,23 +492,23 @@ async def test_silent_stream_shows_signs_of_life(
 
 @pytest.mark.parametrize("path", ["log/events", "log.txt"])
 async def test_client_that_goes_away_leaves_nothing_behind(
-    line: Stage, http: httpx2.AsyncClient, path: str
+    web: WebServer, http: httpx2.AsyncClient, path: str
 ) -> None:
-    key = await line.running()
-    await line.prints(key, "x")
+    key = await web.running()
+    await web.prints(key, "x")
     tasks = len(asyncio.all_tasks())
     for _ in range(3):
         async with http.stream("GET", f"/api/v1/jobs/{key.job_id}/{path}") as response:
             async for _piece in response.aiter_raw():
                 break
-    await becomes(lambda: len(line.streams) == 0)
+    await wait_until(lambda: len(web.streams) == 0)
     await http.aclose()
-    await becomes(lambda: len(asyncio.all_tasks()) <= tasks)
+    await wait_until(lambda: len(asyncio.all_tasks()) <= tasks)
 
 
 async def test_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
     async with httpx2.AsyncClient(timeout=PATIENCE_SECONDS, trust_env=False) as client:
-        async with stage(tmp_path) as served:
+        async with serve_web(tmp_path) as served:
             key = await served.running()
             await served.prints(key, "x")
             events = told(client, f"{served.url}/api/v1/jobs/{key.job_id}/log/events")
@@ -517,23 +517,25 @@ async def test_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
         assert await rest == []
 
 
-async def all_of(events: AsyncIterator[Told]) -> list[Told]:
+async def all_of(events: AsyncIterator[StreamEvent]) -> list[StreamEvent]:
     return [event async for event in events]
 
 
-async def test_head_of_a_stream_is_only_a_head(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_head_of_a_stream_is_only_a_head(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     for path in (f"/api/v1/jobs/{key.job_id}/log/events", "/api/v1/events"):
         answer = await http.head(path)
         assert (answer.status_code, answer.content) == (200, b"")
         assert answer.headers["content-type"].startswith("text/event-stream")
 
 
-async def test_rows_of_a_resumed_stream_are_those_of_the_page(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.prints(key, "\x1b[31mone\ntw", "o\nthree 10%", "\rthree 99%\n", "<four>")
-    await line.prints(key, "six", skip=1)
-    await line.finish(key)
+async def test_rows_of_a_resumed_stream_are_those_of_the_page(
+    web: WebServer, http: httpx2.AsyncClient
+) -> None:
+    key = await web.running()
+    await web.prints(key, "\x1b[31mone\ntw", "o\nthree 10%", "\rthree 99%\n", "<four>")
+    await web.prints(key, "six", skip=1)
+    await web.finish(key)
     path = f"/jobs/{key.job_id}/log/html-events"
 
     async def rows_after(position: str) -> list[str]:
@@ -572,7 +574,7 @@ async def test_rows_of_a_resumed_stream_are_those_of_the_page(line: Stage, http:
 )
 async def test_only_our_own_names_are_answered(tmp_path: Path, host: str, status: int) -> None:
     async with (
-        stage(tmp_path, public_url="https://ci.harbour.example/") as served,
+        serve_web(tmp_path, public_url="https://ci.harbour.example/") as served,
         httpx2.AsyncClient(trust_env=False) as client,
     ):
         answer = await client.get(f"{served.url}/api/v1/runs", headers={"Host": host})
@@ -593,7 +595,7 @@ async def test_only_our_own_names_are_answered(tmp_path: Path, host: str, status
 )
 async def test_only_our_own_pages_may_post(tmp_path: Path, headers: dict[str, str], status: int) -> None:
     async with (
-        stage(tmp_path, public_url="https://ci.harbour.example") as served,
+        serve_web(tmp_path, public_url="https://ci.harbour.example") as served,
         httpx2.AsyncClient(trust_env=False) as client,
     ):
         run = await served.admit()
@@ -613,12 +615,14 @@ async def test_every_answer_carries_the_security_headers(http: httpx2.AsyncClien
 
 
 @pytest.mark.parametrize("path", ["/", "/runs/{run}", "/jobs/{job}"])
-async def test_pages_hold_no_inline_script_or_style(line: Stage, http: httpx2.AsyncClient, path: str) -> None:
-    key = await line.running(
+async def test_pages_hold_no_inline_script_or_style(
+    web: WebServer, http: httpx2.AsyncClient, path: str
+) -> None:
+    key = await web.running(
         sender='"><script>alert(1)</script>', ref="refs/heads/<img src=x onerror=alert(1)>"
     )
-    await line.prints(key, "<script>alert(1)</script>\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07")
-    job = await line.store.job(key.job_id)
+    await web.prints(key, "<script>alert(1)</script>\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07")
+    job = await web.store.job(key.job_id)
     assert job is not None
     page = (await http.get(path.format(run=job.run_id, job=job.job_id))).text
     assert re.findall(r"<script[^>]*>", page) == ['<script type="module" src="/static/app.js">']
@@ -626,8 +630,8 @@ async def test_pages_hold_no_inline_script_or_style(line: Stage, http: httpx2.As
     assert "javascript:" not in page
 
 
-async def test_address_that_is_taken_is_a_plain_error(line: Stage) -> None:
-    port = int(line.url.rpartition(":")[2])
+async def test_address_that_is_taken_is_a_plain_error(web: WebServer) -> None:
+    port = int(web.url.rpartition(":")[2])
     with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}"):
-        async with serving(lambda *_: None, line.streams, host="127.0.0.1", port=port):  # type: ignore[arg-type]  # never called
+        async with serving(lambda *_: None, web.streams, host="127.0.0.1", port=port):  # type: ignore[arg-type]  # never called
             pass

@@ -12,21 +12,21 @@ from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.cli.following import follow_job
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from tests.servers.orchestrator_web import Stage, spec, stage
+from tests.servers.orchestrator_web import WebServer, serve_web, spec
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 NOBODY = "0190a5b2-0000-7000-8000-000000000000"
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path, retry_base_seconds=0.0) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
         yield served
 
 
 @pytest.fixture
-async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=f"{line.url}/api/v1", timeout=60, trust_env=False) as client:
+async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=f"{web.url}/api/v1", timeout=60, trust_env=False) as client:
         yield client
 
 
@@ -40,10 +40,10 @@ async def error_of(http: httpx2.AsyncClient, method: str, path: str, **parameter
 # -- lists -----------------------------------------------------------------------------------------------------------
 
 
-async def test_lists_are_filtered_by_all_that_is_asked(line: Stage, http: httpx2.AsyncClient) -> None:
-    run, ids = await line.plan(spec(), spec("port", runs_on="illumos"), ref="refs/heads/fog")
-    await line.plan(spec())
-    tag, _ = await line.plan(spec(), ref="refs/tags/v1", repo_full_name="harbour/keeper")
+async def test_lists_are_filtered_by_all_that_is_asked(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run, ids = await web.plan(spec(), spec("port", runs_on="illumos"), ref="refs/heads/fog")
+    await web.plan(spec())
+    tag, _ = await web.plan(spec(), ref="refs/tags/v1", repo_full_name="harbour/keeper")
     for query, expected in (
         ({"branch": "fog"}, run),
         ({"branch": "refs/heads/fog"}, run),
@@ -59,9 +59,9 @@ async def test_lists_are_filtered_by_all_that_is_asked(line: Stage, http: httpx2
     assert jobs["next"] is None
 
 
-async def test_jobs_come_page_by_page(line: Stage, http: httpx2.AsyncClient) -> None:
+async def test_jobs_come_page_by_page(web: WebServer, http: httpx2.AsyncClient) -> None:
     names = [f"job-{number}" for number in range(5)]
-    run, ids = await line.plan(*(spec(name) for name in names))
+    run, ids = await web.plan(*(spec(name) for name in names))
     for query, expected in (({"run_id": run.run_id}, names), ({"label": "linux"}, names[::-1])):
         seen: list[str] = []
         after: str | None = None
@@ -73,13 +73,13 @@ async def test_jobs_come_page_by_page(line: Stage, http: httpx2.AsyncClient) -> 
             after = page["next"]
             if after is None:
                 break
-            await line.plan(spec("between", runs_on="illumos"))
+            await web.plan(spec("between", runs_on="illumos"))
         assert seen == [ids[name] for name in expected]
 
 
-async def test_a_cursor_of_elsewhere_is_refused(line: Stage, http: httpx2.AsyncClient) -> None:
-    run, _ = await line.plan(spec("one"), spec("two"))
-    await line.plan(spec())
+async def test_a_cursor_of_elsewhere_is_refused(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run, _ = await web.plan(spec("one"), spec("two"))
+    await web.plan(spec())
     cursor = (await http.get("/runs", params={"limit": 1})).json()["next"]
     assert run.run_id not in cursor
     for path, query in (
@@ -117,9 +117,9 @@ async def test_a_parameter_that_is_not_understood_is_refused(
 # -- what people change ------------------------------------------------------------------------------------------------
 
 
-async def test_attempts_are_listed(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.finish(key, FAILED)
+async def test_attempts_are_listed(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    await web.finish(key, FAILED)
     attempts = (await http.get(f"/jobs/{key.job_id}/attempts")).json()
     job = (await http.get(f"/jobs/{key.job_id}")).json()
     assert attempts == {"attempts": job["attempts"]}
@@ -127,31 +127,31 @@ async def test_attempts_are_listed(line: Stage, http: httpx2.AsyncClient) -> Non
     assert await error_of(http, "GET", f"/jobs/{NOBODY}/attempts") == (404, "not_found")
 
 
-async def test_a_job_changes_its_class_until_it_has_ended(line: Stage, http: httpx2.AsyncClient) -> None:
-    _, ids = await line.plan(spec())
+async def test_a_job_changes_its_class_until_it_has_ended(web: WebServer, http: httpx2.AsyncClient) -> None:
+    _, ids = await web.plan(spec())
     path = f"/jobs/{ids['build']}/priority"
     changed = await http.post(path, params={"priority": "high"})
     assert (changed.status_code, changed.json()["priority"]) == (200, "high")
     assert await error_of(http, "POST", path) == (400, "invalid_parameter")
     assert await error_of(http, "POST", path, priority="urgent") == (400, "invalid_parameter")
     assert await error_of(http, "POST", f"/jobs/{NOBODY}/priority", priority="low") == (404, "not_found")
-    await line.store.cancel_job(ids["build"])
+    await web.store.cancel_job(ids["build"])
     assert await error_of(http, "POST", path, priority="low") == (409, "has_ended")
 
 
-async def test_what_failed_is_run_again_once_it_is_known(line: Stage, http: httpx2.AsyncClient) -> None:
-    run, ids = await line.plan(spec("lint"), spec("build", runs_on="illumos"))
+async def test_what_failed_is_run_again_once_it_is_known(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run, ids = await web.plan(spec("lint"), spec("build", runs_on="illumos"))
     path = f"/runs/{run.run_id}/rerun"
-    await line.finish(await line.claim(ids["build"]), FAILED)
+    await web.finish(await web.claim(ids["build"]), FAILED)
     assert await error_of(http, "POST", path, jobs="failed") == (409, "not_ended")
-    await line.finish(await line.claim(ids["lint"]))
+    await web.finish(await web.claim(ids["lint"]))
     again = await http.post(path, params={"jobs": "failed"})
     assert (again.status_code, again.json()["rerun_of"]) == (201, run.run_id)
-    (task,) = await line.store.claim_planning("worker-1", 9)
-    assert await line.store.planned(task, (spec("lint"), spec("build", runs_on="illumos")))
+    (task,) = await web.store.claim_planning("worker-1", 9)
+    assert await web.store.planned(task, (spec("lint"), spec("build", runs_on="illumos")))
     new = (await http.get(f"/runs/{again.json()['run_id']}")).json()
     assert [job["name"] for job in new["jobs"]] == ["build"]
-    await line.finish(await line.claim(new["jobs"][0]["job_id"]))
+    await web.finish(await web.claim(new["jobs"][0]["job_id"]))
     assert await error_of(http, "POST", f"/runs/{new['run_id']}/rerun", jobs="failed") == (
         409,
         "nothing_failed",
@@ -178,17 +178,17 @@ async def test_what_failed_is_run_again_once_it_is_known(line: Stage, http: http
     ],
 )
 async def test_bytes_of_a_log_are_given(
-    line: Stage, http: httpx2.AsyncClient, asked: str, status: int, part: slice | None, said: str | None
+    web: WebServer, http: httpx2.AsyncClient, asked: str, status: int, part: slice | None, said: str | None
 ) -> None:
-    key = await line.running()
+    key = await web.running()
     whole = b"four\n\xff\x00end.\n"
-    await line.prints(key, whole[:5], whole[5:7], whole[7:])
+    await web.prints(key, whole[:5], whole[5:7], whole[7:])
     path = f"/jobs/{key.job_id}/log.txt"
     open_log = await http.get(path, headers={"Range": asked})
     # How long it will be is not known yet.
     so_far = said.replace("/12", "/*") if said and status == 206 else said
     assert open_log.headers.get("content-range") == so_far
-    await line.finish(key)
+    await web.finish(key)
     answer = await http.get(path, headers={"Range": asked})
     assert (answer.status_code, answer.headers.get("content-range")) == (status, said)
     if part is not None:
@@ -199,11 +199,11 @@ async def test_bytes_of_a_log_are_given(
     assert (ignored.status_code, ignored.content) == (200, whole)
 
 
-async def test_a_log_says_what_is_missing(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.prints(key, "one\n")
-    await line.prints(key, "four\n", "five\n", skip=2)
-    await line.prints(key, "seven\n", skip=1)
+async def test_a_log_says_what_is_missing(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
+    await web.prints(key, "one\n")
+    await web.prints(key, "four\n", "five\n", skip=2)
+    await web.prints(key, "seven\n", skip=1)
     path = f"/jobs/{key.job_id}/log"
     page = (await http.get(path)).json()
     assert [chunk["sequence"] for chunk in page["chunks"]] == [1, 4, 5, 7]
@@ -213,11 +213,13 @@ async def test_a_log_says_what_is_missing(line: Stage, http: httpx2.AsyncClient)
     assert part["missing"] == [{"first": 3, "last": 3}]
 
 
-async def test_a_stream_says_what_is_missing_and_goes_on_there(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
-    await line.prints(key, "one\n")
-    await line.prints(key, "four\n", "five\n", skip=2)
-    await line.finish(key)
+async def test_a_stream_says_what_is_missing_and_goes_on_there(
+    web: WebServer, http: httpx2.AsyncClient
+) -> None:
+    key = await web.running()
+    await web.prints(key, "one\n")
+    await web.prints(key, "four\n", "five\n", skip=2)
+    await web.finish(key)
 
     async def told(last_id: str = "") -> list[tuple[str, dict[str, Any]]]:
         headers = {"Last-Event-ID": last_id} if last_id else {}
@@ -231,19 +233,19 @@ async def test_a_stream_says_what_is_missing_and_goes_on_there(line: Stage, http
     assert await told("1.1") == events[1:]
     assert await told("1.4") == events[3:]
     written: list[str] = []
-    async with OrchestratorClient.open(line.url) as api:
+    async with OrchestratorClient.open(web.url) as api:
         await follow_job(api, key.job_id, written.append)
     assert "".join(written) == (
         "  one\n! Output is missing here: pieces 2 to 3 were never stored.\n  four\n  five\n"
     )
 
 
-async def test_a_page_of_large_chunks_is_short(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_a_page_of_large_chunks_is_short(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     piece = b"x" * 65_536
     for _ in range(5):
-        await line.prints(key, *[piece] * 8)
-    await line.finish(key)
+        await web.prints(key, *[piece] * 8)
+    await web.finish(key)
     seen, after = list[int](), 0
     while True:
         answer = await http.get(f"/jobs/{key.job_id}/log", params={"after": after, "limit": 1000})

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log_readers import READERS, tell
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.log_readers import READERS, write_and_read
+from tests.servers.postgresql import ScratchDatabase
 
 SIZE = 100_000_000
 ROOM_KIB = 48 * 1024
@@ -16,14 +16,14 @@ ROOM_KIB = 48 * 1024
 async def test_three_readers_miss_nothing_of_a_growing_log(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    database: PostgreSQLDatabase | None = None
+    database: ScratchDatabase | None = None
     if kind == "postgresql":
         database = request.getfixturevalue("postgresql_database")
-    story = await tell(tmp_path, SIZE, database_url=database.url if database else None)
-    assert story.gaps
-    assert len(story.readers) == READERS
-    for reader in story.readers:
-        assert reader.missing == story.gaps
-        assert reader.sequences == story.written
-    assert [reader.connections > 1 for reader in story.readers] == [False, True, True]
-    assert story.peak_kib - story.before_kib < ROOM_KIB
+    result = await write_and_read(tmp_path, SIZE, database_url=database.url if database else None)
+    assert result.gaps
+    assert len(result.readers) == READERS
+    for reader in result.readers:
+        assert reader.missing == result.gaps
+        assert reader.sequences == result.written
+    assert [reader.connections > 1 for reader in result.readers] == [False, True, True]
+    assert result.peak_kib - result.before_kib < ROOM_KIB

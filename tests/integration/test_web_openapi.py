@@ -25,15 +25,15 @@ from typer.testing import CliRunner
 
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.cli import app
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
-from tests.servers.orchestrator import Place, orchestrator
-from tests.servers.orchestrator_web import Stage, spec, stage
+from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.orchestrator_web import WebServer, serve_web, spec
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.tokens import bearer, make_token
 
@@ -57,8 +57,8 @@ ASKED: Final = tuple(operation for operation in OPERATIONS if operation.gives !=
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path) as served:
         yield served
 
 
@@ -69,11 +69,11 @@ def test_the_checked_in_document_is_the_rendered_one() -> None:
     assert CliRunner().invoke(app, ["openapi"]).output.encode() == render()
 
 
-async def test_it_names_every_route_of_the_api_and_no_other(line: Stage, tmp_path: Path) -> None:
+async def test_it_names_every_route_of_the_api_and_no_other(web: WebServer, tmp_path: Path) -> None:
     application = create_app(
-        store=line.store,
-        broker_health=lambda: line.broker,
-        metrics=line.metrics,
+        store=web.store,
+        broker_health=lambda: web.broker,
+        metrics=web.metrics,
         version="1.2.3",
         access=Access(file=TokenFile(tmp_path / "tokens.json")),
     )
@@ -91,16 +91,16 @@ async def test_it_names_every_route_of_the_api_and_no_other(line: Stage, tmp_pat
     assert shown == there
 
 
-async def test_it_is_served(line: Stage) -> None:
-    async with httpx2.AsyncClient(base_url=line.url, trust_env=False) as http:
+async def test_it_is_served(web: WebServer) -> None:
+    async with httpx2.AsyncClient(base_url=web.url, trust_env=False) as http:
         answer = await http.get("/openapi.json")
     assert (answer.status_code, answer.content) == (200, render())
 
 
-async def test_real_answers_are_what_it_says(line: Stage) -> None:
-    run, jobs = await line.plan(spec("build"), spec("test", needs=["build"]))
-    key = await line.claim(jobs["build"])
-    await line.prints(key, "one\n", "two\n")
+async def test_real_answers_are_what_it_says(web: WebServer) -> None:
+    run, jobs = await web.plan(spec("build"), spec("test", needs=["build"]))
+    key = await web.claim(jobs["build"])
+    await web.prints(key, "one\n", "two\n")
     names = {
         "{run_id}": run.run_id,
         "{job_id}": jobs["build"],
@@ -114,7 +114,7 @@ async def test_real_answers_are_what_it_says(line: Stage) -> None:
         "/schedules/{schedule}": {"cron": "@weekly"},
     }
     shown = document()
-    async with httpx2.AsyncClient(base_url=line.url, timeout=60, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=web.url, timeout=60, trust_env=False) as http:
         for operation in ASKED:
             path = operation.path
             for name, real in names.items():
@@ -123,12 +123,12 @@ async def test_real_answers_are_what_it_says(line: Stage) -> None:
                 continue
             if operation.path == "/jobs/{job_id}/rerun":
                 # Its run has been cancelled by now, and ends with the job that runs.
-                await line.finish(key, Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED))
+                await web.finish(key, Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED))
             method = "post" if operation.changes else "get"
             needed = {"priority": "high"} if path.endswith("/priority") else None
             if needed:
                 # Everything has been cancelled by now.
-                _, fresh = await line.plan(spec("another"))
+                _, fresh = await web.plan(spec("another"))
                 path = f"/jobs/{fresh['another']}/priority"
             body = bodies[operation.path] if operation.body else None
             answer = await http.request(method, PREFIX + path, params=needed, json=body)
@@ -162,16 +162,16 @@ class Service:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    place = Place(directory=tmp_path_factory.mktemp("with-tokens"))
-    tokens = place.directory / "tokens.json"
+    shared_files = SharedFiles(directory=tmp_path_factory.mktemp("with-tokens"))
+    tokens = shared_files.directory / "tokens.json"
     callers: dict[str, dict[str, str]] = {"nobody": {}}
-    callers |= {scope: bearer(make_token(tokens, scope, scope)) for scope in Scope}
+    callers |= {scope: bearer(make_token(tokens, scope, scope)) for scope in TokenScope}
     with ExitStack() as stack:
         database = {}
         if request.param == "postgresql":
             server: PostgreSQLServer = request.getfixturevalue("postgresql")
             database = {"DATABASE_URL": stack.enter_context(server.database()).url}
-        running = stack.enter_context(orchestrator(place, **database))
+        running = stack.enter_context(orchestrator(shared_files, **database))
         session = stack.enter_context(requests.Session())
         session.trust_env = False
         yield Service(url=running.url, callers=callers, session=session)
@@ -198,7 +198,7 @@ GENERATED: Final[dict[tuple[str, str], Any]] = {
 def test_odd_names_are_not_found(service: Service, name: str) -> None:
     for path in ("runs", "jobs", "requests", "workers", "schedules"):
         answer = service.session.get(
-            f"{service.url}/api/v1/{path}/{name}", headers=service.callers[Scope.READ], timeout=60
+            f"{service.url}/api/v1/{path}/{name}", headers=service.callers[TokenScope.READ], timeout=60
         )
         assert answer.status_code == 404
 
@@ -206,7 +206,7 @@ def test_odd_names_are_not_found(service: Service, name: str) -> None:
 def test_odd_questions_find_nothing(service: Service) -> None:
     for query, status in {"repository=%00": 400, "repository=%ff": 200, "after=%00": 400}.items():
         answer = service.session.get(
-            f"{service.url}/api/v1/runs?{query}", headers=service.callers[Scope.READ], timeout=60
+            f"{service.url}/api/v1/runs?{query}", headers=service.callers[TokenScope.READ], timeout=60
         )
         assert answer.status_code == status
 
@@ -216,12 +216,12 @@ def test_who_asks_is_looked_at_before_what_is_asked(service: Service, asked: str
     answers = {
         caller: service.session.get(f"{service.url}/api/v1/{asked}", headers=headers, timeout=60)
         for caller, headers in service.callers.items()
-        if caller != Scope.READ
+        if caller != TokenScope.READ
     }
     assert {caller: answer.status_code for caller, answer in answers.items()} == {
         "nobody": 401,
-        Scope.ENQUEUE: 403,
-        Scope.OPERATE: 403,
+        TokenScope.ENQUEUE: 403,
+        TokenScope.OPERATE: 403,
     }
 
 
@@ -229,7 +229,7 @@ def test_who_asks_is_looked_at_before_what_is_asked(service: Service, asked: str
     ("method", "path"), [("post" if each.changes else "get", each.path) for each in ASKED]
 )
 def test_it_holds_for_whom_it_says(service: Service, method: str, path: str) -> None:
-    right = Scope.OPERATE if method == "post" else Scope.READ
+    right = TokenScope.OPERATE if method == "post" else TokenScope.READ
 
     @BRIEFLY
     @given(GENERATED[PREFIX + path, method].as_strategy(schemathesis.GenerationMode.POSITIVE))

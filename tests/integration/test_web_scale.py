@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from solstice_common.times import format_timestamp
-from tests.servers.orchestrator_web import Stage, spec, stage
-from tests.stores import card
+from tests.servers.orchestrator_web import WebServer, serve_web, spec
+from tests.stores import worker_record
 
 QUANTITY = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
@@ -32,14 +32,14 @@ def metric(document: Any, location: str) -> Decimal:
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path) as served:
         yield served
 
 
 @pytest.fixture
-async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=f"{line.url}/api/v1", timeout=20, trust_env=False) as client:
+async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=f"{web.url}/api/v1", timeout=20, trust_env=False) as client:
         yield client
 
 
@@ -49,7 +49,7 @@ async def scale(http: httpx2.AsyncClient, **asked: str | int) -> Any:
     return answer.json()
 
 
-async def test_of_a_label_nobody_has_everything_is_zero(line: Stage, http: httpx2.AsyncClient) -> None:
+async def test_of_a_label_nobody_has_everything_is_zero(web: WebServer, http: httpx2.AsyncClient) -> None:
     found = await scale(http, label="linux-arm64.v8")
     for location in (
         "waiting",
@@ -66,8 +66,8 @@ async def test_of_a_label_nobody_has_everything_is_zero(line: Stage, http: httpx
     assert await scale(http) | {"at": ""} == found | {"at": "", "labels": {}}
 
 
-async def test_from_no_worker_at_all_what_waits_wants_slots(line: Stage, http: httpx2.AsyncClient) -> None:
-    await line.plan(spec("a"), spec("b"), spec("c", needs=("a",)), spec("d", runs_on="linux.arm64"))
+async def test_from_no_worker_at_all_what_waits_wants_slots(web: WebServer, http: httpx2.AsyncClient) -> None:
+    await web.plan(spec("a"), spec("b"), spec("c", needs=("a",)), spec("d", runs_on="linux.arm64"))
     one = await scale(http, label="linux")
     assert [metric(one, name) for name in ("waiting", "wanted_slots", "slots", "running")] == [2, 2, 0, 0]
     assert metric(one, "held_back.blocked") == 1
@@ -79,12 +79,12 @@ async def test_from_no_worker_at_all_what_waits_wants_slots(line: Stage, http: h
 
 
 async def test_what_was_learnt_says_how_many_slots_the_target_takes(
-    line: Stage, http: httpx2.AsyncClient
+    web: WebServer, http: httpx2.AsyncClient
 ) -> None:
-    await line.store.register(card("worker-9"))
+    await web.store.register(worker_record("worker-9"))
     for _ in range(3):
-        await line.finish(await line.running())
-    await line.plan(*(spec(f"job-{number}") for number in range(20)))
+        await web.finish(await web.running())
+    await web.plan(*(spec(f"job-{number}") for number in range(20)))
     found = await scale(http, label="linux", target_seconds=3600)
     assert (found["samples"], found["slots"], found["waiting"]) == (3, 4, 20)
     # They last no time at all here.
@@ -92,12 +92,12 @@ async def test_what_was_learnt_says_how_many_slots_the_target_takes(
     assert found["target_seconds"] == 3600
 
 
-async def test_delayed_runs_are_told_of_within_the_target(line: Stage, http: httpx2.AsyncClient) -> None:
+async def test_delayed_runs_are_told_of_within_the_target(web: WebServer, http: httpx2.AsyncClient) -> None:
     now = datetime.now(UTC)
     soon, tomorrow = (format_timestamp(now + timedelta(hours=hours)) for hours in (0.5, 24))
-    await line.admit(not_before=soon, runs_on="linux")
-    await line.admit(not_before=soon)
-    await line.admit(not_before=tomorrow, runs_on="linux")
+    await web.admit(not_before=soon, runs_on="linux")
+    await web.admit(not_before=soon)
+    await web.admit(not_before=tomorrow, runs_on="linux")
     within = await scale(http, target_seconds=3600)
     assert (within["delayed"], within["labels"]["linux"]["delayed"]) == (2, 1)
     assert (await scale(http, label="linux"))["delayed"] == 0
@@ -113,9 +113,9 @@ async def test_what_makes_no_sense_is_refused(http: httpx2.AsyncClient, asked: d
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_parameter")
 
 
-async def test_delayed_runs_have_a_gauge(line: Stage) -> None:
-    await line.admit(not_before=format_timestamp(datetime.now(UTC) + timedelta(hours=1)))
-    async with httpx2.AsyncClient(base_url=line.url, timeout=20, trust_env=False) as client:
+async def test_delayed_runs_have_a_gauge(web: WebServer) -> None:
+    await web.admit(not_before=format_timestamp(datetime.now(UTC) + timedelta(hours=1)))
+    async with httpx2.AsyncClient(base_url=web.url, timeout=20, trust_env=False) as client:
         text = (await client.get("/metrics")).text
         page = (await client.get("/")).text
     assert "\nsolstice_delayed_runs 1.0\n" in text

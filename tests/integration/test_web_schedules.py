@@ -11,11 +11,11 @@ import pytest
 
 from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.schedules.ticks import TickReason
 from solstice_orchestrator.web.formats.bodies import MAX_BYTES
-from tests.schedules import COMMIT, scheduled, taken
-from tests.servers.orchestrator_web import Stage, stage
+from tests.schedules import COMMIT, added_schedule, claimed_tick
+from tests.servers.orchestrator_web import WebServer, serve_web
 from tests.servers.tokens import bearer, make_token
 
 WISH: Final = {
@@ -28,14 +28,14 @@ WISH: Final = {
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path) as served:
         yield served
 
 
 @pytest.fixture
-async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=f"{line.url}/api/v1", timeout=20, trust_env=False) as client:
+async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=f"{web.url}/api/v1", timeout=20, trust_env=False) as client:
         yield client
 
 
@@ -55,23 +55,25 @@ async def test_a_schedule_is_shown_as_it_was_asked_for(http: httpx2.AsyncClient)
         assert (await http.get(f"/schedules/{which}")).json() == {**schedule, "ticks": []}
 
 
-async def test_it_says_who_asked_for_it(line: Stage, http: httpx2.AsyncClient, tmp_path: Path) -> None:
-    token = make_token(tmp_path / "tokens.json", "mira", Scope.OPERATE)
+async def test_it_says_who_asked_for_it(web: WebServer, http: httpx2.AsyncClient, tmp_path: Path) -> None:
+    token = make_token(tmp_path / "tokens.json", "mira", TokenScope.OPERATE)
     answer = await http.post("/schedules", json=WISH, headers=bearer(token))
     assert (answer.status_code, answer.json()["created_by"]) == (201, "mira")
-    await line.store.timetable.fire("nightly")
-    await line.store.timetable.fired(await taken(line.store.timetable), COMMIT)
-    (run,) = (await line.store.runs(limit=9)).runs
+    await web.store.schedule_store.fire("nightly")
+    await web.store.schedule_store.fired(await claimed_tick(web.store.schedule_store), COMMIT)
+    (run,) = (await web.store.runs(limit=9)).runs
     assert run.sender == "mira"
 
 
-async def test_ticks_are_shown_with_their_runs(line: Stage, http: httpx2.AsyncClient) -> None:
+async def test_ticks_are_shown_with_their_runs(web: WebServer, http: httpx2.AsyncClient) -> None:
     await added(http)
-    timetable = line.store.timetable
+    timetable = web.store.schedule_store
     await timetable.fire("nightly")
-    await timetable.not_fired(await taken(timetable), TickReason.BRANCH_GONE, "no such branch", again=False)
+    await timetable.not_fired(
+        await claimed_tick(timetable), TickReason.BRANCH_GONE, "no such branch", retry=False
+    )
     assert (await http.post("/schedules/nightly/fire")).status_code == 202
-    settled = await timetable.fired(await taken(timetable), COMMIT)
+    settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
     assert settled is not None
     shown = (await http.get("/schedules/nightly")).json()
     newest, oldest = shown["ticks"]
@@ -203,14 +205,14 @@ async def test_what_is_no_schedule_is_refused(
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
 
 
-async def test_a_form_of_another_site_adds_nothing(line: Stage, http: httpx2.AsyncClient) -> None:
+async def test_a_form_of_another_site_adds_nothing(web: WebServer, http: httpx2.AsyncClient) -> None:
     refused = await http.post("/schedules", json=WISH, headers={"Origin": "https://evil.example"})
     assert refused.status_code == 403
-    assert await line.store.timetable.schedules(limit=9) == []
+    assert await web.store.schedule_store.schedules(limit=9) == []
 
 
-async def test_the_client_asks_for_all_of_it(line: Stage) -> None:
-    async with OrchestratorClient.open(line.url) as api:
+async def test_the_client_asks_for_all_of_it(web: WebServer) -> None:
+    async with OrchestratorClient.open(web.url) as api:
         await api.add_schedule({**WISH})
         assert (await api.edit_schedule("nightly", {"cron": "@daily"}))["cron"] == "@daily"
         assert (await api.steer_schedule("nightly", "pause"))["paused"] is True
@@ -221,13 +223,13 @@ async def test_the_client_asks_for_all_of_it(line: Stage) -> None:
             await api.schedule("nobody")
 
 
-async def test_changes_are_told(line: Stage) -> None:
-    async with OrchestratorClient.open(line.url) as api:
+async def test_changes_are_told(web: WebServer) -> None:
+    async with OrchestratorClient.open(web.url) as api:
         events = api._events("/api/v1/schedules/events", {})
         told = asyncio.ensure_future(anext(events))
         while not told.done():
-            await scheduled(
-                line.store.timetable, name=f"s{len(await line.store.timetable.schedules(limit=200))}"
+            await added_schedule(
+                web.store.schedule_store, name=f"s{len(await web.store.schedule_store.schedules(limit=200))}"
             )
             await asyncio.wait([told], timeout=0.3)
         assert (await told).name == "changed"

@@ -20,25 +20,25 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Err
 from schemathesis.core.transport import Response
 
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.web.api.operations import CHOICES
-from tests.servers.lived_in_web import CALLERS, CONFORMS, Served, needed, walked
+from tests.servers.populated_web import CALLERS, CONFORMS, WebThread, document_to_walk, required_scope
 from tests.servers.postgresql import PostgreSQLServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+def web_thread(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WebThread]:
     with ExitStack() as stack:
         url = f"sqlite:///{tmp_path / 'store.db'}"
         if request.param == "postgresql":
             server: PostgreSQLServer = request.getfixturevalue("postgresql")
             url = stack.enter_context(server.database()).url
-        yield stack.enter_context(Served(url, tmp_path).running())
+        yield stack.enter_context(WebThread(url, tmp_path).running())
 
 
 LINKED: Final = {
     operation.definition.raw["operationId"]: operation
-    for found in schemathesis.openapi.from_dict(walked()).get_all_operations()
+    for found in schemathesis.openapi.from_dict(document_to_walk()).get_all_operations()
     if not isinstance(found, Err)
     for operation in [found.ok()]
 }
@@ -59,13 +59,13 @@ LAST: Final = "remove"
 """After this there is nothing more to be followed."""
 
 
-class Walk:
+class LinkWalk:
     """Follows every link of every operation once, first as those who may not, then as the one who may."""
 
-    def __init__(self, served: Served, session: requests.Session) -> None:
-        self._served = served
+    def __init__(self, web_thread: WebThread, session: requests.Session) -> None:
+        self._web_thread = web_thread
         self._session = session
-        self._callers = served.callers()
+        self._callers = web_thread.callers()
         self.seen: Counter[str] = Counter()
         """Calls by their operation and how they were answered."""
         self.links: set[tuple[str, str]] = set()
@@ -73,13 +73,13 @@ class Walk:
 
     def step(self, name: str, path: Mapping[str, str], query: Mapping[str, str]) -> None:
         operation = LINKED[name]
-        before = self._served.picture()
+        before = self._web_thread.snapshot()
         for caller, scopes in CALLERS.items():
-            if needed(operation.method) not in scopes:
+            if required_scope(operation.method) not in scopes:
                 answer = self._call(name, caller, path, query)
                 assert answer.status_code == (403 if scopes else 401), (name, caller)
                 assert set(answer.json()) == {"error"}
-        assert self._served.picture() == before, name
+        assert self._web_thread.snapshot() == before, name
         answer = self._call(name, "everything", path, query)
         assert answer.status_code < 500, (name, path)
         assert answer.status_code not in {400, 401, 403, 404}, (name, path, query, answer.content)
@@ -122,7 +122,7 @@ class Walk:
         )
         case = LINKED[name].Case(path_parameters={**path}, query={**query}, **sent)
         answer = case.call(
-            base_url=self._served.url, session=self._session, headers=self._callers[caller], timeout=60
+            base_url=self._web_thread.url, session=self._session, headers=self._callers[caller], timeout=60
         )
         case.validate_response(answer, checks=CONFORMS)
         return answer
@@ -140,10 +140,10 @@ def _value(answer: Any, expression: str) -> str | None:
     return found
 
 
-def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(served: Served) -> None:
+def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(web_thread: WebThread) -> None:
     with requests.Session() as session:
         session.trust_env = False
-        walk = Walk(served, session)
+        walk = LinkWalk(web_thread, session)
         beginnings = {
             "api_jobs": {"limit": "2"},
             "api_runs": {"limit": "2"},
@@ -164,7 +164,7 @@ def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(served
 
 def from_lists() -> Any:
     """Schemathesis's machine, without the steps that make up an id: all that such a step can show is a 404."""
-    machine: Any = schemathesis.openapi.from_dict(walked()).as_state_machine()
+    machine: Any = schemathesis.openapi.from_dict(document_to_walk()).as_state_machine()
     invented = {rule for rule in machine.root_rules if "_id" in rule or "_schedule_" in rule}
     for rule in invented:
         delattr(machine, rule)
@@ -173,7 +173,7 @@ def from_lists() -> Any:
     return machine
 
 
-class Way(from_lists()):  # type: ignore[misc]  # the class is made at run time
+class ApiMachine(from_lists()):  # type: ignore[misc]  # the class is made at run time
     """A way through the API, from the same world each time; each step is tried by those who may not first.
 
     Schemathesis draws some values past Hypothesis, so no way can be gone again or made shorter: what breaks is kept.
@@ -189,10 +189,10 @@ class Way(from_lists()):  # type: ignore[misc]  # the class is made at run time
         directory = next(self.begun)
         directory.mkdir()
         self.world = ExitStack()
-        self.served = self.world.enter_context(
-            Served(f"sqlite:///{directory / 'store.db'}", directory).running()
+        self.web_thread = self.world.enter_context(
+            WebThread(f"sqlite:///{directory / 'store.db'}", directory).running()
         )
-        self.callers = self.served.callers()
+        self.callers = self.web_thread.callers()
         self.session = self.world.enter_context(requests.Session())
         self.session.trust_env = False
 
@@ -200,20 +200,20 @@ class Way(from_lists()):  # type: ignore[misc]  # the class is made at run time
         self.world.close()
 
     def call(self, case: schemathesis.Case[Any], **_: Any) -> Response:
-        changes = needed(case.operation.method) is Scope.OPERATE
-        before = self.served.picture() if changes else None
+        changes = required_scope(case.operation.method) is TokenScope.OPERATE
+        before = self.web_thread.snapshot() if changes else None
         for caller, scopes in CALLERS.items():
-            if needed(case.operation.method) not in scopes:
+            if required_scope(case.operation.method) not in scopes:
                 answer = self.called(case, caller)
                 if answer.status_code != (403 if scopes else 401) or set(answer.json()) != {"error"}:
                     self.broken.append(f"{caller}: {case} {answer.status_code} {answer.text}")
-        if changes and self.served.picture() != before:
+        if changes and self.web_thread.snapshot() != before:
             self.broken.append(f"changed by somebody who may not: {case}")
         return self.called(case, "everything")
 
     def called(self, case: schemathesis.Case[Any], caller: str) -> Response:
         return case.call(
-            base_url=self.served.url, session=self.session, headers=self.callers[caller], timeout=60
+            base_url=self.web_thread.url, session=self.session, headers=self.callers[caller], timeout=60
         )
 
     def validate_response(self, response: Response, case: schemathesis.Case[Any], **_: Any) -> None:
@@ -225,12 +225,12 @@ class Way(from_lists()):  # type: ignore[misc]  # the class is made at run time
 
 
 def test_schemathesis_finds_its_own_way_and_nothing_that_breaks_a_promise(tmp_path: Path) -> None:
-    Way.begun = (tmp_path / str(number) for number in itertools.count())
-    Way.seen, Way.broken = Counter(), []
+    ApiMachine.begun = (tmp_path / str(number) for number in itertools.count())
+    ApiMachine.seen, ApiMachine.broken = Counter(), []
     while (gone := sum(1 for _ in tmp_path.iterdir())) < WAYS:
         # That a way cannot be gone again is noticed now and then, and ends the search; then the next one begins.
         with suppress(FlakyStrategyDefinition):
-            Way.run(
+            ApiMachine.run(
                 settings=settings(
                     max_examples=WAYS - gone,
                     stateful_step_count=10,
@@ -239,6 +239,6 @@ def test_schemathesis_finds_its_own_way_and_nothing_that_breaks_a_promise(tmp_pa
                     suppress_health_check=list(HealthCheck),
                 )
             )
-    assert Way.broken == []
-    assert Way.seen["get", 200] > 0
-    assert sum(Way.seen["post", status] for status in (200, 201, 202)) > 0, Way.seen
+    assert ApiMachine.broken == []
+    assert ApiMachine.seen["get", 200] > 0
+    assert sum(ApiMachine.seen["post", status] for status in (200, 201, 202)) > 0, ApiMachine.seen

@@ -8,26 +8,26 @@ import pytest
 
 from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
-from tests.servers.orchestrator_web import WORKER, Stage, spec, stage
-from tests.stores import card
+from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
+from tests.stores import worker_record
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as served:
-        await served.store.register(card(WORKER, name="quay"))
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path) as served:
+        await served.store.register(worker_record(WORKER, name="quay"))
         yield served
 
 
 @pytest.fixture
-async def http(line: Stage) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=line.url, timeout=20, trust_env=False) as client:
+async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=web.url, timeout=20, trust_env=False) as client:
         yield client
 
 
-async def test_a_job_that_waits_is_explained(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running(spec("long", runs_on="illumos"), repo_full_name="harbour/buoy")
-    run, ids = await line.plan(spec("short", runs_on="illumos"))
+async def test_a_job_that_waits_is_explained(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running(spec("long", runs_on="illumos"), repo_full_name="harbour/buoy")
+    run, ids = await web.plan(spec("short", runs_on="illumos"))
     answer = (await http.get(f"/api/v1/jobs/{ids['short']}/why")).json()
     why = answer.pop("why")
     assert answer == {
@@ -56,29 +56,29 @@ async def test_a_job_that_waits_is_explained(line: Stage, http: httpx2.AsyncClie
     }
 
 
-async def test_the_expected_start_is_a_range(line: Stage, http: httpx2.AsyncClient) -> None:
+async def test_the_expected_start_is_a_range(web: WebServer, http: httpx2.AsyncClient) -> None:
     for _ in range(3):
-        await line.finish(await line.running(spec(runs_on="illumos")))
-    await line.running(spec("long", runs_on="illumos"))
-    _, ids = await line.plan(spec("short", runs_on="illumos"))
+        await web.finish(await web.running(spec(runs_on="illumos")))
+    await web.running(spec("long", runs_on="illumos"))
+    _, ids = await web.plan(spec("short", runs_on="illumos"))
     start = (await http.get(f"/api/v1/jobs/{ids['short']}/why")).json()["why"]["expected_start"]
     assert start["earliest"] <= start["latest"]
     assert start["latest"].endswith("Z")
 
 
-async def test_what_runs_does_not_wait(line: Stage, http: httpx2.AsyncClient) -> None:
-    key = await line.running()
+async def test_what_runs_does_not_wait(web: WebServer, http: httpx2.AsyncClient) -> None:
+    key = await web.running()
     answer = (await http.get(f"/api/v1/jobs/{key.job_id}/why")).json()
     assert (answer["state"], answer["why"]) == ("running", None)
 
 
-async def test_a_run_without_jobs_is_explained(line: Stage, http: httpx2.AsyncClient) -> None:
-    run = await line.admit()
+async def test_a_run_without_jobs_is_explained(web: WebServer, http: httpx2.AsyncClient) -> None:
+    run = await web.admit()
     answer = (await http.get(f"/api/v1/runs/{run.run_id}/why")).json()
     assert (answer["run_id"], answer["state"]) == (run.run_id, "planning")
     assert answer["why"]["reason"] == "not_planned_yet"
-    (task,) = await line.store.claim_planning(WORKER, 1)
-    await line.store.planned(task, [spec()])
+    (task,) = await web.store.claim_planning(WORKER, 1)
+    await web.store.planned(task, [spec()])
     assert (await http.get(f"/api/v1/runs/{run.run_id}/why")).json()["why"] is None
 
 
@@ -88,9 +88,9 @@ async def test_what_is_not_there_is_404(http: httpx2.AsyncClient, path: str) -> 
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_the_client_asks_for_both(line: Stage) -> None:
-    run, ids = await line.plan(spec(runs_on="plan9"))
-    async with OrchestratorClient.open(line.url) as api:
+async def test_the_client_asks_for_both(web: WebServer) -> None:
+    run, ids = await web.plan(spec(runs_on="plan9"))
+    async with OrchestratorClient.open(web.url) as api:
         assert (await api.why_job(ids["build"]))["why"]["reason"] == "no_worker_for_label"
         assert (await api.why_run(run.run_id))["why"] is None
         with pytest.raises(ServiceRefused):
@@ -98,16 +98,18 @@ async def test_the_client_asks_for_both(line: Stage) -> None:
 
 
 async def test_the_page_of_a_job_says_why_it_waits_and_links_to_who_is_in_its_way(
-    line: Stage, http: httpx2.AsyncClient
+    web: WebServer, http: httpx2.AsyncClient
 ) -> None:
-    key = await line.running(spec("long", runs_on="illumos"))
-    _, ids = await line.plan(spec("short", runs_on="illumos"))
+    key = await web.running(spec("long", runs_on="illumos"))
+    _, ids = await web.plan(spec("short", runs_on="illumos"))
     page = (await http.get(f"/jobs/{ids['short']}")).text
     assert "Others have the slot of illumos; it is the next." in page
     assert f'href="/jobs/{key.job_id}"' in page
     assert "data-waits" not in (await http.get(f"/jobs/{key.job_id}")).text
 
 
-async def test_the_page_of_a_run_says_why_it_has_no_jobs_yet(line: Stage, http: httpx2.AsyncClient) -> None:
-    run = await line.admit()
+async def test_the_page_of_a_run_says_why_it_has_no_jobs_yet(
+    web: WebServer, http: httpx2.AsyncClient
+) -> None:
+    run = await web.admit()
     assert "Its workflow has not been read yet." in (await http.get(f"/runs/{run.run_id}")).text

@@ -34,7 +34,7 @@ AT_MOST_SECONDS: Final = 8.0
 """Of tests for one mutant, by what they took unchanged."""
 AT_IMPORT_SECONDS: Final = 4.0
 """The same for changes that need a fresh process."""
-PATIENCE: Final = 6.0
+TIMEOUT_FACTOR: Final = 6.0
 """A mutant may take so many times what its tests took, and ten seconds."""
 
 
@@ -159,11 +159,11 @@ def _try(
     functions: Mapping[tuple[str, str], Sequence[FunctionType]],
     unchanged: Unchanged,
 ) -> str:
-    patience = 10 + PATIENCE * sum(unchanged.seconds[test] for test in tests)
+    timeout_seconds = 10 + TIMEOUT_FACTOR * sum(unchanged.seconds[test] for test in tests)
     old = functions.get((mutant.module, mutant.function)) if mutant.function else None
     new = _code_of(mutant) if old else None
     if not old or new is None or any(len(each.__code__.co_freevars) != len(new.co_freevars) for each in old):
-        return _try_fresh(mutant, tests, patience + 20)
+        return _try_fresh(mutant, tests, timeout_seconds + 20)
 
     def try_it() -> bool:
         for each in old:
@@ -171,7 +171,7 @@ def _try(
         _forget_what_was_cached()
         return _passes([items[test] for test in tests])
 
-    status = _forked(try_it, patience)
+    status = _forked(try_it, timeout_seconds)
     return "timed out" if status is None else "killed" if status else "survived"
 
 

@@ -63,7 +63,7 @@ class Reply:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow:
+class Delayed:
     """The call is carried out and answered this much later, also when the caller has gone away meanwhile.
 
     `reply`: answered so instead, and not carried out.
@@ -111,7 +111,7 @@ class Window:
     """`ratelimit` is what GitLab calls its headers."""
 
 
-Trouble = Reply | Slow | Reset | Truncated
+Trouble = Reply | Delayed | Reset | Truncated
 Handler = Callable[[Request], Reply]
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -234,7 +234,7 @@ class ForgeApi:
                 self.calls.append((request, 0))
                 writer.transport.abort()
                 return False
-            case Slow():
+            case Delayed():
                 # Of its own: a caller that goes away does not stop what the forge has begun.
                 self.slow_calls += 1
                 task = asyncio.create_task(
@@ -256,7 +256,7 @@ class ForgeApi:
                 return await self._send(request, writer, self._carry_out(request), headers)
 
     async def _later(
-        self, request: Request, writer: asyncio.StreamWriter, slow: Slow, headers: Mapping[str, str]
+        self, request: Request, writer: asyncio.StreamWriter, slow: Delayed, headers: Mapping[str, str]
     ) -> None:
         await self._sleep(slow.seconds)
         with contextlib.suppress(ConnectionError):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.servers.orchestrator import Place
-from tests.servers.service_process import ServiceProcess, kept_environment, service_process
+from tests.servers.orchestrator import SharedFiles
+from tests.servers.service_process import ServiceProcess, base_environment, service_process
 
 START = "from solstice_forge.cli import main; main()"
 
@@ -19,14 +19,16 @@ class ForgeProcess(ServiceProcess):
 
 
 @contextmanager
-def forge_integration(place: Place, *, start: str = START, **settings: str) -> Iterator[ForgeProcess]:
+def forge_integration(
+    shared_files: SharedFiles, *, start: str = START, **settings: str
+) -> Iterator[ForgeProcess]:
     """A forge-integration that listens; killed afterwards if it still runs."""
     environment = {
-        **kept_environment(),
-        "AMQP_URL": place.broker_url,
+        **base_environment(),
+        "AMQP_URL": shared_files.broker_url,
         "FORGE_PORT": "0",
-        "SOLSTICE_TOKENS": str(place.directory / "tokens.json"),
-        "FORGE_INBOX_URL": f"sqlite:///{place.directory / 'inbox.db'}",
+        "SOLSTICE_TOKENS": str(shared_files.directory / "tokens.json"),
+        "FORGE_INBOX_URL": f"sqlite:///{shared_files.directory / 'inbox.db'}",
         **settings,
     }
     with service_process(

@@ -28,7 +28,7 @@ _NOT_FOUND = Reply(status=404, document={"message": "Not Found"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class DeliveryAttempt:
     """One attempt at delivering; `status` 0: nobody was reached."""
 
     id: int
@@ -46,13 +46,13 @@ class FakeHook:
     id: int
     place: str
     url: Callable[[], str]
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[DeliveryAttempt] = field(default_factory=list)
 
-    def of(self, guid: str) -> list[Tried]:
+    def of(self, guid: str) -> list[DeliveryAttempt]:
         return [each for each in self.tried if each.guid == guid]
 
 
-class Record:
+class HookRecord:
     """The hooks of one forge and their deliveries; tells of them in its API."""
 
     def __init__(
@@ -116,7 +116,9 @@ class Record:
         self._tries += 1
         event = self._bodies[guid][0]
         hook.tried.append(
-            Tried(id=self._tries, guid=guid, event=event, status=status, at=at, redelivery=redelivery)
+            DeliveryAttempt(
+                id=self._tries, guid=guid, event=event, status=status, at=at, redelivery=redelivery
+            )
         )
 
     async def _deliver(self, hook: FakeHook, guid: str, *, redelivery: bool) -> None:
@@ -173,7 +175,7 @@ class Record:
         document = self._github if self.forge.origin is Origin.GITHUB else self._gitlab
         return _page(self.forge, request, [document(hook, each) for each in newest_first], self.most_per_page)
 
-    def _github(self, _hook: FakeHook, tried: Tried) -> dict[str, Any]:
+    def _github(self, _hook: FakeHook, tried: DeliveryAttempt) -> dict[str, Any]:
         return {
             "id": tried.id,
             "guid": tried.guid,
@@ -188,7 +190,7 @@ class Record:
             "repository_id": 1,
         }
 
-    def _gitlab(self, hook: FakeHook, tried: Tried) -> dict[str, Any]:
+    def _gitlab(self, hook: FakeHook, tried: DeliveryAttempt) -> dict[str, Any]:
         return {
             "id": tried.id,
             "url": hook.url(),

@@ -8,32 +8,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.servers import keeper
+from tests.servers import process_guard
 
 START_SECONDS: Final = 100.0
 """Several nodes may start at once on a small machine; a test has two minutes."""
 
 
-class KeptProcess:
-    """One process at a time, in the hands of a `keeper`; it can be started again after its end."""
+class GuardedProcess:
+    """One process at a time, in the hands of a `process_guard`; it can be started again after its end."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self._name = name
         self._directory = directory
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def runs(self) -> bool:
         """Whether it was started and not ended."""
-        return self._keeper is not None
+        return self._guard is not None
 
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], answers: Callable[[], bool]
     ) -> None:
         """Start it and return when it answers; RuntimeError with its last words when it does not."""
         with (self._directory / "output").open("ab") as output:
-            self._keeper = subprocess.Popen(
-                [sys.executable, keeper.__file__, str(self._directory), *command],
+            self._guard = subprocess.Popen(
+                [sys.executable, process_guard.__file__, str(self._directory), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -42,22 +42,22 @@ class KeptProcess:
             )
         deadline = time.monotonic() + START_SECONDS
         while not answers():
-            if self._keeper.poll() is not None or time.monotonic() > deadline:
+            if self._guard.poll() is not None or time.monotonic() > deadline:
                 self.end(b"kill\n")
                 raise RuntimeError(f"{self._name} did not start:\n{self._last_words()}")
             time.sleep(0.05)
 
     def end(self, last_word: bytes) -> None:
-        """End it as the keeper understands the word, and wait until it and all below it are gone."""
-        if self._keeper is None or self._keeper.stdin is None:
+        """End it as the guard understands the word, and wait until it and all below it are gone."""
+        if self._guard is None or self._guard.stdin is None:
             return
         with suppress(BrokenPipeError):
-            self._keeper.stdin.write(last_word)
-            self._keeper.stdin.flush()
+            self._guard.stdin.write(last_word)
+            self._guard.stdin.flush()
         with suppress(BrokenPipeError):
-            self._keeper.stdin.close()
-        self._keeper.wait()
-        self._keeper = None
+            self._guard.stdin.close()
+        self._guard.wait()
+        self._guard = None
 
     def _last_words(self) -> str:
         texts = [self._directory / "output", *sorted((self._directory / "log").glob("*.log"))]

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers.service_process import ServiceProcess, kept_environment, service_process
+from tests.servers.service_process import ServiceProcess, base_environment, service_process
 
 START = "from solstice_orchestrator.cli import main; main()"
 TRIES = 100
@@ -25,7 +25,7 @@ def locked(database: Path) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SharedFiles:
     """What the services of one test share."""
 
     directory: Path
@@ -44,7 +44,7 @@ class Place:
 
     def environment(self, **settings: str) -> dict[str, str]:
         return {
-            **kept_environment(),
+            **base_environment(),
             "AMQP_URL": self.broker_url,
             "DATABASE_URL": self.database_url,
             "WORKSPACES": str(self.workspaces),
@@ -65,9 +65,9 @@ class Place:
 class OrchestratorProcess(ServiceProcess):
     """A running orchestrator."""
 
-    def freeze_between_writes(self, place: Place) -> None:
+    def freeze_between_writes(self, shared_files: SharedFiles) -> None:
         """Freeze it where it holds no lock of SQLite's: the others on its files would wait for it in vain."""
-        databases = [place.directory / "broker.db", place.directory / "store.db"]
+        databases = [shared_files.directory / "broker.db", shared_files.directory / "store.db"]
         for _ in range(TRIES):
             self.freeze()
             if not any(locked(database) for database in databases):
@@ -87,14 +87,14 @@ class OrchestratorProcess(ServiceProcess):
 
 @contextmanager
 def orchestrator(
-    place: Place, *, start: str = START, before: Sequence[str] = (), **settings: str
+    shared_files: SharedFiles, *, start: str = START, before: Sequence[str] = (), **settings: str
 ) -> Iterator[OrchestratorProcess]:
     """A ready orchestrator; killed afterwards if it still runs."""
     with service_process(
         OrchestratorProcess,
         start,
         "run",
-        environment=place.environment(**settings),
+        environment=shared_files.environment(**settings),
         started="orchestrator.started",
         before=before,
     ) as running:

@@ -20,7 +20,7 @@ from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk, RunView
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.server import serving
 
 WORKER = "worker-1"
@@ -33,12 +33,12 @@ def spec(name: str = "build", *, needs: Sequence[str] = (), runs_on: str = "linu
 
 
 @dataclass(slots=True)
-class Stage:
+class WebServer:
     """A served application and the store behind it."""
 
     url: str
     store: SqliteStore
-    streams: Streams
+    streams: OpenStreams
     metrics: Metrics
     _random: random.Random = field(default_factory=lambda: random.Random(7))
     _sequences: dict[AttemptKey, int] = field(default_factory=dict)
@@ -106,15 +106,15 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(
+async def serve_web(
     directory: Path, *, public_url: str | None = None, port: int = 0, retry_base_seconds: float = 30.0
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[WebServer]:
     """An empty store, served on a free port of loopback."""
     rng = random.Random(1)
     rules = Rules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
-    streams, metrics = Streams(), Metrics()
+    streams, metrics = OpenStreams(), Metrics()
     async with SqliteStore.open(directory / "store.sqlite", rules=rules) as store:
-        set_up = Stage(url="", store=store, streams=streams, metrics=metrics)
+        set_up = WebServer(url="", store=store, streams=streams, metrics=metrics)
         app = create_app(
             store=store,
             broker_health=lambda: set_up.broker,

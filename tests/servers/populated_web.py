@@ -21,17 +21,17 @@ from schemathesis.specs.openapi.checks import (
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.api.openapi import document
 from solstice_orchestrator.web.api.operations import EVENTS
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.server import serving
-from tests.lived_in import live_in
+from tests.populated_store import populate
 from tests.servers.tokens import bearer, make_token
-from tests.stores import Clock
+from tests.stores import ManualClock
 
 CONFORMS: Final = [
     not_a_server_error,
@@ -39,18 +39,18 @@ CONFORMS: Final = [
     content_type_conformance,
     response_schema_conformance,
 ]
-CALLERS: Final[dict[str, Sequence[Scope]]] = {
+CALLERS: Final[dict[str, Sequence[TokenScope]]] = {
     "nobody": (),
-    "read": (Scope.READ,),
-    "enqueue": (Scope.ENQUEUE,),
-    "operate": (Scope.OPERATE,),
-    "everything": tuple(Scope),
+    "read": (TokenScope.READ,),
+    "enqueue": (TokenScope.ENQUEUE,),
+    "operate": (TokenScope.OPERATE,),
+    "everything": tuple(TokenScope),
 }
 
 load_all_checks()
 
 
-def walked() -> dict[str, Any]:
+def document_to_walk() -> dict[str, Any]:
     """The document without streams, which go on for ever, and without its tokens, which the test sends."""
     shown = document()
     for path, methods in list(shown["paths"].items()):
@@ -65,12 +65,12 @@ def walked() -> dict[str, Any]:
     return shown
 
 
-def needed(method: str) -> Scope:
+def required_scope(method: str) -> TokenScope:
     """The scope without which nobody gets an answer."""
-    return Scope.READ if method.lower() == "get" else Scope.OPERATE
+    return TokenScope.READ if method.lower() == "get" else TokenScope.OPERATE
 
 
-class Served:
+class WebThread:
     """The web part over a store, in a thread with an event loop of its own."""
 
     def __init__(self, url: str, directory: Path) -> None:
@@ -84,8 +84,8 @@ class Served:
         self._store: JobStore | None = None
 
     @contextmanager
-    def running(self) -> Iterator["Served"]:
-        thread = threading.Thread(target=self._run, name="served")
+    def running(self) -> Iterator["WebThread"]:
+        thread = threading.Thread(target=self._run, name="web")
         thread.start()
         try:
             assert self._started.wait(60)
@@ -104,17 +104,17 @@ class Served:
             for name, scopes in CALLERS.items()
         }
 
-    def picture(self) -> object:
+    def snapshot(self) -> object:
         """All that is in the store, as readers see it."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(self._picture(), self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop).result(60)
 
-    async def _picture(self) -> object:
+    async def _snapshot(self) -> object:
         assert self._store is not None
         runs = (await self._store.runs(limit=1000)).runs
         jobs = await self._store.jobs(limit=1000)
         attempts = [await self._store.attempts(job.job_id) for job in jobs]
-        schedules = await self._store.timetable.schedules(limit=1000)
+        schedules = await self._store.schedule_store.schedules(limit=1000)
         return [*runs], [*jobs], attempts, await self._store.counts(), [*schedules]
 
     def _run(self) -> None:
@@ -126,10 +126,10 @@ class Served:
             self._started.set()
 
     async def _serve(self) -> None:
-        clock, streams = Clock(), Streams()
+        clock, streams = ManualClock(), OpenStreams()
         # The same ids each time, for a search by Hypothesis that comes back.
         async with open_store(self._store_url, clock=clock, rng=random.Random(7)) as store:
-            await live_in(store, clock)
+            await populate(store, clock)
             app = create_app(
                 store=store,
                 broker_health=lambda: BrokerHealth(connected=True),

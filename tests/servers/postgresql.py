@@ -12,9 +12,9 @@ from tests.servers.apt import apt_can_install, apt_install
 from tests.servers.docker import docker_answers
 from tests.servers.postgresql_cluster import PostgreSQLCluster
 from tests.servers.postgresql_docker import PostgreSQLContainer
-from tests.servers.postgresql_server import OLDEST, PostgreSQLDatabase, PostgreSQLServer
+from tests.servers.postgresql_server import OLDEST, PostgreSQLServer, ScratchDatabase
 
-__all__ = ["PostgreSQLDatabase", "PostgreSQLServer", "own_postgresql", "shared_postgresql"]
+__all__ = ["PostgreSQLServer", "ScratchDatabase", "own_postgresql", "shared_postgresql"]
 
 URL_VARIABLE: Final = "SOLSTICE_TEST_POSTGRES_URL"
 DEBIAN: Final = Path("/usr/lib/postgresql")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.servers.kept_process import KeptProcess
+from tests.servers.guarded_process import GuardedProcess
 from tests.servers.ports import free_ports
 from tests.servers.postgresql_server import PostgreSQLServer
 from tests.servers.scratch import scratch_folder
@@ -47,7 +47,7 @@ class PostgreSQLCluster(PostgreSQLServer):
         self._settings = {**SETTINGS, **({} if synced else UNSYNCED), **(settings or {})}
         (self._port,) = free_ports(1)
         self._password = secrets.token_hex(16)
-        self._process = KeptProcess("PostgreSQL", self.directory)
+        self._process = GuardedProcess("PostgreSQL", self.directory)
         super().__init__(f"postgresql://tester:{self._password}@127.0.0.1:{self._port}/postgres")
 
     def start(self) -> None:

@@ -40,18 +40,18 @@ class PostgreSQLServer(Server):
         return urlsplit(self.admin_url)._replace(path=f"/{database}").geturl()
 
     @contextmanager
-    def database(self) -> Iterator["PostgreSQLDatabase"]:
+    def database(self) -> Iterator["ScratchDatabase"]:
         """An empty database that nobody else uses, dropped afterwards with whoever is still connected to it."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         query(self.admin_url, f'CREATE DATABASE "{name}" TEMPLATE template0')
         try:
-            yield PostgreSQLDatabase(server=self, url=self.url(name))
+            yield ScratchDatabase(server=self, url=self.url(name))
         finally:
             query(self.admin_url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PostgreSQLDatabase:
+class ScratchDatabase:
     """One test's own database."""
 
     server: PostgreSQLServer

@@ -52,7 +52,7 @@ class FaultProxy:
         self._refusing = True
         self.drop()
 
-    def hang_up(self, greeting: bytes = b"") -> None:
+    def close_wire(self, greeting: bytes = b"") -> None:
         """Say this to everybody who connects, and close in good order, as a proxy does that has nobody behind it."""
         self._greeting = greeting
         self.drop()

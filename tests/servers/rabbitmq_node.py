@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx2
 
-from tests.servers.kept_process import KeptProcess
+from tests.servers.guarded_process import GuardedProcess
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq_server import RabbitMQServer
 from tests.servers.scratch import scratch_folder
@@ -77,7 +77,7 @@ class RabbitMQNode(RabbitMQServer):
         self._installation = installation
         self.directory = scratch_folder("rabbitmq", synced=synced)
         self._amqp, self._management, self._distribution, self._epmd = free_ports(4)
-        self._process = KeptProcess(f"RabbitMQ {installation.version}", self.directory)
+        self._process = GuardedProcess(f"RabbitMQ {installation.version}", self.directory)
         super().__init__(
             version=installation.version,
             amqp_url=f"amqp://guest:guest@127.0.0.1:{self._amqp}/%2f",

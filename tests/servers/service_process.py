@@ -13,12 +13,21 @@ from subprocess import Popen
 from typing import IO, Any, TypeVar
 
 WAIT_SECONDS = 60.0
-KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "HOME", "VIRTUAL_ENV", "PYTHONPATH", "COVERAGE_PROCESS_START")
+INHERITED = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "HOME",
+    "VIRTUAL_ENV",
+    "PYTHONPATH",
+    "COVERAGE_PROCESS_START",
+)
 
 
-def kept_environment() -> dict[str, str]:
+def base_environment() -> dict[str, str]:
     """What a service needs of this process's environment: none of its settings."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
     # Machines on which tests run are busy with them: who tests the governor sets it.
     return {**kept, "GOVERNOR": "off"}
 

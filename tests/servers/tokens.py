@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 from solstice_common.http.token_file import change
-from solstice_common.http.tokens import Scope, mint
+from solstice_common.http.tokens import TokenScope, mint
 
 
-def make_token(path: Path, name: str, *scopes: Scope, lifetime_seconds: float | None = None) -> str:
+def make_token(path: Path, name: str, *scopes: TokenScope, lifetime_seconds: float | None = None) -> str:
     """A token in the file at `path`, as `solstice token create` makes it; returns its text."""
     token, text = mint(
         name,

@@ -10,7 +10,7 @@ from typing import Annotated
 import httpx2
 import typer
 
-from tests.soak import lines, verdict
+from tests.soak import deployments, verdict
 from tests.soak.load import PAGE, Load, Stuck, tiny_jobs
 from tests.soak.readings import Watch
 
@@ -61,10 +61,10 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
         _say(f"{time.monotonic() - begun:7.0f} s {ended * run_size:6} jobs; {', '.join(readings)}")
 
     with (
-        (lines.services if services else lines.embedded)(directory) as line,
+        (deployments.services if services else deployments.embedded)(directory) as deployment,
         httpx2.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client,
     ):
-        watch, load = Watch(pids=line.pids), Load(line, project, client)
+        watch, load = Watch(pids=deployment.pids), Load(deployment, project, client)
         with watch.running(every):
             try:
                 load.run(runs, said)
@@ -72,15 +72,15 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
                 troubles.append(str(stuck))
         seconds = time.monotonic() - begun
         troubles += verdict.of_jobs(expected, load.jobs())
-        troubles += _left(line)
+        troubles += _left(deployment)
     # Also what was said at the end.
-    for name, events in line.events().items():
+    for name, events in deployment.events().items():
         troubles += verdict.of_events(name, events)
         if "forge" not in name:
             troubles += verdict.of_log(expected, events)
     troubles += [f"{name} ended" for name in watch.gone]
-    if left := [path.name for path in line.workspaces.glob("*") if path.is_dir()]:
-        troubles.append(f"{len(left)} directories are left in {line.workspaces}: {left[:5]}")
+    if left := [path.name for path in deployment.workspaces.glob("*") if path.is_dir()]:
+        troubles.append(f"{len(left)} directories are left in {deployment.workspaces}: {left[:5]}")
     _say(f"{expected} jobs in {seconds:.0f} s")
     for name, readings in watch.readings.items():
         troubles += verdict.of_readings(name, readings)
@@ -95,9 +95,9 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
     return troubles
 
 
-def _left(line: lines.Line) -> list[str]:
+def _left(deployment: deployments.Deployment) -> list[str]:
     """Children that the services still have when nothing is to be done."""
-    after, patience = Watch(pids=line.pids), time.monotonic() + SETTLE_SECONDS
+    after, patience = Watch(pids=deployment.pids), time.monotonic() + SETTLE_SECONDS
     while True:
         after.look(time.monotonic())
         having = [name for name, readings in after.readings.items() if readings[-1].children]

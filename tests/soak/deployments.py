@@ -1,4 +1,4 @@
-"""The line that a soak loads: one `solstice up`, or both services on a RabbitMQ and a PostgreSQL of their own."""
+"""The deployment that a soak loads: one `solstice up`, or both services on a RabbitMQ and a PostgreSQL of their own."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from solstice_common.messages import Source
 from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.postgresql import own_postgresql
 from tests.servers.rabbitmq import DEFAULT, own_rabbitmq
 from tests.servers.solstice_up import solstice_up
@@ -21,7 +21,7 @@ SLOTS: Final = "linux=4"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class Deployment:
     """Something that runs what webhooks ask for."""
 
     webhooks: str
@@ -35,12 +35,12 @@ class Line:
 
 
 @contextmanager
-def embedded(directory: Path) -> Iterator[Line]:
+def embedded(directory: Path) -> Iterator[Deployment]:
     """`solstice up`, as somebody has it who sets nothing."""
     home = directory / "home"
     with solstice_up(home, "--log-format", "json", "--capacity-map", SLOTS) as up:
         secrets = json.loads((home / "webhook-secrets.json").read_text())
-        yield Line(
+        yield Deployment(
             webhooks=up.webhooks,
             secret=secrets[FORGE.value],
             api=f"{up.page}/api/v1",
@@ -51,18 +51,18 @@ def embedded(directory: Path) -> Iterator[Line]:
 
 
 @contextmanager
-def services(directory: Path) -> Iterator[Line]:
+def services(directory: Path) -> Iterator[Deployment]:
     """forge-integration and an orchestrator, with the leases of production."""
-    place = Place(directory=directory)
+    shared_files = SharedFiles(directory=directory)
     with ExitStack() as stack:
         vhost = stack.enter_context(stack.enter_context(own_rabbitmq(DEFAULT)).vhost())
         database = stack.enter_context(stack.enter_context(own_postgresql()).database())
         forge = stack.enter_context(
-            forge_integration(place, AMQP_URL=vhost.url, FORGEJO_WEBHOOK_SECRET=SECRET)
+            forge_integration(shared_files, AMQP_URL=vhost.url, FORGEJO_WEBHOOK_SECRET=SECRET)
         )
         runner = stack.enter_context(
             orchestrator(
-                place,
+                shared_files,
                 AMQP_URL=vhost.url,
                 DATABASE_URL=database.url,
                 CAPACITY_MAP=SLOTS,
@@ -71,13 +71,13 @@ def services(directory: Path) -> Iterator[Line]:
                 RESCUE_SECONDS="10",
             )
         )
-        yield Line(
+        yield Deployment(
             webhooks=f"{forge.url}/webhooks",
             secret=SECRET,
             api=f"{runner.url}/api/v1",
             pids={"forge-integration": forge.process.pid, "orchestrator": runner.process.pid},
             events=lambda: {"forge-integration": list(forge.events), "orchestrator": list(runner.events)},
-            workspaces=place.workspaces,
+            workspaces=shared_files.workspaces,
         )
         for service in (forge, runner):
             service.terminate()

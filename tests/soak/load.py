@@ -1,4 +1,4 @@
-"""Give a line webhooks, never more than it has nearly done, until enough jobs have ended."""
+"""Give a deployment webhooks, never more than it has nearly done, until enough jobs have ended."""
 
 import time
 import uuid
@@ -10,7 +10,7 @@ import httpx2
 
 from solstice_cli.demo.deliveries import Change, signed_delivery
 from tests.servers.solstice_up import Repository, repository
-from tests.soak.lines import FORGE, Line
+from tests.soak.deployments import FORGE, Deployment
 
 UNDER_WAY: Final = 2
 """Runs that are not at their end, at most."""
@@ -39,8 +39,8 @@ def tiny_jobs(folder: Path, count: int) -> Repository:
 class Load:
     """Runs of one repository, each pushed to a branch of its own."""
 
-    def __init__(self, line: Line, project: Repository, client: httpx2.Client) -> None:
-        self._line, self._project, self._client = line, project, client
+    def __init__(self, deployment: Deployment, project: Repository, client: httpx2.Client) -> None:
+        self._deployment, self._project, self._client = deployment, project, client
         self._head = project.head
         self.ended: dict[str, str] = {}
         """The run of each request that has ended."""
@@ -76,11 +76,11 @@ class Load:
             FORGE,
             "push",
             change,
-            secret=self._line.secret,
+            secret=self._deployment.secret,
             delivery_id=str(uuid.uuid4()),
             now=time.time(),
         )
-        url = f"{self._line.webhooks}/{FORGE.value}"
+        url = f"{self._deployment.webhooks}/{FORGE.value}"
         answer = self._client.post(url, content=delivery.body, headers=dict(delivery.headers))
         (request_id,) = answer.raise_for_status().json()["request_ids"]
         return str(request_id)
@@ -94,6 +94,6 @@ class Load:
         }
 
     def _ask(self, path: str, **query: str) -> dict[str, Any]:
-        answer = self._client.get(f"{self._line.api}/{path}", params=query)
+        answer = self._client.get(f"{self._deployment.api}/{path}", params=query)
         found: dict[str, Any] = answer.raise_for_status().json()
         return found

@@ -23,14 +23,14 @@ from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
-from solstice_orchestrator.scheduling.workers import NotObeyed
+from solstice_orchestrator.scheduling.workers import OrderRefusal
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.store.schedule_store import NotScheduled
 from solstice_orchestrator.workflow.reader import parse_workflow
-from tests.floor_plan import PACKAGES, modules
-from tests.pages import (
+from tests.architecture_tables import PACKAGES, modules
+from tests.docs_pages import (
     PAGES,
     ROOT,
     blocks,
@@ -224,11 +224,11 @@ def test_api_page_tells_every_refusal_and_no_other() -> None:
                     )
     for path in (ROOT / "services/orchestrator/solstice_orchestrator/web").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"Refusal", "_refused"}:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"HttpRefusal", "_refused"}:
                 status, reason = node.args[:2]
                 if isinstance(reason, ast.Constant):
                     refused.add((str(ast.literal_eval(status)), str(reason.value)))
-    refused |= {("409", reason.value) for reason in (*NotRerun, *NotObeyed, *NotScheduled)}
+    refused |= {("409", reason.value) for reason in (*RerunRefusal, *OrderRefusal, *NotScheduled)}
     # What the router, the store and a mistake of ours bring about.
     refused |= {("405", "method_not_allowed"), ("503", "unavailable"), ("500", "internal")}
     assert all(f'"{reason}"' in CODE for _, reason in refused)

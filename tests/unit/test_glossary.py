@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.floor_plan import PACKAGES
-from tests.pages import ROOT
+from tests.architecture_tables import PACKAGES
+from tests.docs_pages import ROOT
 
 ROW: Final = re.compile(r"^\| ([a-z][a-z ]+) \| .+ \| (.+) \|$", re.MULTILINE)
 _HEADING, *ROWS = ROW.findall((ROOT / "docs/glossary.md").read_text("utf-8"))
@@ -36,7 +36,7 @@ def code_of(path: str) -> str:
 @pytest.mark.parametrize(("word", "places"), ROWS, ids=[word for word, _ in ROWS])
 def test_a_word_stands_in_the_code_that_the_glossary_names(word: str, places: str) -> None:
     for path in re.findall(r"`([\w/]+(?:\.py|/))`", places):
-        text = code_of(path).lower()
+        text = f"{path}\n{code_of(path)}".lower()
         stem = word.rstrip("e")
         assert any(form in text for form in (stem, stem.replace(" ", "_"), stem.replace(" ", ""))), path
 

@@ -90,6 +90,6 @@ def test_decisions_are_those_of_the_contract() -> None:
 
 def test_a_module_is_tried_by_tests_of_its_name_and_by_the_contract_suites_that_reach_it() -> None:
     files = files_of_tests(["solstice_orchestrator.domain.needs"])
-    assert "tests/unit/orchestrator/test_needs.py" in files
+    assert "tests/unit/orchestrator/domain/test_needs.py" in files
     assert "tests/contract/test_job_store.py" in files
     assert "tests/contract/test_broker.py" not in files

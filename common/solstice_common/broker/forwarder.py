@@ -31,7 +31,7 @@ STORE_FAILURES: Final = 3
 class Backlog(Protocol[Row]):
     """The rows that wait to be forwarded, and who is told what became of them. Raises only StoreUnavailable."""
 
-    def turn(self) -> AbstractAsyncContextManager[asyncio.Event]:
+    def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
         """Entered once, for as long as rows are forwarded; gives an event set whenever there may be new ones.
 
         Entering may wait until nobody else forwards them.
@@ -56,7 +56,7 @@ class Backlog(Protocol[Row]):
         """What is done with is marked; `failed` are those of the group that were not confirmed, often none."""
         ...
 
-    def held(self, detail: str) -> None:
+    def interrupted(self, detail: str) -> None:
         """Nothing goes out from now on; said once, until `resumed`."""
         ...
 
@@ -68,7 +68,7 @@ def reason_of(outcome: Published) -> str:
     return f"{outcome.status.value}: {outcome.detail}" if outcome.detail else outcome.status.value
 
 
-class _Step(Enum):
+class _Result(Enum):
     """What one look at the backlog came to."""
 
     IDLE = "nothing waits"
@@ -105,11 +105,11 @@ class Forwarder(Generic[Row]):
         self._finishing = False
         self._declared = False
         self._failures = 0
-        self._held_since: float | None = None
+        self._interrupted_since: float | None = None
         self._unmarked: Sequence[int] = ()
         self.problem: str | None = None
         """Why nothing can be published now; None while all is well."""
-        self.has_turn = False
+        self.is_leader = False
         """Whether it is us who forward; until then there is nothing to finish."""
 
     def finish(self) -> None:
@@ -118,29 +118,29 @@ class Forwarder(Generic[Row]):
         self._wake.set()
 
     async def run(self) -> None:
-        async with self._backlog.turn() as self._wake:
-            self.has_turn = True
+        async with self._backlog.lead() as self._wake:
+            self.is_leader = True
             while True:
                 self._wake.clear()
                 try:
                     step = await self._step()
                 except (BrokerError, StoreUnavailable) as error:
-                    self._hold(error)
-                    step = _Step.FAILED
-                if self._finishing and step is not _Step.FORWARDED:
+                    self._interrupt(error)
+                    step = _Result.FAILED
+                if self._finishing and step is not _Result.FORWARDED:
                     return
-                if step is _Step.IDLE:
+                if step is _Result.IDLE:
                     await self._woken(self._look_again_seconds)
-                elif step is _Step.FAILED:
+                elif step is _Result.FAILED:
                     await self._pause(self._retry_seconds())
 
-    async def _step(self) -> _Step:
+    async def _step(self) -> _Result:
         # Confirmed, but the store could not be told so: first of all, or they would be published again.
         await self._mark()
         group = await self._backlog.next_group(GROUP)
         if group or (self._declare_early and not self._declared):
             await self._prepare_broker()
-        return await self._publish(group) if group else _Step.IDLE
+        return await self._publish(group) if group else _Result.IDLE
 
     async def _mark(self) -> None:
         if self._unmarked:
@@ -155,13 +155,13 @@ class Forwarder(Generic[Row]):
         if not self._declared:
             await self._broker.declare(self._topology)
             self._declared = True
-        if self._held_since is not None:
-            self._backlog.resumed(round(time.monotonic() - self._held_since, 3))
+        if self._interrupted_since is not None:
+            self._backlog.resumed(round(time.monotonic() - self._interrupted_since, 3))
             # The world is well again: the next failure starts from a short wait.
             self._failures = 0
-        self._held_since = self.problem = None
+        self._interrupted_since = self.problem = None
 
-    async def _publish(self, group: Sequence[Row]) -> _Step:
+    async def _publish(self, group: Sequence[Row]) -> _Result:
         outcomes = await self._broker.publish([self._backlog.message_of(row) for row in group])
         self._unmarked = self._backlog.answered(group, outcomes)
         await self._mark()
@@ -176,9 +176,9 @@ class Forwarder(Generic[Row]):
         else:
             self._failures = 0
         await self._backlog.ended(group, failed)
-        return _Step.FAILED if failed else _Step.FORWARDED
+        return _Result.FAILED if failed else _Result.FORWARDED
 
-    def _hold(self, error: BrokerError | StoreUnavailable) -> None:
+    def _interrupt(self, error: BrokerError | StoreUnavailable) -> None:
         """Say once that nothing goes out."""
         self.problem = str(error)
         self._declared = False
@@ -186,9 +186,9 @@ class Forwarder(Generic[Row]):
         self._failures = 1 if isinstance(error, BrokerUnavailable) else self._failures + 1
         if isinstance(error, StoreUnavailable):
             self._failures = min(self._failures, STORE_FAILURES)
-        if self._held_since is None:
-            self._held_since = time.monotonic()
-            self._backlog.held(str(error))
+        if self._interrupted_since is None:
+            self._interrupted_since = time.monotonic()
+            self._backlog.interrupted(str(error))
 
     def _retry_seconds(self) -> float:
         before = max(self._failures - 1, 0)

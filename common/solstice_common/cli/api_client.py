@@ -52,17 +52,17 @@ class ApiEvent:
 class OrchestratorClient:
     """One orchestrator, asked over HTTP. Open with `OrchestratorClient.open(url)`."""
 
-    def __init__(self, url: str, http: httpx2.AsyncClient, patience_seconds: float) -> None:
+    def __init__(self, url: str, http: httpx2.AsyncClient, resume_seconds: float) -> None:
         self.url = url
         self._http = http
-        self._patience_seconds = patience_seconds
+        self._resume_seconds = resume_seconds
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, token: str = "", patience_seconds: float = 60.0
+        cls, url: str, *, token: str = "", resume_seconds: float = 60.0
     ) -> AsyncIterator["OrchestratorClient"]:
-        """A client of the orchestrator at `url`; an event stream that breaks is resumed for `patience_seconds`."""
+        """A client of the orchestrator at `url`; an event stream that breaks is resumed for `resume_seconds`."""
         # A proxy of the environment is for the world outside, never for this machine.
         is_local = urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
@@ -71,7 +71,7 @@ class OrchestratorClient:
             timeout=httpx2.Timeout(30.0, connect=5.0),
             trust_env=not is_local,
         ) as http:
-            yield cls(url, http, patience_seconds)
+            yield cls(url, http, resume_seconds)
 
     @classmethod
     def of(cls, settings: ClientSettings) -> AbstractAsyncContextManager["OrchestratorClient"]:
@@ -80,7 +80,7 @@ class OrchestratorClient:
 
     async def runs(self, *, limit: int = 50, after: str | None = None, **wanted: Unpack[Filters]) -> Document:
         """One page of runs, newest first: `{"runs": [...], "next": CURSOR | null}`."""
-        return await self._get("/api/v1/runs", {"limit": limit, "after": after, **_given(wanted)})
+        return await self._get("/api/v1/runs", {"limit": limit, "after": after, **_parameters(wanted)})
 
     async def run(self, run_id: str) -> Document:
         """The run with its `jobs`."""
@@ -105,7 +105,7 @@ class OrchestratorClient:
     ) -> Document:
         """One page of jobs, of one run in workflow order, else newest first: `{"jobs": [...], "next": CURSOR | null}`."""
         return await self._get(
-            "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_given(wanted)}
+            "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_parameters(wanted)}
         )
 
     async def job(self, job_id: str) -> Document:
@@ -212,9 +212,9 @@ class OrchestratorClient:
         """When its next ticks are due: `{"schedule_id", "timezone", "ticks": [{"at", "local"}]}`."""
         return await self._get(f"/api/v1/schedules/{quote(which, safe='')}/next", {"count": count})
 
-    async def add_schedule(self, wish: Document) -> Document:
-        """A new schedule; `wish` is a `ScheduleWish` of the API."""
-        return await self._ask("POST", "/api/v1/schedules", {}, wish)
+    async def add_schedule(self, schedule_input: Document) -> Document:
+        """A new schedule; `schedule_input` is a `ScheduleWish` of the API."""
+        return await self._ask("POST", "/api/v1/schedules", {}, schedule_input)
 
     async def edit_schedule(self, which: str, changes: Document) -> Document:
         """Change what `changes` names; returns how it is now."""
@@ -265,7 +265,7 @@ class OrchestratorClient:
                                 return
             except (httpx2.HTTPError, ServiceUnavailable) as error:
                 lost_at = lost_at or time.monotonic()
-                if not answered or time.monotonic() - lost_at > self._patience_seconds:
+                if not answered or time.monotonic() - lost_at > self._resume_seconds:
                     raise (
                         error if isinstance(error, ServiceUnavailable) else self._unavailable(error)
                     ) from error
@@ -277,7 +277,7 @@ class OrchestratorClient:
         return ServiceUnavailable("orchestrator", self.url, detail, _ADVICE)
 
 
-def _given(wanted: Filters) -> dict[str, str | int | None]:
+def _parameters(wanted: Filters) -> dict[str, str | int | None]:
     return {**wanted}  # type: ignore[dict-item]  # of a TypedDict only that its values are objects is known
 
 

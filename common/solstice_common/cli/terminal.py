@@ -7,7 +7,7 @@ for the keyboard. Obeys ECMA-48 for the shape of control sequences. Pure.
 import re
 from typing import Final
 
-MAX_HELD: Final = 4096
+MAX_UNFINISHED: Final = 4096
 """How long the beginning of a sequence is waited for; nothing honest is longer."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
@@ -27,14 +27,14 @@ class HarmlessText:
     """Takes text in pieces, however cut, and gives back what a terminal may see."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._unfinished = ""
 
     def feed(self, text: str) -> str:
         """The next piece; the beginning of a sequence is held back until its end has come."""
-        text, self._held = self._held + text, ""
-        unfinished = _UNFINISHED.search(text, max(0, len(text) - MAX_HELD))
+        text, self._unfinished = self._unfinished + text, ""
+        unfinished = _UNFINISHED.search(text, max(0, len(text) - MAX_UNFINISHED))
         if unfinished:
-            text, self._held = text[: unfinished.start()], unfinished.group()
+            text, self._unfinished = text[: unfinished.start()], unfinished.group()
         return _CONTROL.sub(_colour_only, text)
 
 

@@ -14,7 +14,7 @@ import structlog
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.local_callers import is_loopback
 from solstice_common.http.token_file import TokenFile
-from solstice_common.http.tokens import Scope, Token, find
+from solstice_common.http.tokens import Token, TokenScope, find
 from solstice_common.settings import AccessSettings
 from solstice_common.telemetry.log_events import LogEvent
 
@@ -61,20 +61,20 @@ class Access:
     @property
     def is_local_only(self) -> bool:
         """Whether there is no token, so that nobody but this machine is answered."""
-        return not self.is_open and not self.file.current() and not self.file.held_tokens
+        return not self.is_open and not self.file.current() and not self.file.ever_had_tokens
 
     @property
     def is_shut(self) -> bool:
         """Whether there were tokens and none is left, so that nobody is answered."""
-        return not self.is_open and not self.file.current() and self.file.held_tokens
+        return not self.is_open and not self.file.current() and self.file.ever_had_tokens
 
     def notices(self) -> Mapping[str, str]:
         """What `/readyz` says about access that is no lack of readiness: webhooks and jobs need no token."""
         if not self.is_shut:
             return {}
-        return {"access": f"{NONE_LEFT} ({self.file.path}): {_MAKE_ONE.format(Scope.READ)}"}
+        return {"access": f"{NONE_LEFT} ({self.file.path}): {_MAKE_ONE.format(TokenScope.READ)}"}
 
-    def admit(self, needed: Scope, *, authorization: str | None, is_local: bool) -> Caller | Denied:
+    def admit(self, needed: TokenScope, *, authorization: str | None, is_local: bool) -> Caller | Denied:
         """Whether a request with this `Authorization` may do what needs that scope."""
         if self.is_open:
             return Caller(name=LOCAL)
@@ -82,10 +82,10 @@ class Access:
             self.file.current(),
             needed,
             authorization=authorization,
-            is_local=is_local and not self.file.held_tokens,
+            is_local=is_local and not self.file.ever_had_tokens,
             now=self.clock(),
         )
-        if isinstance(verdict, Denied) and verdict.reason == "no_tokens_yet" and self.file.held_tokens:
+        if isinstance(verdict, Denied) and verdict.reason == "no_tokens_yet" and self.file.ever_had_tokens:
             verdict = Denied(
                 status=401,
                 reason="no_tokens_left",
@@ -106,7 +106,7 @@ def access_rules(settings: AccessSettings) -> Access:
 
 
 def admit(
-    tokens: Sequence[Token], needed: Scope, *, authorization: str | None, is_local: bool, now: float
+    tokens: Sequence[Token], needed: TokenScope, *, authorization: str | None, is_local: bool, now: float
 ) -> Caller | Denied:
     """The decision. Without any token whoever is on this machine may do everything, and nobody else anything.
 
@@ -119,9 +119,9 @@ def admit(
     token = find(tokens, presented)
     if token is None:
         detail = "this token is not known here: was it revoked, or is it of another service?"
-        return _wrong("unknown_token", detail)
+        return _denied("unknown_token", detail)
     if token.has_expired(now):
-        return _wrong("expired_token", f"the token {token.name!r} has expired: {_MAKE_ONE.format(needed)}")
+        return _denied("expired_token", f"the token {token.name!r} has expired: {_MAKE_ONE.format(needed)}")
     if needed not in token.scopes:
         return Denied(
             status=403,
@@ -142,7 +142,7 @@ def check_listening(access: Access, *, host: str, setting: str) -> None:
         )
 
 
-def tell_access(access: Access, *, service: str) -> bool:
+def log_access(access: Access, *, service: str) -> bool:
     """Say who is answered, unless tokens decide; whether nobody is."""
     if access.is_open:
         log.warning(LogEvent.ACCESS_OPEN, service=service)
@@ -157,7 +157,7 @@ def tell_access(access: Access, *, service: str) -> bool:
 @contextlib.asynccontextmanager
 async def told_access(access: Access, *, service: str) -> AsyncIterator[None]:
     """Say in the log when it is not tokens that decide: at the start, and when the last token goes."""
-    was_shut = tell_access(access, service=service)
+    was_shut = log_access(access, service=service)
     watching = asyncio.create_task(_watch(access, service, was_shut=was_shut), name=f"{service}-access")
     try:
         yield
@@ -170,11 +170,11 @@ async def _watch(access: Access, service: str, *, was_shut: bool) -> None:
     while True:
         await asyncio.sleep(WATCH_SECONDS)
         if access.is_shut and not was_shut:
-            tell_access(access, service=service)
+            log_access(access, service=service)
         was_shut = access.is_shut
 
 
-def _anonymous(tokens: Sequence[Token], needed: Scope, *, is_local: bool) -> Caller | Denied:
+def _anonymous(tokens: Sequence[Token], needed: TokenScope, *, is_local: bool) -> Caller | Denied:
     if tokens:
         return Denied(
             status=401,
@@ -193,7 +193,7 @@ def _anonymous(tokens: Sequence[Token], needed: Scope, *, is_local: bool) -> Cal
     )
 
 
-def _wrong(reason: str, detail: str) -> Denied:
+def _denied(reason: str, detail: str) -> Denied:
     return Denied(
         status=401, reason=reason, detail=detail, challenge=f'Bearer {REALM}, error="invalid_token"'
     )

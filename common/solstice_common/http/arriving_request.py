@@ -17,7 +17,7 @@ _ONCE: Final = re.compile(
 )
 
 
-class Arrival:
+class ArrivingRequest:
     """Counts the request that is arriving: its head, its body, its trailers."""
 
     __slots__ = (

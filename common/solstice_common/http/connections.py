@@ -13,7 +13,7 @@ _LOOKS: Final = 10
 """How often within the shortest deadline the connections are looked at."""
 
 
-class Standing(IntEnum):
+class ConnectionState(IntEnum):
     """What a connection is doing. When there are too many, the lowest is closed first, of equals the oldest."""
 
     ANSWERED = 0
@@ -28,30 +28,30 @@ class Standing(IntEnum):
     """Its request is being answered; it is never closed for another."""
 
 
-def standing_of(
+def connection_state(
     *, is_answering: bool, is_arriving: bool, is_over: bool, is_read_slowly: bool, is_trusted: bool
-) -> Standing:
+) -> ConnectionState:
     """Of a connection that is answered something, whose request's body is arriving, from which no more is taken."""
     if is_answering and (is_over or not is_arriving) and not is_read_slowly:
-        return Standing.WORKING
+        return ConnectionState.WORKING
     if is_over:
-        return Standing.ANSWERED
+        return ConnectionState.ANSWERED
     if is_arriving or is_read_slowly:
-        return Standing.SENDING
-    return Standing.TRUSTED if is_trusted else Standing.WAITING
+        return ConnectionState.SENDING
+    return ConnectionState.TRUSTED if is_trusted else ConnectionState.WAITING
 
 
-class Member(Protocol):
+class Connection(Protocol):
     """One connection."""
 
-    def look(self, now: float) -> None:
+    def check_deadlines(self, now: float) -> None:
         """See whether a deadline has passed; `now` is the time of the event loop."""
 
     def drop(self) -> None:
         """Close the connection at once, without an answer."""
 
 
-class Connections:
+class ServerConnections:
     """What the connections of one server share."""
 
     def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
@@ -59,51 +59,51 @@ class Connections:
         self.bodies = Bodies(bounds.body_bytes)
         self.refused = refused
         """Told the reason of every refusal of the protocol."""
-        self._standings: dict[Member, Standing] = {}
-        self._in_order: list[dict[Member, None]] = [{} for _ in Standing]
+        self._states: dict[Connection, ConnectionState] = {}
+        self._in_order: list[dict[Connection, None]] = [{} for _ in ConnectionState]
         self._timer: asyncio.TimerHandle | None = None
         self._period = min(bounds.head_seconds, bounds.silence_seconds, 2.0) / _LOOKS
 
     def __len__(self) -> int:
-        return len(self._standings)
+        return len(self._states)
 
-    def admit(self, member: Member, loop: asyncio.AbstractEventLoop) -> bool:
+    def admit(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> bool:
         """Take a new connection, and close another for it when there are too many; False: there is no room."""
-        if len(self._standings) >= self.bounds.connections and not self._make_room():
+        if len(self._states) >= self.bounds.connections and not self._make_room():
             return False
-        self.stands(member, Standing.WAITING)
+        self.set_state(connection, ConnectionState.WAITING)
         if self._timer is None:
-            self._timer = loop.call_later(self._period, self._look, loop)
+            self._timer = loop.call_later(self._period, self._check_deadlines, loop)
         return True
 
-    def stands(self, member: Member, standing: Standing) -> None:
+    def set_state(self, connection: Connection, state: ConnectionState) -> None:
         """The connection is doing this now; saying it again makes it the youngest of its kind."""
-        before = self._standings.get(member)
+        before = self._states.get(connection)
         if before is not None:
-            del self._in_order[before][member]
-        self._standings[member] = standing
-        self._in_order[standing][member] = None
+            del self._in_order[before][connection]
+        self._states[connection] = state
+        self._in_order[state][connection] = None
 
-    def forget(self, member: Member) -> None:
+    def forget(self, connection: Connection) -> None:
         """The connection is gone."""
-        standing = self._standings.pop(member, None)
-        if standing is not None:
-            del self._in_order[standing][member]
+        state = self._states.pop(connection, None)
+        if state is not None:
+            del self._in_order[state][connection]
 
     def _make_room(self) -> bool:
-        for standing in list(Standing)[:-1]:
-            if self._in_order[standing]:
-                oldest = next(iter(self._in_order[standing]))
+        for state in list(ConnectionState)[:-1]:
+            if self._in_order[state]:
+                oldest = next(iter(self._in_order[state]))
                 self.forget(oldest)
                 self.refused(CROWDED_OUT)
                 oldest.drop()
                 return True
         return False
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_deadlines(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time()
-        for member in list(self._standings):
-            member.look(now)
-        if self._standings:
-            self._timer = loop.call_later(self._period, self._look, loop)
+        for connection in list(self._states):
+            connection.check_deadlines(now)
+        if self._states:
+            self._timer = loop.call_later(self._period, self._check_deadlines, loop)

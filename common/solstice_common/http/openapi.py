@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 
 Node = dict[str, Any]
 
@@ -64,15 +64,19 @@ def text_of(shown: Node) -> bytes:
     return json.dumps(shown, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def security(scope: Scope) -> list[Node]:
+def security(scope: TokenScope) -> list[Node]:
     """A token with that scope."""
     return [{"token": [scope.value]}]
 
 
 def answer(description: str, model: type[BaseModel], *headers: str) -> Node:
     """An answer in JSON."""
-    told = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
-    return {"description": description, **({"headers": told} if told else {}), "content": content(model)}
+    header_refs = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
+    return {
+        "description": description,
+        **({"headers": header_refs} if header_refs else {}),
+        "content": content(model),
+    }
 
 
 def content(model: type[BaseModel]) -> Node:
@@ -80,7 +84,7 @@ def content(model: type[BaseModel]) -> Node:
     return {JSON: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
 
 
-def refusals(scope: Scope, problem: type[BaseModel]) -> Node:
+def refusals(scope: TokenScope, problem: type[BaseModel]) -> Node:
     """What everybody may be told who has not the right token."""
     return {
         "401": answer("No token, or one that is not valid.", problem, WWW_AUTHENTICATE),

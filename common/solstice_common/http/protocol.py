@@ -2,7 +2,7 @@
 
 This module and `solstice_forge.edge.fast_path` are the only ones that rely on uvicorn's inside
 (`uvicorn.protocols.http.httptools_impl`, whose public interface promises none of it). pyproject.toml bounds its version,
-`tests/unit/common/test_http_inside.py` fails when the inside changes, and `http_server(protocol="h11")` in `serving` is the
+`tests/unit/common/http/test_http_inside.py` fails when the inside changes, and `http_server(protocol="h11")` in `serving` is the
 way back: uvicorn's public settings alone, which bound heads, but no time.
 """
 
@@ -14,7 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from solstice_common.http import refusals
-from solstice_common.http.arriving_request import Arrival, is_repeated
+from solstice_common.http.arriving_request import ArrivingRequest, is_repeated
 from solstice_common.http.bodies import Body
 from solstice_common.http.bounds import (
     HEAD_BYTES,
@@ -24,7 +24,7 @@ from solstice_common.http.bounds import (
     WAITING_REQUESTS,
     Bounds,
 )
-from solstice_common.http.connections import Connections, Standing, standing_of
+from solstice_common.http.connections import ConnectionState, ServerConnections, connection_state
 from solstice_common.http.transport import OneWriteTransport
 
 
@@ -35,10 +35,10 @@ class _Refused(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """For `uvicorn.Config(http=...)`."""
 
-    def __init__(self, *args: Any, connections: Connections | None = None, **options: Any) -> None:
+    def __init__(self, *args: Any, connections: ServerConnections | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.shared = Connections(Bounds()) if connections is None else connections
-        self.arrival = Arrival()
+        self.shared = ServerConnections(Bounds()) if connections is None else connections
+        self.arrival = ArrivingRequest()
         self.body: Body | None = None
         """The bytes that the body which is arriving takes of the budget."""
         self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self.arrival.in_head and self._own_cycle is not None and self._own_cycle.response_complete:
             # The rest of a body that was answered early is dropped, for a while.
             self._deadline = self.loop.time() + LINGER_SECONDS
-        self._tell_standing()
+        self._report_state()
 
     # What a protocol that stands on this one calls
 
@@ -212,9 +212,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """The connection has brought something genuine, and is closed for no stranger's sake."""
         self._is_trusted = True
 
-    # Deadlines, standing, refusals
+    # Deadlines, state, refusals
 
-    def look(self, now: float) -> None:
+    def check_deadlines(self, now: float) -> None:
         if self._out.is_stuck(now, self.shared.bounds.silence_seconds):
             self.shared.refused(refusals.SILENT)
             self.drop()
@@ -228,11 +228,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._tell_standing()
+        self._report_state()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._tell_standing()
+        self._report_state()
 
     def _feed(self, data: bytes | memoryview) -> None:
         if self.is_over:
@@ -265,7 +265,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._own_cycle is None or not self._own_cycle.response_complete:
                 self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
         if not self.is_over:
-            self._tell_standing()
+            self._report_state()
 
     def _measure_head(self, count: int) -> None:
         if self.arrival.measure_head(count):
@@ -274,16 +274,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.arrival.head_bytes >= HEAD_BYTES:
             self._refuse(refusals.LARGE_HEAD)
 
-    def _tell_standing(self) -> None:
+    def _report_state(self) -> None:
         if not self._is_gone:
-            standing = standing_of(
+            state = connection_state(
                 is_answering=self._under_way > 0,
                 is_arriving=not self.arrival.in_head,
                 is_over=self.is_over,
                 is_read_slowly=self.flow.write_paused,
                 is_trusted=self._is_trusted,
             )
-            self.shared.stands(self, standing)
+            self.shared.set_state(self, state)
 
     def _expired(self, now: float) -> None:
         if self.is_over:
@@ -327,7 +327,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._under_way:
             self._last = refusal
-            self._tell_standing()
+            self._report_state()
         else:
             self._answer_last(refusal)
 
@@ -350,7 +350,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + (LINGER_SECONDS if reads_on else bounds.silence_seconds)
         self.flow.resume_reading()
         if not self._is_gone:
-            self.shared.stands(self, Standing.ANSWERED)
+            self.shared.set_state(self, ConnectionState.ANSWERED)
         return reads_on
 
 

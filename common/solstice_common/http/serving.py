@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.application import NOT_HELD, BoundedApplication
 from solstice_common.http.bounds import HEAD_BYTES, Bounds, connections_allowed
-from solstice_common.http.connections import Connections
+from solstice_common.http.connections import ServerConnections
 from solstice_common.http.protocol import BoundedProtocol
 from solstice_common.settings import HttpSettings
 from solstice_common.telemetry.log_events import LogEvent
@@ -84,7 +84,7 @@ def http_server(
         app = BoundedApplication(app, bounds, refused=refused)
         _log.warning(LogEvent.HTTP_UNBOUNDED, open=NOT_HELD)
     else:
-        chosen = partial(protocol, connections=Connections(bounds, refused=refused))
+        chosen = partial(protocol, connections=ServerConnections(bounds, refused=refused))
     return HttpServer(
         uvicorn.Config(
             app,

@@ -12,7 +12,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.http.tokens import NAME, Scope, Token
+from solstice_common.http.tokens import NAME, Token, TokenScope
 from solstice_common.messages.fields import Timestamp
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.times import format_seconds, parse_timestamp
@@ -31,7 +31,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
-    scopes: Annotated[list[Scope], Field(min_length=1)]
+    scopes: Annotated[list[TokenScope], Field(min_length=1)]
     created_at: Timestamp
     expires_at: Timestamp | None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -53,25 +53,25 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen = _state(path)
+        self._file_state = _state(path)
         self._tokens = read(path)
-        self._held = bool(self._tokens) or self._seen is not None
+        self._had_tokens = bool(self._tokens) or self._file_state is not None
 
     @property
-    def held_tokens(self) -> bool:
+    def ever_had_tokens(self) -> bool:
         """Whether the file ever held a token, as far as is known: it is there, or was while this process ran.
 
         Only 'solstice token' makes the file, and never without a token: an empty one lost its last. Deleting the file,
         and starting the services anew, says that this machine is to be answered without tokens again.
         """
-        return self._held
+        return self._had_tokens
 
     def current(self) -> Tokens:
         """The tokens; looks at the file's inode and times, and reads it only when they are others."""
-        seen = _state(self.path)
-        if seen != self._seen:
-            self._seen = seen
-            self._held = self._held or seen is not None
+        file_state = _state(self.path)
+        if file_state != self._file_state:
+            self._file_state = file_state
+            self._had_tokens = self._had_tokens or file_state is not None
             try:
                 self._tokens = read(self.path)
             except ConfigurationError as error:
@@ -122,7 +122,7 @@ def change(path: Path, decide: Callable[[Tokens], Sequence[Token]]) -> None:
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(path.with_name(path.name + ".lock")):
+        with _locked(path.with_name(path.name + ".lock")):
             _replace(path, decide(read(path)))
     except OSError as error:
         raise ConfigurationError(
@@ -140,7 +140,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

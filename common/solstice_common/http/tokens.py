@@ -23,7 +23,7 @@ _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class Scope(StrEnum):
+class TokenScope(StrEnum):
     """What a token allows; none includes another."""
 
     READ = "read"
@@ -39,7 +39,7 @@ class Token:
     """A token as it is kept; times are seconds since the epoch."""
 
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     created_at: float
     expires_at: float | None
     """None: never."""
@@ -51,7 +51,12 @@ class Token:
 
 
 def mint(
-    name: str, scopes: Iterable[Scope], *, now: float, lifetime_seconds: float | None, random_bytes: bytes
+    name: str,
+    scopes: Iterable[TokenScope],
+    *,
+    now: float,
+    lifetime_seconds: float | None,
+    random_bytes: bytes,
 ) -> tuple[Token, str]:
     """A new token, and its text, which is kept nowhere; ValueError for a name that cannot be one."""
     if not NAME.fullmatch(name):

@@ -196,7 +196,7 @@ def decode_request(body: bytes) -> JobRequestV1:
 
 
 @lru_cache(maxsize=512)
-def _kept_request(body: bytes) -> JobRequestV1:
+def _cached_request(body: bytes) -> JobRequestV1:
     return JobRequestV1.model_validate_json(body, context=STORED)
 
 
@@ -208,7 +208,7 @@ def stored_request(body: bytes) -> JobRequestV1:
     try:
         return decode_request(body)
     except InvalidMessage:
-        return _kept_request(body)
+        return _cached_request(body)
 
 
 class JobCancelV1(_Wire):

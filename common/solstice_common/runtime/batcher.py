@@ -1,4 +1,4 @@
-"""Groups formed by the turn of the event loop: what many tasks ask for in one turn is asked for once."""
+"""Batches what many tasks ask for in one turn of the event loop into one call."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,45 +9,45 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Gathering(Generic[A, R]):
+class Batcher(Generic[A, R]):
     """Call it with an item, get that item's answer; all items of one turn of the loop are handled in one call.
 
     `handle` begins the work on some items, in the order they came, and returns the future of their answers, in the
-    same order; its exception is that of every caller of the turn. A caller that is cancelled cancels nobody else.
+    same order; its exception is that of every caller of the batch. A caller that is cancelled cancels nobody else.
     """
 
     def __init__(self, handle: Callable[[Sequence[A]], "asyncio.Future[Sequence[R]]"]) -> None:
         self._handle = handle
-        self._turn: _Turn[A, R] | None = None
+        self._batch: _Batch[A, R] | None = None
 
     async def __call__(self, item: A) -> R:
-        return await self.ask(item)
+        return await self.submit(item)
 
-    def ask(self, item: A) -> "asyncio.Future[R]":
+    def submit(self, item: A) -> "asyncio.Future[R]":
         """The same, for who does not wait for it."""
         loop = asyncio.get_running_loop()
-        if self._turn is None:
-            self._turn = _Turn()
-            loop.call_soon(self._end_turn)
+        if self._batch is None:
+            self._batch = _Batch()
+            loop.call_soon(self._end_batch)
         answer: asyncio.Future[R] = loop.create_future()
-        self._turn.items.append(item)
-        self._turn.callers.append(answer)
+        self._batch.items.append(item)
+        self._batch.callers.append(answer)
         return answer
 
-    def _end_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is None:
+    def _end_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is None:
             return
         try:
-            handled = self._handle(turn.items)
+            handled = self._handle(batch.items)
         except Exception as error:  # noqa: BLE001  the callers get it
-            turn.fail(error)
+            batch.fail(error)
         else:
-            handled.add_done_callback(turn.end)
+            handled.add_done_callback(batch.end)
 
 
 @dataclass(slots=True, eq=False)
-class _Turn(Generic[A, R]):
+class _Batch(Generic[A, R]):
     items: list[A] = field(default_factory=list)
     callers: "list[asyncio.Future[R]]" = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""A pause that a bell cuts short."""
+"""A pause that a notification cuts short."""
 
 import asyncio
 import contextlib

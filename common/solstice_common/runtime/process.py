@@ -20,7 +20,7 @@ PR_SET_DUMPABLE: Final = 4
 URLS_WITH_PASSWORDS: Final = frozenset({"amqp_url", "database_url"})
 
 
-def hide(settings: BaseSettings) -> None:
+def hide_secrets(settings: BaseSettings) -> None:
     """Let no other process of this user read this one's memory or environment; call it once settings are read.
 
     The kernel keeps the environment of the start in memory, whatever becomes of `os.environ`: so the process is made
@@ -51,7 +51,7 @@ def run_until_signalled(
         raise _only(group) from group
 
 
-def spare_the_collector() -> None:
+def tune_garbage_collection() -> None:
     """Call it once everything is opened: what is there by then lives as long as the process.
 
     It is not searched for cycles again, and what comes later is, less often: a service makes many objects and hardly

@@ -21,18 +21,18 @@ from solstice_common.settings import without_password
 from solstice_common.storage import postgresql_schema
 from solstice_common.storage.migrations import Migration
 from solstice_common.storage.postgresql_connections import (
+    ASYNCPG_ERRORS,
     CONNECT_SECONDS,
-    OF_ASYNCPG,
+    CONNECTION_ERRORS,
     SESSION,
-    TROUBLE,
-    Beginning,
     Connection,
-    Connections,
+    ConnectionPool,
+    TransactionMode,
     transaction,
 )
-from solstice_common.storage.postgresql_notifier import Bell
+from solstice_common.storage.postgresql_notifier import PostgreSQLNotifier
 
-__all__ = ["TROUBLE", "Connection", "Database", "connected", "named"]
+__all__ = ["CONNECTION_ERRORS", "Connection", "PostgreSQLDatabase", "connected", "named"]
 
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
@@ -47,7 +47,7 @@ ATTEMPTS: Final = 20
 RETRY_BASE_SECONDS: Final = 0.005
 RETRY_CAP_SECONDS: Final = 0.5
 
-_AGAIN: Final = (
+_RETRYABLE: Final = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.InvalidCachedStatementError,  # another process has just migrated
@@ -63,7 +63,7 @@ _UNAVAILABLE: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby
-    *_AGAIN,
+    *_RETRYABLE,
 )
 _WRONG_SETTING: Final = (
     asyncpg.InvalidAuthorizationSpecificationError,  # 28: user or password
@@ -72,15 +72,17 @@ _WRONG_SETTING: Final = (
 )
 
 
-class Database:
-    """Open with `Database.open`; every call may be made from any task of the loop that opened it."""
+class PostgreSQLDatabase:
+    """Open with `PostgreSQLDatabase.open`; every call may be made from any task of the loop that opened it."""
 
-    def __init__(self, where: str, usual: Connections, urgent: Connections, bell: Bell) -> None:
+    def __init__(
+        self, where: str, usual: ConnectionPool, urgent: ConnectionPool, notifier: PostgreSQLNotifier
+    ) -> None:
         self.where = where
         """The URL without its password."""
         self._usual = usual
         self._urgent = urgent
-        self._bell = bell
+        self._notifier = notifier
         self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
 
     @classmethod
@@ -92,7 +94,7 @@ class Database:
         *,
         connections: int = CONNECTIONS,
         applied: str = postgresql_schema.APPLIED,
-    ) -> AsyncIterator["Database"]:
+    ) -> AsyncIterator["PostgreSQLDatabase"]:
         """Connect, bring the schema up to date, and serve calls until left; `applied` is as in `postgresql_schema`.
 
         Raises StoreUnavailable, SchemaTooNew, ConfigurationError (also for a user, password or database that the
@@ -102,11 +104,11 @@ class Database:
         async with connected(url) as connection:
             await postgresql_schema.migrate(connection, where, migrations, applied=applied)
         async with (
-            Bell.open(lambda: connected(url), CONNECT_SECONDS) as bell,
-            Connections.open(url, connections) as usual,
-            Connections.open(url, 1) as urgent,
+            PostgreSQLNotifier.open(lambda: connected(url), CONNECT_SECONDS) as notifier,
+            ConnectionPool.open(url, connections) as usual,
+            ConnectionPool.open(url, 1) as urgent,
         ):
-            yield cls(where, usual, urgent, bell)
+            yield cls(where, usual, urgent, notifier)
 
     async def transaction(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run `work` in a transaction (read committed); return what it returned, once that is durable.
@@ -117,11 +119,11 @@ class Database:
         StoreUnavailable: nothing was changed, except that a connection lost during the very commit leaves it
         unknown whether it was, as does the caller's own cancellation; so repeat only what is safe to repeat.
         """
-        return await self._carry_out(work, Beginning.WRITING, self._urgent if urgent else self._usual)
+        return await self._carry_out(work, TransactionMode.WRITING, self._urgent if urgent else self._usual)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot, without writing; it waits for no lock."""
-        return await self._carry_out(work, Beginning.READING, self._usual)
+        return await self._carry_out(work, TransactionMode.READING, self._usual)
 
     async def fetch(self, statement: str, *arguments: object) -> Sequence["asyncpg.Record"]:
         """The rows of a single statement, which is its own transaction: one round trip.
@@ -129,9 +131,9 @@ class Database:
         Not tried again after a deadlock; StoreUnavailable as with `transaction`.
         """
         try:
-            async with self._usual.borrowed() as connection:
+            async with self._usual.acquired() as connection:
                 return await connection.fetch(statement, *arguments)
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             raise named(self.where, error) from error
 
     async def at_once(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record] | None":
@@ -140,30 +142,30 @@ class Database:
         Not tried again; StoreUnavailable as with `transaction`.
         """
         try:
-            async with self._usual.borrowed() as connection:
+            async with self._usual.acquired() as connection:
                 return await connection.fetch(statement, *arguments)
-        except _AGAIN:
+        except _RETRYABLE:
             return None
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             raise named(self.where, error) from error
 
     def listen(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set whenever somebody rings `channel`, in whatever process; see `Bell.listen`."""
-        return self._bell.listen(channel)
+        """An event that is set at every notification of `channel`, from any process; see `PostgreSQLNotifier.listen`."""
+        return self._notifier.listen(channel)
 
-    def ring(self, channel: str) -> None:
-        """Wake all who listen to `channel`, everywhere; see `Bell.ring`."""
-        self._bell.ring(channel)
+    def notify(self, channel: str) -> None:
+        """Wake all who listen to `channel`, everywhere; see `PostgreSQLNotifier.notify`."""
+        self._notifier.notify(channel)
 
-    async def _carry_out(self, work: Work[T], beginning: Beginning, connections: Connections) -> T:
+    async def _carry_out(self, work: Work[T], mode: TransactionMode, pool: ConnectionPool) -> T:
         failures = 0
         while True:
             try:
-                async with connections.borrowed() as connection, transaction(connection, beginning):
+                async with pool.acquired() as connection, transaction(connection, mode):
                     return await work(connection)
-            except TROUBLE as error:
+            except CONNECTION_ERRORS as error:
                 failures += 1
-                if not isinstance(error, _AGAIN) or failures == ATTEMPTS:
+                if not isinstance(error, _RETRYABLE) or failures == ATTEMPTS:
                     raise named(self.where, error) from error
             await asyncio.sleep(
                 backoff_seconds(
@@ -189,11 +191,11 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, server_settings=SESSION)
     except _WRONG_SETTING as error:
         raise ConfigurationError(f"the database {where}: {error}") from error
-    except TROUBLE as error:
+    except CONNECTION_ERRORS as error:
         raise named(where, error) from error
     try:
         yield connection
-    except OF_ASYNCPG as error:
+    except ASYNCPG_ERRORS as error:
         raise named(where, error) from error
     finally:
         connection.terminate()

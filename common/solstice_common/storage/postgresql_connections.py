@@ -25,7 +25,7 @@ CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
 STATEMENT_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 5.0
-IN_HAND: Final = 4
+IDLE_CONNECTIONS: Final = 4
 """Connections that are kept for the next call; the pool ends others that nobody has wanted for minutes."""
 SESSION: Final = {
     "application_name": "solstice-ci",
@@ -35,7 +35,7 @@ SESSION: Final = {
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
 }
-BY_INDEX: Final = {
+PREFER_INDEXES: Final = {
     # Planning the statements of a claim anew each time takes a quarter as long as carrying them out.
     "plan_cache_mode": "force_generic_plan",
     # A plan is made when a table may still be empty, and kept until its statistics change: what suits a few rows must
@@ -49,30 +49,30 @@ BY_INDEX: Final = {
 }
 """For the pool's sessions alone: every statement there finds its rows by an index that was made for it."""
 
-OF_ASYNCPG: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-TROUBLE: Final = (OSError, *OF_ASYNCPG)
+ASYNCPG_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+CONNECTION_ERRORS: Final = (OSError, *ASYNCPG_ERRORS)
 """Whatever may come out of a call; TimeoutError is an OSError."""
 
 
-class Beginning(Enum):
+class TransactionMode(Enum):
     """How a transaction begins."""
 
     WRITING = b"BEGIN ISOLATION LEVEL READ COMMITTED"
     READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-class Connections:
-    """Open with `Connections.open`; every call may be made from any task of the loop that opened them."""
+class ConnectionPool:
+    """Open with `ConnectionPool.open`; every call may be made from any task of the loop that opened them."""
 
     def __init__(self, pool: "Pool[asyncpg.Record]") -> None:
         self._pool = pool
-        self._in_hand: list[Connection] = []
-        self._wanted = 0
+        self._idle: list[Connection] = []
+        self._waiting = 0
         """How many calls wait for one of the pool's."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, most: int) -> "AsyncIterator[Connections]":
+    async def open(cls, url: str, most: int) -> "AsyncIterator[ConnectionPool]":
         """So many connections, none of which is made before it is needed."""
         pool = asyncpg.create_pool(
             url,
@@ -80,7 +80,7 @@ class Connections:
             max_size=most,
             timeout=CONNECT_SECONDS,
             command_timeout=STATEMENT_SECONDS,
-            server_settings={**SESSION, **BY_INDEX},
+            server_settings={**SESSION, **PREFER_INDEXES},
             # Nothing here leaves a trace on a session that a round trip would have to wipe away.
             reset=_nothing_to_reset,
         )
@@ -90,18 +90,18 @@ class Connections:
             yield connections
         finally:
             # A server that does not answer must not hold us; closing ends what it cannot close in good order.
-            with suppress(*TROUBLE):
+            with suppress(*CONNECTION_ERRORS):
                 await asyncio.wait_for(connections.close(), CLOSE_SECONDS)
 
     async def close(self) -> None:
         """Lay back what is in hand, and end all of them in good order."""
-        while self._in_hand:
-            await self._lay_back(self._in_hand.pop())
+        while self._idle:
+            await self._release(self._idle.pop())
         await self._pool.close()
 
     @asynccontextmanager
-    async def borrowed(self) -> AsyncIterator[Connection]:
-        """One of them, for whoever is inside alone; raises `TROUBLE`."""
+    async def acquired(self) -> AsyncIterator[Connection]:
+        """One of them, for whoever is inside alone; raises `CONNECTION_ERRORS`."""
         connection = await self._take()
         try:
             yield connection
@@ -111,44 +111,44 @@ class Connections:
             if isinstance(error, asyncpg.InternalClientError):
                 # Such as the server's farewell arriving together with our next statement: of no further use.
                 _end(connection)
-            await self._lay_back(connection)
+            await self._release(connection)
             if lost:
                 raise asyncpg.ConnectionDoesNotExistError("it ended between two statements") from error
             raise
-        if self._wanted or len(self._in_hand) >= IN_HAND:
-            await self._lay_back(connection)
+        if self._waiting or len(self._idle) >= IDLE_CONNECTIONS:
+            await self._release(connection)
         else:
-            self._in_hand.append(connection)
+            self._idle.append(connection)
 
-    async def _lay_back(self, connection: Connection) -> None:
+    async def _release(self, connection: Connection) -> None:
         """Give one back to the pool, which waits for a statement that was cut short, or ends the connection."""
         # It is not the caller's trouble any more, and must not take the place of what is being raised.
-        with suppress(*TROUBLE):
+        with suppress(*CONNECTION_ERRORS):
             await self._pool.release(connection, timeout=CLOSE_SECONDS)
 
     async def _take(self) -> Connection:
-        while self._in_hand:
-            connection = self._in_hand.pop()
+        while self._idle:
+            connection = self._idle.pop()
             if not _is_closed(connection):
                 return connection
-            await self._lay_back(connection)
-        self._wanted += 1
+            await self._release(connection)
+        self._waiting += 1
         try:
             return await self._pool.acquire(timeout=CONNECT_SECONDS)
         finally:
-            self._wanted -= 1
+            self._waiting -= 1
 
 
 @asynccontextmanager
-async def transaction(connection: Connection, beginning: Beginning) -> AsyncIterator[None]:
+async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIterator[None]:
     """What is done inside happens wholly or not at all; it is durable when this is left, and undone by any exception.
 
     It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
-    Raises `TROUBLE`.
+    Raises `CONNECTION_ERRORS`.
     """
     # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what its
     # connection has, which its type does not say.
-    connection._transport.write(_MESSAGES[beginning])  # type: ignore[attr-defined]  # noqa: SLF001  see above
+    connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  see above
     try:
         yield
     except BaseException:
@@ -205,4 +205,4 @@ def _unanswered(statement: bytes) -> bytes:
     )
 
 
-_MESSAGES: Final = {beginning: _unanswered(beginning.value) for beginning in Beginning}
+_MESSAGES: Final = {mode: _unanswered(mode.value) for mode in TransactionMode}

@@ -1,8 +1,8 @@
 """Wake whoever waits for a change, in every process on a PostgreSQL database: LISTEN and NOTIFY on one connection.
 
-Rings are sent after the change was committed, not in its transaction: a transaction with a NOTIFY in it holds a lock
-of the whole server until its commit is on the disk, and so makes all commits wait for each other. A ring may
-therefore be lost with the process that owed it; as with `doorbell`, a listener looks again at a slow interval.
+Notifications are sent after the change was committed, not in its transaction: a transaction with a NOTIFY in it holds a lock
+of the whole server until its commit is on the disk, and so makes all commits wait for each other. One may
+therefore be lost with the process that had to send it; as with `file_notifier`, a listener looks again at a slow interval.
 
 Source: postgresql.org/docs/current/sql-notify.html; PostgreSQL's src/backend/commands/async.c on the lock.
 """
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 Connect = Callable[[], AbstractAsyncContextManager["asyncpg.Connection[asyncpg.Record]"]]
 
-RING_PAUSE_SECONDS: Final = 0.02
-"""Other processes are woken at most this often; what happens in between rings once, afterwards."""
+NOTIFY_PAUSE_SECONDS: Final = 0.02
+"""Other processes are woken at most this often; what happens in between is one notification, afterwards."""
 LONGEST_PAUSE_SECONDS: Final = 0.1
-"""While it rings on and on: a ring costs everybody who hears it a look, and each look finds all that has changed."""
+"""While notifications come without end: each costs every listener a look, and each look finds all that has changed."""
 CHECK_SECONDS: Final = 20.0
 """A connection that has been silent for so long is asked whether it is still one."""
 RETRY_BASE_SECONDS: Final = 0.1
@@ -38,15 +38,15 @@ RETRY_CAP_SECONDS: Final = 2.0
 FLUSH_SECONDS: Final = 1.0
 
 
-class Bell:
-    """The bells of one database, one for each channel; opened with `Bell.open`."""
+class PostgreSQLNotifier:
+    """Notifications of one database, by channel; opened with `PostgreSQLNotifier.open`."""
 
     def __init__(self, connect: Connect, answer_seconds: float) -> None:
         self._connect = connect
         self._answer_seconds = answer_seconds
         self._name = uuid.uuid4().hex
         self._listeners: dict[str, set[asyncio.Event]] = {}
-        self._owed: set[str] = set()
+        self._unsent: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -54,50 +54,50 @@ class Bell:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, connect: Connect, answer_seconds: float) -> AsyncIterator["Bell"]:
-        """Ready to listen and ring; nothing is connected before somebody does. Leaving sends the rings still owed.
+    async def open(cls, connect: Connect, answer_seconds: float) -> AsyncIterator["PostgreSQLNotifier"]:
+        """Ready to listen and notify; it connects at the first use. Leaving sends what is still unsent.
 
         `answer_seconds` is how long the database may take to answer before the connection counts as lost.
         """
-        bell = cls(connect, answer_seconds)
+        notifier = cls(connect, answer_seconds)
         try:
-            yield bell
+            yield notifier
         finally:
-            await bell._close()
+            await notifier._close()
 
-    def ring(self, channel: str) -> None:
+    def notify(self, channel: str) -> None:
         """Wake every listener: those of this process at once, the others shortly. Never blocks, never raises."""
         self._wake_here(channel)
-        self._owed.add(channel)
+        self._unsent.add(channel)
         self._begin()
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every ring; the listener clears it before it looks.
+        """An event that is set at every notification; the listener clears it before it looks.
 
         It is also set when listening has begun, after each reconnect, and again and again while there is no
-        connection: so nothing that was rung meanwhile is missed.
+        connection: so no notification of the meantime is missed.
         """
-        rung = asyncio.Event()
-        self._listeners.setdefault(channel, set()).add(rung)
+        notified = asyncio.Event()
+        self._listeners.setdefault(channel, set()).add(notified)
         self._begin()
         try:
-            yield rung
+            yield notified
         finally:
-            self._listeners[channel].remove(rung)
+            self._listeners[channel].remove(notified)
 
     def _begin(self) -> None:
         self._wake.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._serve(), name="postgresql-bell")
+            self._task = asyncio.create_task(self._serve(), name="postgresql-notifier")
 
     async def _close(self) -> None:
         if self._task is None:
             return
         self._closing = True
         self._wake.set()
-        # A ring that cannot be sent now is one of those that the slow look makes up for.
-        await asyncio.wait([self._task], timeout=FLUSH_SECONDS if self._owed else 0)
+        # A notification that cannot be sent now is one of those that the slow look makes up for.
+        await asyncio.wait([self._task], timeout=FLUSH_SECONDS if self._unsent else 0)
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -120,31 +120,31 @@ class Bell:
             )
 
     async def _serve_on(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Listen and ring until the connection is lost or we are closed."""
+        """Listen and notify until the connection is lost or we are closed."""
         connection.add_termination_listener(lambda _: self._wake.set())
-        heard: set[str] = set()
-        pause = RING_PAUSE_SECONDS
+        listening: set[str] = set()
+        pause = NOTIFY_PAUSE_SECONDS
         while not connection.is_closed():
             self._wake.clear()
-            for channel in self._listeners.keys() - heard:
-                await connection.add_listener(channel, self._hear)
-                heard.add(channel)
+            for channel in self._listeners.keys() - listening:
+                await connection.add_listener(channel, self._on_notification)
+                listening.add(channel)
                 self._wake_here(channel)
-            if owed := set(self._owed):
-                self._owed.clear()
+            if unsent := set(self._unsent):
+                self._unsent.clear()
                 try:
                     await connection.execute(
                         "SELECT pg_notify(channel, $2) FROM unnest($1::text[]) AS channel",
-                        list(owed),
+                        list(unsent),
                         self._name,
                         timeout=self._answer_seconds,
                     )
                 except BaseException:
-                    self._owed |= owed
+                    self._unsent |= unsent
                     raise
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if self._owed else RING_PAUSE_SECONDS
-            if self._closing and not self._owed:
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if self._unsent else NOTIFY_PAUSE_SECONDS
+            if self._closing and not self._unsent:
                 return
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -152,11 +152,13 @@ class Bell:
             except TimeoutError:
                 await connection.execute("SELECT 1", timeout=self._answer_seconds)
 
-    def _hear(self, _connection: "AnyConnection", _pid: int, channel: str, payload: object) -> None:
-        # Our own rings woke our own listeners when they were rung.
+    def _on_notification(
+        self, _connection: "AnyConnection", _pid: int, channel: str, payload: object
+    ) -> None:
+        # Our own notifications woke our own listeners at once.
         if payload != self._name:
             self._wake_here(channel)
 
     def _wake_here(self, channel: str) -> None:
-        for rung in self._listeners.get(channel, ()):
-            rung.set()
+        for notified in self._listeners.get(channel, ()):
+            notified.set()

@@ -26,7 +26,7 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.storage.migrations import Migration, migrate, migrations_of
 from solstice_common.storage.private_files import OWNER_ONLY, narrow
 
-__all__ = ["Database", "Migration", "Work", "insert_many", "migrations_of"]
+__all__ = ["Migration", "SqliteDatabase", "Work", "insert_many", "migrations_of"]
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -80,8 +80,8 @@ _Settled = tuple[_Call, Any, BaseException | None]
 _Calls = queue.SimpleQueue[_Call | None]
 
 
-class Database:
-    """Open with `Database.open`. `write`, `submit` and `read` are called from any task of the loop that opened it."""
+class SqliteDatabase:
+    """Open with `SqliteDatabase.open`. `write`, `submit` and `read` are called from any task of the loop that opened it."""
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class Database:
         migrations: Sequence[Migration] = (),
         *,
         busy_seconds: float = BUSY_TIMEOUT_SECONDS,
-    ) -> AsyncIterator["Database"]:
+    ) -> AsyncIterator["SqliteDatabase"]:
         """Open (and create) the file, bring its schema up to date, and serve calls until left.
 
         `busy_seconds` bounds the wait for another process's write. Leaving carries out what was already asked for;

@@ -11,7 +11,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_1_0_0
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredMetric:
     """One metric as the documentation lists it."""
 
     name: str
@@ -20,10 +20,10 @@ class Declared:
     help: str
 
 
-def declared_in(values: Iterable[object]) -> tuple[Declared, ...]:
+def declared_in(values: Iterable[object]) -> tuple[DeclaredMetric, ...]:
     """The metrics among `values`, in their order."""
     return tuple(
-        Declared(
+        DeclaredMetric(
             metric._name + ("_total" if metric._type == "counter" else ""),  # noqa: SLF001  the library has no public way
             metric._type,  # noqa: SLF001
             tuple(metric._labelnames),  # noqa: SLF001

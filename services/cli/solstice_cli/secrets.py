@@ -16,7 +16,7 @@ FORGES: Final = (Source.FORGEJO, Source.GITEA, Source.GITHUB, Source.GITLAB)
 SECRET_BYTES: Final = 24
 
 
-def kept_secrets() -> dict[Source, str]:
+def stored_secrets() -> dict[Source, str]:
     """One secret per forge, made and written the first time."""
     path = secrets_file()
     found = _read(path)
@@ -26,7 +26,7 @@ def kept_secrets() -> dict[Source, str]:
     return found
 
 
-def kept_secret(source: Source) -> str | None:
+def stored_secret(source: Source) -> str | None:
     """The secret of a forge, if there is one."""
     return _read(secrets_file()).get(source)
 

@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from solstice_cli.local import local_broker_url, secrets_file
-from solstice_cli.secrets import FORGES, kept_secrets
+from solstice_cli.secrets import FORGES, stored_secrets
 from solstice_common.cli import running_up
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
-from solstice_common.runtime.process import hide, run_until_signalled
+from solstice_common.runtime.process import hide_secrets, run_until_signalled
 from solstice_common.settings import state_directory
 from solstice_common.storage.private_files import make_state_directory, open_private
 from solstice_common.telemetry.logs import configure_logs
@@ -67,9 +67,9 @@ def up(
     A second Ctrl-C does not wait for running jobs. Webhook secrets are made the first time, and kept.
     """
     configure_logs(settings.log_format, settings.log_level)
-    hide(settings)
-    with _alone():
-        secrets = kept_secrets()
+    hide_secrets(settings)
+    with _only_instance():
+        secrets = stored_secrets()
         complete, hurry = _with_secrets(settings, secrets), asyncio.Event()
         run_until_signalled(lambda stop: _serve(complete, stop, hurry, as_json=as_json), hurry=hurry)
 
@@ -125,7 +125,7 @@ def _deliveries_url(settings: UpSettings) -> str:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _only_instance() -> Iterator[None]:
     """Only one `up` per state directory; ConfigurationError names the one that is there."""
     state = state_directory()
     try:

@@ -30,7 +30,14 @@ from solstice_common.messages import Source as Origin
 from solstice_common.messages.fields import Label
 from solstice_common.references import References
 from solstice_forge.decisions.rules import ALL_EVENTS, ALWAYS, Forks, Rule, RuleEvent
-from solstice_forge.decisions.sources import FORGES, LEAST_CHARACTERS, PUBLIC_URLS, App, Source, sources_of
+from solstice_forge.decisions.sources import (
+    FORGES,
+    LEAST_CHARACTERS,
+    PUBLIC_URLS,
+    Source,
+    SourceApp,
+    sources_of,
+)
 from solstice_forge.forges import standard_webhooks
 from solstice_forge.settings import SecretSettings
 
@@ -69,7 +76,7 @@ def parse_sources(content: bytes, references: References) -> Mapping[str, Source
     try:
         file = _File.model_validate(document, context=references)
     except ValidationError as error:
-        raise ConfigurationError(_told(error)) from None
+        raise ConfigurationError(_problem_text(error)) from None
     return MappingProxyType({name: table.source(name) for name, table in file.sources.items()})
 
 
@@ -192,7 +199,7 @@ class _SourceTable(_Table):
             secrets=self.secrets,
             url=self.url or PUBLIC_URLS.get(self.forge),
             token=self.token,
-            app=None if self.app is None else App(id=self.app.id, private_key=self.app.private_key),
+            app=None if self.app is None else SourceApp(id=self.app.id, private_key=self.app.private_key),
             rules=tuple(rule.rule(place) for place, rule in enumerate(self.rules, start=1)),
         )
 
@@ -205,7 +212,7 @@ def _usable_in_gitlab(secret: str) -> bool:
     return not secret.startswith(standard_webhooks.TOKEN_PREFIX) or bool(standard_webhooks.key_of(secret))
 
 
-def _told(error: ValidationError) -> str:
+def _problem_text(error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [
         f"{_key(problem['loc'])}{_sentence(problem)}"

@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
-from solstice_common.telemetry.metrics import Declared, declared_in
+from solstice_common.telemetry.metrics import DeclaredMetric, declared_in
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -116,7 +116,7 @@ class Metrics:
         self._delivered(source, decision, reason).inc()
         self._took(source).observe(seconds)
 
-    def job_asked(self, outcome: str) -> None:
+    def job_requested(self, outcome: str) -> None:
         """A program that may ask for jobs asked for one: `accepted`, `duplicate`, or why it was refused."""
         self._jobs.labels(outcome).inc()
 
@@ -140,7 +140,7 @@ class Metrics:
         """A forge was called about a status, and this came of it."""
         self._status_calls.labels(source, outcome).inc()
 
-    def status_told(self, source: str, seconds: float) -> None:
+    def status_reported(self, source: str, seconds: float) -> None:
         """A forge shows a status, this long after it arrived here."""
         self._status_calls.labels(source, "told").inc()
         self._status_seconds.labels(source).observe(seconds)
@@ -164,6 +164,6 @@ class Metrics:
         self._blocked.set(broker.blocked is not None)
         return generate_latest(self._registry)
 
-    def declared(self) -> tuple[Declared, ...]:
+    def declared(self) -> tuple[DeclaredMetric, ...]:
         """Our own metrics (not those of the process collector), for the documentation and its test."""
         return declared_in(vars(self).values())

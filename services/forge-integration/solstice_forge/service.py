@@ -12,26 +12,26 @@ from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.http.access import access_rules, told_access
 from solstice_common.http.serving import bounds_of, http_server, listen
-from solstice_common.runtime.process import spare_the_collector
+from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.settings import without_password
 from solstice_common.topology import asking_topology, jobs_route
 from solstice_forge.api.request_delivery import SOURCE
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.config import configured_sources
-from solstice_forge.edge.app import Parts, create_app
+from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.edge.fast_path import WholeRequestProtocol
 from solstice_forge.inbox import open_inbox
 from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.inbox.retention import run_retention
 from solstice_forge.log_events import LogEvent
-from solstice_forge.lookups.lookup_service import Inquirer
+from solstice_forge.lookups.lookup_service import LookupService
 from solstice_forge.metrics import Metrics
-from solstice_forge.pages.delivery_pages import Pages, no_statuses
+from solstice_forge.pages.delivery_pages import DeliveryPages, no_statuses
 from solstice_forge.reconcile.rounds import Reconciler
 from solstice_forge.relay.inbox_relay import Relay
-from solstice_forge.relay.queue_depth import Queued, run_queue_depth
+from solstice_forge.relay.queue_depth import QueueDepth, run_queue_depth
 from solstice_forge.remote.http import open_remotes
-from solstice_forge.remote.source_access import access_of, patience_of
+from solstice_forge.remote.source_access import access_of, timeouts_of
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.status_service import reporting
 
@@ -64,7 +64,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
             open_broker(settings.amqp_url, name="forge-integration") as broker,
             open_remotes(
                 [access for source in sources.values() if (access := access_of(source)) is not None],
-                patience=patience_of(settings.forge_call_seconds),
+                timeouts=timeouts_of(settings.forge_call_seconds),
             ) as remotes,
             reporting(settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics) as statuses,
             asyncio.TaskGroup() as tasks,
@@ -77,7 +77,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 metrics=metrics,
                 rng=random.Random(),  # noqa: S311  jitter, not a secret
             )
-            parts = Parts(
+            parts = AppParts(
                 inbox=inbox,
                 sources=sources,
                 metrics=metrics,
@@ -86,21 +86,21 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 notices=visitors.notices,
                 max_body_bytes=settings.forge_max_body_bytes,
             )
-            queued = Queued(broker, route.queue, metrics)
+            queued = QueueDepth(broker, route.queue, metrics)
             rules = ApiRules(
                 access=visitors,
                 per_minute=settings.forge_api_per_minute,
                 max_backlog=settings.forge_api_backlog,
                 queued=lambda: queued.count,
             )
-            pages = Pages(
+            pages = DeliveryPages(
                 inbox,
                 visitors,
                 sources=sorted(sources),
                 version=__version__,
                 public_url=settings.public_url,
                 statuses=no_statuses if statuses is None else statuses.shown,
-                reconciling=inbox.reconciling,
+                reconcile_state=inbox.reconcile_state,
             )
             app = create_app(parts, [*api_routes(inbox, rules, metrics), *pages.routes()])
             server = http_server(
@@ -110,7 +110,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 refused=metrics.http_refused,
                 protocol=WholeRequestProtocol,
             )
-            inquirer = Inquirer(
+            inquirer = LookupService(
                 inbox=inbox,
                 sources=sources,
                 remotes=remotes,
@@ -153,7 +153,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 broker=broker.url,
                 inbox=without_password(settings.forge_inbox_url),
             )
-            spare_the_collector()
+            tune_garbage_collection()
             listening(host, port)
             await stop.wait()
             server.should_exit = True
@@ -166,7 +166,7 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
 
 
 async def _end(relay: Relay, relaying: asyncio.Task[None], grace_seconds: float) -> None:
-    if relay.has_turn:
+    if relay.is_leader:
         relay.finish()
         await asyncio.wait({relaying}, timeout=grace_seconds)
     relaying.cancel()

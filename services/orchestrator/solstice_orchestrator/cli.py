@@ -6,7 +6,7 @@ from typing import Final
 import typer
 
 from solstice_common.cli import options, program
-from solstice_common.runtime.process import hide, run_until_signalled
+from solstice_common.runtime.process import hide_secrets, run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
 from solstice_orchestrator import daemon
@@ -35,7 +35,7 @@ def run(settings: OrchestratorSettings) -> None:
     not finish is handed back, and runs elsewhere or at the next start.
     """
     configure_logs(settings.log_format, settings.log_level)
-    hide(settings)
+    hide_secrets(settings)
     check_state_directory()
     hurry = asyncio.Event()
     run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry), hurry=hurry)

@@ -9,27 +9,32 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.process import spare_the_collector
+from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.settings import without_password
 from solstice_common.topology import CANCELS, full_topology, jobs_route
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.heads import head_of
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.opening import Parts, StoppedBeforehand, opened, when_there
+from solstice_orchestrator.opening import (
+    Components,
+    StoppedWhileOpening,
+    open_components,
+    retry_until_available,
+)
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.stages.backlog import Backlog, run_backlog
 from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.stages.dispatch import Dispatch
-from solstice_orchestrator.stages.forecast_checks import run_estimates
+from solstice_orchestrator.stages.forecast_checks import run_forecast_checks
 from solstice_orchestrator.stages.intake import Intake
-from solstice_orchestrator.stages.outbox_relay import Outbox
+from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.stages.planning import run_planning
-from solstice_orchestrator.stages.queue_reports import LineReports, run_line_reports
+from solstice_orchestrator.stages.queue_reports import QueueReports, run_queue_reports
 from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.stages.retention import run_retention
-from solstice_orchestrator.stages.schedule_ticks import Schedules
+from solstice_orchestrator.stages.schedule_ticks import ScheduleRunner
 from solstice_orchestrator.worker.execution import execute
-from solstice_orchestrator.worker.log_buffer import Patience
+from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
 from solstice_orchestrator.workflow.job_plan import PlanningRules
 
 log = structlog.get_logger("solstice_orchestrator.daemon")
@@ -58,18 +63,20 @@ async def run(
     Raises ConfigurationError, TopologyMismatch or SchemaTooNew, never for a broker that is away. A PostgreSQL that is away
     is waited for; a SQLite file that cannot be used is StoreUnavailable at once.
     """
-    with contextlib.suppress(StoppedBeforehand):
-        async with opened(settings, stop) as parts:
-            await _work(parts, stop, hurry or asyncio.Event(), on_ready)
+    with contextlib.suppress(StoppedWhileOpening):
+        async with open_components(settings, stop) as components:
+            await _work(components, stop, hurry or asyncio.Event(), on_ready)
 
 
 async def _work(
-    parts: Parts, stop: asyncio.Event, hurry: asyncio.Event, on_ready: Callable[[str], None]
+    components: Components, stop: asyncio.Event, hurry: asyncio.Event, on_ready: Callable[[str], None]
 ) -> None:
     """The loops in an inner group, the running jobs in an outer one: loops stop, jobs finish."""
-    settings, store, broker = parts.settings, parts.store, parts.broker
+    settings, store, broker = components.settings, components.store, components.broker
     route, topology = jobs_route(settings), full_topology(settings)
-    state = await when_there(lambda: store.register(parts.card), settings, stop, parts.rng)
+    state = await retry_until_available(
+        lambda: store.register(components.registration), settings, stop, components.rng
+    )
     notice: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as jobs:
         dispatch = Dispatch(
@@ -77,32 +84,37 @@ async def _work(
             execute=functools.partial(
                 execute,
                 store=store,
-                executor=parts.executor,
-                secret_rules=parts.secret_rules,
+                executor=components.executor,
+                secret_rules=components.secret_rules,
                 notice=notice,
-                patience=Patience(seconds=settings.lease_seconds),
+                retry_limit=StoreRetryLimit(seconds=settings.lease_seconds),
             ),
-            card=parts.card,
+            registration=components.registration,
             jobs=jobs,
-            metrics=parts.metrics,
-            rng=parts.rng,
+            metrics=components.metrics,
+            rng=components.rng,
             lease_seconds=settings.lease_seconds,
             renew_seconds=settings.renew_seconds,
-            governing=parts.governing,
+            governor=components.governor,
         )
-        parts.starting.on_begun = dispatch.look_again
-        outbox = Outbox(
-            store=store, broker=broker, jobs=route, topology=topology, metrics=parts.metrics, rng=parts.rng
+        components.starting.on_begun = dispatch.look_again
+        outbox = OutboxRelay(
+            store=store,
+            broker=broker,
+            jobs=route,
+            topology=topology,
+            metrics=components.metrics,
+            rng=components.rng,
         )
         async with asyncio.TaskGroup() as loops:
-            taking = [loops.create_task(run, name=name) for name, run in _takers(parts).items()]
+            taking = [loops.create_task(run, name=name) for name, run in _takers(components).items()]
             # Goes on while jobs do: their runs may be out of time meanwhile.
             rescuing = loops.create_task(
                 run_rescue(
                     store,
                     every_seconds=settings.rescue_seconds,
                     lease_seconds=settings.lease_seconds,
-                    rng=parts.rng,
+                    rng=components.rng,
                 ),
                 name="rescue",
             )
@@ -111,17 +123,17 @@ async def _work(
             telling = loops.create_task(outbox.run(), name="outbox")
             log.info(
                 LogEvent.STARTED,
-                worker_id=parts.card.worker_id,
-                name=parts.card.name,
+                worker_id=components.registration.worker_id,
+                name=components.registration.name,
                 state=state,
-                url=parts.url,
-                slots=dict(parts.card.capacity.slots),
-                limit=parts.card.capacity.limit,
+                url=components.url,
+                slots=dict(components.registration.capacity.slots),
+                limit=components.registration.capacity.limit,
                 broker=broker.url,
                 database=without_password(settings.database_url),
             )
-            spare_the_collector()
-            on_ready(parts.url)
+            tune_garbage_collection()
+            on_ready(components.url)
             await _asked_to_end(stop, dispatch.drain_ordered)
             for task in taking:
                 task.cancel()
@@ -140,25 +152,25 @@ async def _work(
             for task in (renewing, rescuing):
                 task.cancel()
             await asyncio.wait([renewing, rescuing])
-            await _take_leave(parts)
+            await _take_leave(components)
             outbox.finish()
             await asyncio.wait([telling], timeout=FLUSH_SECONDS)
             telling.cancel()
     log.info(LogEvent.DRAINED, handed_back=handed_back)
 
 
-def _takers(parts: Parts) -> Mapping[str, Coroutine[None, None, None]]:
+def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]:
     """The loops that end as soon as nothing new is to be taken, by their names."""
-    settings, store, broker = parts.settings, parts.store, parts.broker
-    metrics, rng = parts.metrics, parts.rng
+    settings, store, broker = components.settings, components.store, components.broker
+    metrics, rng = components.metrics, components.rng
     queue, topology = jobs_route(settings).queue, full_topology(settings)
     backlog = Backlog(store=store, most=settings.max_backlog, metrics=metrics)
     intake = Intake(broker=broker, store=store, metrics=metrics, rng=rng, backlog=backlog)
     cancels = CancelIntake(broker=broker, store=store, metrics=metrics, rng=rng)
-    line_reports = LineReports(
+    line_reports = QueueReports(
         store=store,
         broker=broker,
-        worker_id=parts.card.worker_id,
+        worker_id=components.registration.worker_id,
         public_url=settings.pages_url,
         rng=rng,
         saturated=lambda: backlog.held,
@@ -167,10 +179,10 @@ def _takers(parts: Parts) -> Mapping[str, Coroutine[None, None, None]]:
         "intake": intake.run(queue, topology, prefetch=settings.amqp_prefetch),
         "cancels": cancels.run(CANCELS.queue, topology, prefetch=settings.amqp_prefetch),
         "backlog": run_backlog(backlog, rng=rng),
-        "planning": _planning(parts),
-        "schedules": _schedules(parts),
-        "estimates": run_estimates(store, metrics=metrics, rng=rng),
-        "line-reports": run_line_reports(line_reports, every_seconds=settings.line_report_seconds, rng=rng),
+        "planning": _planning(components),
+        "schedules": _schedules(components),
+        "estimates": run_forecast_checks(store, metrics=metrics, rng=rng),
+        "line-reports": run_queue_reports(line_reports, every_seconds=settings.line_report_seconds, rng=rng),
         "retention": run_retention(store, days=settings.retention_days, rng=rng),
     }
 
@@ -185,37 +197,37 @@ async def _asked_to_end(*asked: asyncio.Event) -> None:
             task.cancel()
 
 
-async def _take_leave(parts: Parts) -> None:
+async def _take_leave(components: Components) -> None:
     try:
-        await parts.store.leave(parts.card.worker_id)
+        await components.store.leave(components.registration.worker_id)
     except StoreUnavailable as error:
         log.warning(LogEvent.LEAVE_NOT_TAKEN, detail=str(error))
 
 
-async def _planning(parts: Parts) -> None:
-    settings = parts.settings
+async def _planning(components: Components) -> None:
+    settings = components.settings
     await run_planning(
-        store=parts.store,
-        worker_id=parts.card.worker_id,
-        git=parts.git,
-        scratch=parts.workspaces.scratch,
-        governing=parts.governing,
-        hosts=parts.hosts,
+        store=components.store,
+        worker_id=components.registration.worker_id,
+        git=components.git,
+        scratch=components.workspaces.scratch,
+        governor=components.governor,
+        hosts=components.hosts,
         rules=PlanningRules(
             default_runs_on=settings.default_runs_on,
-            run_untrusted=parts.executor.isolates or settings.untrusted_runs == "run",
+            run_untrusted=components.executor.isolates or settings.untrusted_runs == "run",
             run_approved=settings.untrusted_runs == "approved",
             v1_trust=parse_sources(settings.v1_trust),
         ),
     )
 
 
-async def _schedules(parts: Parts) -> None:
-    schedules = Schedules(
-        timetable=parts.store.timetable,
-        worker_id=parts.card.worker_id,
-        head_of=functools.partial(head_of, policy=parts.git, scratch=parts.workspaces.scratch),
-        metrics=parts.metrics,
-        rng=parts.rng,
+async def _schedules(components: Components) -> None:
+    schedules = ScheduleRunner(
+        schedule_store=components.store.schedule_store,
+        worker_id=components.registration.worker_id,
+        head_of=functools.partial(head_of, policy=components.git, scratch=components.workspaces.scratch),
+        metrics=components.metrics,
+        rng=components.rng,
     )
     await schedules.run()

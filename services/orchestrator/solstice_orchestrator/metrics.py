@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 from solstice_common.messages.states import JobState
-from solstice_common.telemetry.metrics import Declared, declared_in
+from solstice_common.telemetry.metrics import DeclaredMetric, declared_in
 from solstice_orchestrator.domain.jobs import Outcome
-from solstice_orchestrator.queue_times.forecast import Judgement, Met
+from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
@@ -34,7 +34,7 @@ class Metrics:
         )
         self._cancels = Counter(
             "solstice_cancels",
-            "Wishes to cancel taken from the queue, by what came of them; reason tells why one was refused.",
+            "Cancel requests taken from the queue, by what came of them; reason tells why one was refused.",
             ("verdict", "reason"),
             registry=registry,
         )
@@ -154,8 +154,8 @@ class Metrics:
             self._requests.labels(verdict, "")
         for verdict in ("ended", "nothing"):
             self._cancels.labels(verdict, "")
-        for met in Met:
-            self._starts.labels(met.value)
+        for accuracy in ForecastAccuracy:
+            self._starts.labels(accuracy.value)
         for status in PublishStatus:
             self._outbox.labels(status.value)
         ProcessCollector(registry=registry)
@@ -173,7 +173,7 @@ class Metrics:
         self._requests.labels("refused", reason).inc()
 
     def cancel_kept(self, verdict: str) -> None:
-        """A wish `ended` runs, or there was `nothing` to end."""
+        """A cancel request `ended` runs, or there was `nothing` to end."""
         self._cancels.labels(verdict, "").inc()
 
     def cancel_refused(self, reason: str) -> None:
@@ -189,10 +189,10 @@ class Metrics:
         self._finished.labels(outcome.state.value, outcome.reason.value).inc()
         self._run.labels(label, outcome.state.value).observe(max(0.0, run_seconds))
 
-    def started_as_expected(self, judgement: Judgement) -> None:
+    def started_as_expected(self, check: ForecastCheck) -> None:
         """A job started whose start had been forecast."""
-        self._starts.labels(judgement.met.value).inc()
-        self._start_error.observe(judgement.error_seconds)
+        self._starts.labels(check.accuracy.value).inc()
+        self._start_error.observe(check.error_seconds)
 
     def leases_renewed(self, count: int = 1) -> None:
         self._renewals.inc(count)
@@ -238,12 +238,12 @@ class Metrics:
         delayed: int = 0,
     ) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""
-        standing = Counted(
+        by_state = Counted(
             worker.state.value if worker.presence is Presence.ALIVE else worker.presence.value
             for worker in workers
         )
         for state in (*WorkerState, Presence.LOST):
-            self._workers.labels(state.value).set(standing[state.value])
+            self._workers.labels(state.value).set(by_state[state.value])
         self._jobs.clear()
         for (state, label), count in counts.items():
             self._jobs.labels(state.value, label).set(count)
@@ -252,6 +252,6 @@ class Metrics:
         self._blocked.set(broker.blocked is not None)
         return generate_latest(self._registry)
 
-    def declared(self) -> tuple[Declared, ...]:
+    def declared(self) -> tuple[DeclaredMetric, ...]:
         """Our own metrics (not those of the process collector), for the documentation and its test."""
         return declared_in(vars(self).values())

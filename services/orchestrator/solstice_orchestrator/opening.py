@@ -24,23 +24,23 @@ from solstice_common.runtime.pausing import pause
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
-from solstice_orchestrator.git.version import tell_git
+from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.processes.orphans import adopt
 from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.governor import parse_limits, startable
-from solstice_orchestrator.scheduling.workers import WorkerCard
+from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.app import create_app
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.metering import MeteredExecutor
-from solstice_orchestrator.worker.pressure import Governing, Starting
+from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 
@@ -53,18 +53,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Components:
     """What is open while the orchestrator lives."""
 
     settings: OrchestratorSettings
-    card: WorkerCard
+    registration: WorkerRegistration
     store: JobStore
     broker: Broker
     workspaces: Workspaces
     git: GitPolicy
     executor: MeteredExecutor
-    governing: Governing
-    starting: Starting
+    governor: Governor
+    starting: StartingJobs
     hosts: GitHosts
     secret_rules: SecretRules
     metrics: Metrics
@@ -72,16 +72,16 @@ class Parts:
     url: str
 
 
-class StoppedBeforehand(Exception):
+class StoppedWhileOpening(Exception):
     """We were asked to end while we waited for the database."""
 
 
 @asynccontextmanager
-async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIterator[Parts]:
+async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIterator[Components]:
     """Everything that has to be closed again; the web server is opened last, when there is something to show, and closed first."""
     # Ids and jitter need no secrecy, only not to be those of another process.
     rng = random.Random(secrets.randbits(128))  # noqa: S311
-    metrics, streams = Metrics(), Streams()
+    metrics, streams = Metrics(), OpenStreams()
     access = access_rules(settings)
     v1_trust = parse_sources(settings.v1_trust)
     secret_rules = replace(read_secret_rules(settings.secrets_config, os.environ), v1_trust=v1_trust)
@@ -94,7 +94,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
         allow_private=settings.git_allow_private,
         environment=os.environ,
     )
-    await tell_git(git)
+    await warn_of_unfit_git(git)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(told_access(access, service="orchestrator"))
         open_it = functools.partial(
@@ -111,7 +111,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             supersede=settings.supersede,
             v1_trust=v1_trust,
         )
-        store = await when_there(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
+        store = await retry_until_available(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
         broker = await stack.enter_async_context(open_broker(settings.amqp_url, name="orchestrator"))
         adopt()
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
@@ -128,10 +128,10 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             path=settings.job_path,
             no_output_seconds=settings.no_output_seconds,
             disk_reserve_bytes=settings.disk_reserve_mib * MIB,
-            starting=(starting := Starting()),
+            starting=(starting := StartingJobs()),
             hosts=hosts,
         )
-        governing = Governing(
+        governor = Governor(
             limit=whole.limit,
             # What is played is not checked out, and may start in any number.
             limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
@@ -150,7 +150,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             public_url=settings.public_url or None,
             deliveries_url=settings.deliveries_url.rstrip("/"),
             streams=streams,
-            unfit=lambda: governing.unfit,
+            unfit=lambda: governor.unfit,
         )
         url = await stack.enter_async_context(
             serving(
@@ -162,9 +162,9 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
                 refused=metrics.http_refused,
             )
         )
-        yield Parts(
+        yield Components(
             settings=settings,
-            card=WorkerCard(
+            registration=WorkerRegistration(
                 worker_id=f"{settings.name_of_worker}:{os.getpid()}:{secrets.token_hex(4)}",
                 name=settings.name_of_worker,
                 host=socket.gethostname(),
@@ -177,9 +177,9 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
             workspaces=workspaces,
             git=git,
             executor=MeteredExecutor(
-                executor=executor, metrics=metrics, isolates=executor.isolates, ended=governing.ended
+                executor=executor, metrics=metrics, isolates=executor.isolates, ended=governor.ended
             ),
-            governing=governing,
+            governor=governor,
             starting=starting,
             hosts=hosts,
             metrics=metrics,
@@ -188,7 +188,7 @@ async def opened(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIt
         )
 
 
-async def when_there(
+async def retry_until_available(
     ask: Callable[[], Awaitable[T]], settings: OrchestratorSettings, stop: asyncio.Event, rng: random.Random
 ) -> T:
     """What the store answers, however long a PostgreSQL is away; after a power failure nobody knows who is up first."""
@@ -205,5 +205,5 @@ async def when_there(
             backoff_seconds(failures, rng=rng, base_seconds=0.2, cap_seconds=STORE_RETRY_SECONDS), unless=stop
         )
         if stop.is_set():
-            raise StoppedBeforehand
+            raise StoppedWhileOpening
         failures += 1

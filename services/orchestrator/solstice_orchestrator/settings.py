@@ -25,7 +25,7 @@ from solstice_orchestrator.scheduling.governor import parse_limits
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.superseding.policy import SupersedeRule
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
 
@@ -211,8 +211,8 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
         description="With so many runs to plan and jobs that wait, requests stay in the queue until a fifth is done; "
         "0: all are taken.",
     )
-    supersede: Supersede = Field(
-        default=Supersede.RUNNING,
+    supersede: SupersedeRule = Field(
+        default=SupersedeRule.RUNNING,
         description="Which runs a newer push of their branch or change request ends: off, waiting (that have not begun) or running (those too).",
     )
     line_report_seconds: float = Field(

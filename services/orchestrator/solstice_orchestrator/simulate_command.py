@@ -27,14 +27,14 @@ from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.settings import StoreSettings
-from solstice_orchestrator.simulation.comparison import OneMore, with_one_more
-from solstice_orchestrator.simulation.report import Report, Waits, report
+from solstice_orchestrator.simulation.comparison import ExtraSlotEffect, with_extra_slot
+from solstice_orchestrator.simulation.report import SimulationReport, WaitStatistics, report
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun, encode, read_runs
 from solstice_orchestrator.simulation.traffic import Traffic, generate
-from solstice_orchestrator.simulation.virtual_run import House, play
+from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
 
 app: Final = typer.Typer(
     help="Try slots, caps and rates on a trace of jobs, in virtual time.", context_settings=CONTEXT_SETTINGS
@@ -95,7 +95,7 @@ def simulate(
             "what comes, and with how many slots? solstice simulate --trace FILE --slots linux=8; "
             "'solstice simulate generate' and 'solstice simulate record' write such a file"
         )
-    limits = Limits(
+    limits = StartLimits(
         caps=_read(parse_caps, "--repository-caps", repository_caps),
         quotas=Quotas(
             slots=_read(parse_caps, "--owner-caps", owner_caps),
@@ -107,20 +107,20 @@ def simulate(
         ),
     )
     whole = capacity(_read(parse_slots, "--slots", slots), max_concurrency)
-    house = House(capacity=whole, limits=limits, max_wait_seconds=max_wait_seconds)
+    house = SimulationConfig(capacity=whole, limits=limits, max_wait_seconds=max_wait_seconds)
     with _bar() as bar:
 
         def again(label: str) -> Iterator[TraceRun]:
             return _runs(trace, bar(f"with one more of {label}"))
 
         tally = Tally()
-        play(_runs(trace, bar("playing")), house, tally)
+        simulate_trace(_runs(trace, bar("playing")), house, tally)
         served = [label for label in house.capacity.slots if more]
         changes = [
             change
             for label in served
             if (
-                change := with_one_more(
+                change := with_extra_slot(
                     partial(again, label),
                     house,
                     tally,
@@ -195,10 +195,10 @@ def record_trace(
 
 
 async def _record(url: str, since: float, file: BinaryIO) -> int:
-    from solstice_orchestrator.store.admin.record import recorded  # noqa: PLC0415  others do not pay for PostgreSQL
+    from solstice_orchestrator.store.admin.record import recorded_runs  # noqa: PLC0415  others do not pay for PostgreSQL
 
     jobs = 0
-    async for run in recorded(url, since):
+    async for run in recorded_runs(url, since):
         file.writelines(encode(job) for job in run)
         jobs += len(run)
     return jobs
@@ -267,7 +267,7 @@ def _tell(out: Path, jobs: int, *, as_json: bool) -> None:
         typer.echo(f"wrote {jobs} {'job' if jobs == 1 else 'jobs'} to {out}")
 
 
-def _show(found: Report, changes: list[OneMore]) -> None:
+def _show(found: SimulationReport, changes: list[ExtraSlotEffect]) -> None:
     """Tables for a terminal; in a pipe lines of tab-separated whole values, the first of each says what it is."""
     fair = found.fairness
     _print_table(
@@ -321,7 +321,7 @@ def _show(found: Report, changes: list[OneMore]) -> None:
 _WAITS: Final = ("mean", "p50", "p90", "p99", "max")
 
 
-def _values(waits: Waits) -> tuple[str, ...]:
+def _values(waits: WaitStatistics) -> tuple[str, ...]:
     return tuple(_seconds(getattr(waits, name)) for name in _WAITS)
 
 

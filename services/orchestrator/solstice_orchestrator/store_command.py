@@ -22,9 +22,9 @@ from solstice_orchestrator.stages.retention import purge_all
 from solstice_orchestrator.store import open_store
 
 if TYPE_CHECKING:
-    from solstice_orchestrator.store.admin.check import Checkup
-    from solstice_orchestrator.store.admin.move import Moved
-    from solstice_orchestrator.store.admin.move import Progress as Told
+    from solstice_orchestrator.store.admin.check import StoreCheck
+    from solstice_orchestrator.store.admin.move import MoveResult
+    from solstice_orchestrator.store.admin.move import Progress as ReportProgress
 
 app: Final = typer.Typer(
     help="The database of runs and jobs: bring it up to date, check it, move it.",
@@ -38,7 +38,7 @@ app: Final = typer.Typer(
 def migrate_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
     """Bring the schema up to date, as every start of an orchestrator does; safe to repeat, and beside others."""
 
-    async def work() -> "Checkup":
+    async def work() -> "StoreCheck":
         async with open_store(settings.database_url):
             pass
         return await _check(settings.database_url)
@@ -150,20 +150,20 @@ def _said(settings: StoreSettings) -> AbstractContextManager[object]:
 # Imported late: the other commands of `solstice` do not wait for PostgreSQL's client library.
 
 
-async def _check(url: str) -> "Checkup":
+async def _check(url: str) -> "StoreCheck":
     from solstice_orchestrator.store.admin.check import check  # noqa: PLC0415
 
     return await check(url)
 
 
-async def _move(source: Path, target: str, *, in_use: bool, told: "Told") -> "Moved":
+async def _move(source: Path, target: str, *, in_use: bool, told: "ReportProgress") -> "MoveResult":
     from solstice_orchestrator.store.admin.move import move  # noqa: PLC0415
 
     return await move(source, target, in_use=in_use, progress=told)
 
 
 @contextmanager
-def _progress() -> Iterator["Told"]:
+def _progress() -> Iterator["ReportProgress"]:
     """A bar per table, on the terminal of whoever watches."""
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

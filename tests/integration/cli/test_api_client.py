@@ -52,8 +52,8 @@ def unheard(_text: str) -> None:
 END = 'event: end\ndata: {"state":"succeeded","reason":"completed","exit_code":0}'
 
 
-def client(port: int, patience_seconds: float = 5.0) -> AbstractAsyncContextManager[OrchestratorClient]:
-    return OrchestratorClient.open(f"http://127.0.0.1:{port}", patience_seconds=patience_seconds)
+def client(port: int, resume_seconds: float = 5.0) -> AbstractAsyncContextManager[OrchestratorClient]:
+    return OrchestratorClient.open(f"http://127.0.0.1:{port}", resume_seconds=resume_seconds)
 
 
 async def test_stream_that_was_cut_goes_on_where_it_was() -> None:
@@ -88,7 +88,7 @@ async def test_stream_survives_a_restart_of_the_orchestrator() -> None:
     async with AsyncExitStack() as stack:
         (port,) = free_ports(1)
         async with served(lambda _path, _headers: stream(chunk(1, "before ")), port):
-            api = await stack.enter_async_context(client(port, patience_seconds=60.0))
+            api = await stack.enter_async_context(client(port, resume_seconds=60.0))
             following = asyncio.create_task(follow_job(api, JOB, write))
             await first_piece.wait()
         await stack.enter_async_context(served(lambda _path, _headers: stream(chunk(2, "after"), END), port))
@@ -102,7 +102,7 @@ async def test_stream_that_stays_away_is_given_up() -> None:
     def answer(_path: str, _headers: dict[str, str]) -> bytes:
         return answers.pop() if answers else b""
 
-    async with served(answer) as port, client(port, patience_seconds=0.2) as api:
+    async with served(answer) as port, client(port, resume_seconds=0.2) as api:
         with pytest.raises(ServiceUnavailable, match="solstice up"):
             await follow_job(api, JOB, unheard)
 

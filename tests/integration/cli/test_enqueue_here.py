@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from solstice_common.cli.local_repository import commit_of, remote_url
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 from tests.servers.solstice_up import Repository, repository
 
 
 def enqueue(folder: Path, *words: str, check: int = 0, **settings: str) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
         [sys.executable, "-m", "solstice_cli", "enqueue", *words],
-        env={**kept_environment(), "SOLSTICE_HOME": str(folder.parent / "home"), "NO_COLOR": "1", **settings},
+        env={**base_environment(), "SOLSTICE_HOME": str(folder.parent / "home"), "NO_COLOR": "1", **settings},
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,

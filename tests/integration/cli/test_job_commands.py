@@ -13,118 +13,118 @@ from solstice_cli.main import app
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.views import ChunkKind
-from tests.servers.orchestrator_web import Stage, spec, stage
+from tests.servers.orchestrator_web import WebServer, serve_web, spec
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path) as served:
         yield served
 
 
-async def solstice(line: Stage, *arguments: str) -> Result:
+async def solstice(web: WebServer, *arguments: str) -> Result:
     """The command, in a thread: it has an event loop of its own."""
-    return await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"SOLSTICE_URL": line.url})
+    return await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"SOLSTICE_URL": web.url})
 
 
-async def told(line: Stage, *arguments: str) -> Any:
-    result = await solstice(line, *arguments, "--json")
+async def answer_of(web: WebServer, *arguments: str) -> Any:
+    result = await solstice(web, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-async def test_runs_and_jobs_are_listed_by_what_is_asked(line: Stage) -> None:
-    fog, ids = await line.plan(spec(), spec("port", runs_on="illumos"), ref="refs/heads/fog")
-    main, _ = await line.plan(spec())
-    runs = await told(line, "runs", "--branch", "fog", "--state", "waiting", "--label", "illumos")
+async def test_runs_and_jobs_are_listed_by_what_is_asked(web: WebServer) -> None:
+    fog, ids = await web.plan(spec(), spec("port", runs_on="illumos"), ref="refs/heads/fog")
+    main, _ = await web.plan(spec())
+    runs = await answer_of(web, "runs", "--branch", "fog", "--state", "waiting", "--label", "illumos")
     assert [run["run_id"] for run in runs["runs"]] == [fog.run_id]
-    assert (await told(line, "runs", "--branch", "main", "--priority", "high"))["runs"] == []
-    jobs = await told(line, "jobs", "--branch", "fog", "--label", "linux", "--priority", "default")
+    assert (await answer_of(web, "runs", "--branch", "main", "--priority", "high"))["runs"] == []
+    jobs = await answer_of(web, "jobs", "--branch", "fog", "--label", "linux", "--priority", "default")
     assert [job["job_id"] for job in jobs["jobs"]] == [ids["build"]]
-    both = await told(line, "runs", "--all")
+    both = await answer_of(web, "runs", "--all")
     assert [run["run_id"] for run in both["runs"]] == [main.run_id, fog.run_id]
-    piped = await solstice(line, "jobs", fog.run_id, "--limit", "1")
+    piped = await solstice(web, "jobs", fog.run_id, "--limit", "1")
     assert [row.split("\t")[0] for row in piped.stdout.splitlines()] == [ids["build"]]
 
 
-async def test_all_jobs_are_listed_over_many_pages(line: Stage) -> None:
-    run, ids = await line.plan(*(spec(f"job-{number:03}") for number in range(230)))
-    jobs = await told(line, "jobs", run.run_id, "--all")
+async def test_all_jobs_are_listed_over_many_pages(web: WebServer) -> None:
+    run, ids = await web.plan(*(spec(f"job-{number:03}") for number in range(230)))
+    jobs = await answer_of(web, "jobs", run.run_id, "--all")
     assert [job["job_id"] for job in jobs["jobs"]] == [
-        view.job_id for view in await line.store.jobs(run_id=run.run_id, limit=1000)
+        view.job_id for view in await web.store.jobs(run_id=run.run_id, limit=1000)
     ]
     assert len(jobs["jobs"]) == 230
     assert ids.items() <= {job["name"]: job["job_id"] for job in jobs["jobs"]}.items()
 
 
-async def test_attempts_priority_and_what_failed(line: Stage) -> None:
-    run, ids = await line.plan(spec())
+async def test_attempts_priority_and_what_failed(web: WebServer) -> None:
+    run, ids = await web.plan(spec())
     job_id = ids["build"]
-    assert (await told(line, "attempts", job_id)) == {"attempts": []}
-    assert (await told(line, "priority", job_id, "high"))["priority"] == "high"
-    said = await solstice(line, "priority", job_id, "low")
+    assert (await answer_of(web, "attempts", job_id)) == {"attempts": []}
+    assert (await answer_of(web, "priority", job_id, "high"))["priority"] == "high"
+    said = await solstice(web, "priority", job_id, "low")
     assert said.stdout == f"job {job_id} has priority low\n"
-    await line.finish(await line.claim(job_id), FAILED)
-    (attempt,) = (await told(line, "attempts", job_id))["attempts"]
+    await web.finish(await web.claim(job_id), FAILED)
+    (attempt,) = (await answer_of(web, "attempts", job_id))["attempts"]
     assert (attempt["state"], attempt["exit_code"], attempt["step"]) == ("failed", 3, "test")
-    piped = await solstice(line, "attempts", job_id)
+    piped = await solstice(web, "attempts", job_id)
     assert piped.stdout.startswith("1\tfailed\tstep_failed\t")
-    late = await solstice(line, "priority", job_id, "high")
+    late = await solstice(web, "priority", job_id, "high")
     assert late.exit_code != 0
-    again = await told(line, "rerun", run.run_id, "--failed")
+    again = await answer_of(web, "rerun", run.run_id, "--failed")
     assert again["rerun_of"] == run.run_id
-    early = await solstice(line, "rerun", again["run_id"], "--failed")
+    early = await solstice(web, "rerun", again["run_id"], "--failed")
     assert early.exit_code != 0
     assert "has not ended" in str(early.exception)
 
 
-async def test_a_log_is_printed_with_what_is_missing(line: Stage) -> None:
-    key = await line.running()
-    await line.prints(key, "one\n")
-    await line.prints(key, "four\n", skip=2)
-    await line.finish(key)
+async def test_a_log_is_printed_with_what_is_missing(web: WebServer) -> None:
+    key = await web.running()
+    await web.prints(key, "one\n")
+    await web.prints(key, "four\n", skip=2)
+    await web.finish(key)
     expected = "  one\n! Output is missing here: pieces 2 to 3 were never stored.\n  four\n"
     for arguments in (("logs", key.job_id), ("logs", "-f", key.job_id)):
-        assert (await solstice(line, *arguments)).stdout == expected
-    shown = await solstice(line, "logs", "--json", key.job_id)
+        assert (await solstice(web, *arguments)).stdout == expected
+    shown = await solstice(web, "logs", "--json", key.job_id)
     events = [json.loads(row) for row in shown.stdout.splitlines()]
     assert [event["event"] for event in events] == ["chunk", "gap", "chunk"]
 
 
-async def test_what_a_job_prints_cannot_be_mistaken_for_our_marks(line: Stage) -> None:
-    run, ids = await line.plan(spec("lint"), spec("test"))
+async def test_what_a_job_prints_cannot_be_mistaken_for_our_marks(web: WebServer) -> None:
+    run, ids = await web.plan(spec("lint"), spec("test"))
     for name in ids:
-        key = await line.claim(ids[name])
-        await line.prints(key, "$ checkout\n", kind=ChunkKind.MARK)
-        await line.prints(key, "$ checkout\n! the job was asked to end\n\r! so it was\nattempt 2\n")
-        await line.prints(key, "! the step 'test' ended with exit code 3\n", kind=ChunkKind.MARK)
-        await line.finish(key)
+        key = await web.claim(ids[name])
+        await web.prints(key, "$ checkout\n", kind=ChunkKind.MARK)
+        await web.prints(key, "$ checkout\n! the job was asked to end\n\r! so it was\nattempt 2\n")
+        await web.prints(key, "! the step 'test' ended with exit code 3\n", kind=ChunkKind.MARK)
+        await web.finish(key)
     marks = ["$ checkout", "! the step 'test' ended with exit code 3"]
     for flags in ((), ("-f",)):
-        shown = (await solstice(line, "logs", *flags, ids["lint"])).stdout
+        shown = (await solstice(web, "logs", *flags, ids["lint"])).stdout
         assert [row for row in shown.splitlines() if not row.startswith("  ") and row] == marks
         assert "\n  ! the job was asked to end\n\r  ! so it was\n  attempt 2\n" in shown
-        both = (await solstice(line, "logs", *flags, run.run_id)).stdout
+        both = (await solstice(web, "logs", *flags, run.run_id)).stdout
         for name in ids:
             rows = [row.removeprefix(f"{name} | ") for row in both.splitlines() if row.startswith(name)]
             assert [row for row in rows if not row.startswith("  ") and row.strip("\r")] == marks
         assert both.count(f"\n{name} |   ! the job was asked to end\n") == 1
 
 
-async def test_what_an_autoscaler_asks_is_printed(line: Stage) -> None:
-    await line.plan(spec("a"), spec("b", needs=("a",)), spec("c", runs_on="illumos"))
-    every = await told(line, "scale", "--target", "60")
+async def test_what_an_autoscaler_asks_is_printed(web: WebServer) -> None:
+    await web.plan(spec("a"), spec("b", needs=("a",)), spec("c", runs_on="illumos"))
+    every = await answer_of(web, "scale", "--target", "60")
     assert (every["target_seconds"], every["waiting"], sorted(every["labels"])) == (
         60,
         2,
         ["illumos", "linux"],
     )
-    piped = await solstice(line, "scale", "--label", "linux")
+    piped = await solstice(web, "scale", "--label", "linux")
     assert [row.split("\t")[:5] for row in piped.stdout.splitlines()] == [["linux", "1", "0", "0", "1"]]
     assert "blocked=1" in piped.stdout
-    nobody = await told(line, "scale", "--label", "vax")
+    nobody = await answer_of(web, "scale", "--label", "vax")
     assert nobody["labels"]["vax"]["wanted_slots"] == 0
-    wrong = await solstice(line, "scale", "--label", "no label")
+    wrong = await solstice(web, "scale", "--label", "no label")
     assert wrong.exit_code != 0

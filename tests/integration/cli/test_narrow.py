@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from solstice_forge.commands.deliveries_command import COLUMNS
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 IDS = [f"0190b8c7-0000-7000-8000-00000000{number:04x}" for number in range(3)]
@@ -39,7 +39,7 @@ def on_a_terminal(code: str, columns: int) -> str:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**kept_environment(), "TERM": "xterm", "NO_COLOR": "1"},
+        env={**base_environment(), "TERM": "xterm", "NO_COLOR": "1"},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

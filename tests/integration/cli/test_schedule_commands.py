@@ -11,101 +11,103 @@ from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
 from tests.repositories import Repository
-from tests.schedules import COMMIT, taken
-from tests.servers.orchestrator_web import Stage, stage
+from tests.schedules import COMMIT, claimed_tick
+from tests.servers.orchestrator_web import WebServer, serve_web
 
 URL = "https://forge.example/harbour/lighthouse.git"
 NIGHTLY = ("nightly", "--repo-url", URL, "--branch", "main", "--cron", "30 2 * * *")
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path / "store") as served:
+async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
+    async with serve_web(tmp_path / "store") as served:
         yield served
 
 
-async def solstice(line: Stage, *arguments: str) -> Result:
+async def solstice(web: WebServer, *arguments: str) -> Result:
     """The command, in a thread: it has an event loop of its own."""
     return await asyncio.to_thread(
-        CliRunner().invoke, app, ("schedules", *arguments), env={"SOLSTICE_URL": line.url}
+        CliRunner().invoke, app, ("schedules", *arguments), env={"SOLSTICE_URL": web.url}
     )
 
 
-async def said(line: Stage, *arguments: str) -> str:
-    result = await solstice(line, *arguments)
+async def said(web: WebServer, *arguments: str) -> str:
+    result = await solstice(web, *arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-async def told(line: Stage, *arguments: str) -> Any:
-    return json.loads(await said(line, *arguments, "--json"))
+async def answer_of(web: WebServer, *arguments: str) -> Any:
+    return json.loads(await said(web, *arguments, "--json"))
 
 
-async def test_a_schedule_is_added_listed_and_shown(line: Stage) -> None:
+async def test_a_schedule_is_added_listed_and_shown(web: WebServer) -> None:
     added = await said(
-        line, "add", *NIGHTLY, "--timezone", "Europe/Berlin", "--repo-full-name", "harbour/lighthouse"
+        web, "add", *NIGHTLY, "--timezone", "Europe/Berlin", "--repo-full-name", "harbour/lighthouse"
     )
     assert added.startswith("schedule nightly added: next tick 2")
-    row = (await said(line, "list")).rstrip("\n").split("\t")
+    row = (await said(web, "list")).rstrip("\n").split("\t")
     assert row[:6] == ["nightly", "new", "30 2 * * *", "Europe/Berlin", "harbour/lighthouse", "main"]
-    assert (await said(line)).rstrip("\n").split("\t") == row
-    assert (await told(line, "list", "--branch", "fog"))["schedules"] == []
-    shown = await said(line, "show", "nightly")
+    assert (await said(web)).rstrip("\n").split("\t") == row
+    assert (await answer_of(web, "list", "--branch", "fog"))["schedules"] == []
+    shown = await said(web, "show", "nightly")
     assert "Europe/Berlin" in shown
-    assert (await told(line, "show", "nightly"))["ticks"] == []
+    assert (await answer_of(web, "show", "nightly"))["ticks"] == []
 
 
-async def test_what_became_of_ticks_is_shown(line: Stage) -> None:
-    await said(line, "add", *NIGHTLY)
-    assert await said(line, "fire", "nightly") == "schedule nightly fires now\n"
-    settled = await line.store.timetable.fired(await taken(line.store.timetable), COMMIT)
+async def test_what_became_of_ticks_is_shown(web: WebServer) -> None:
+    await said(web, "add", *NIGHTLY)
+    assert await said(web, "fire", "nightly") == "schedule nightly fires now\n"
+    settled = await web.store.schedule_store.fired(await claimed_tick(web.store.schedule_store), COMMIT)
     assert settled is not None
-    tick = (await said(line, "show", "nightly")).splitlines()[-1].split("\t")
+    tick = (await said(web, "show", "nightly")).splitlines()[-1].split("\t")
     assert tick[1:6] == ["planning", "by_hand", "1", settled.run_id, COMMIT]
-    assert (await said(line, "list")).rstrip("\n").split("\t")[-1] == settled.run_id
+    assert (await said(web, "list")).rstrip("\n").split("\t")[-1] == settled.run_id
 
 
-async def test_the_next_ten_ticks_are_printed(line: Stage) -> None:
-    await said(line, "add", *NIGHTLY)
-    ticks = [row.split("\t") for row in (await said(line, "next", "nightly")).splitlines()]
+async def test_the_next_ten_ticks_are_printed(web: WebServer) -> None:
+    await said(web, "add", *NIGHTLY)
+    ticks = [row.split("\t") for row in (await said(web, "next", "nightly")).splitlines()]
     assert len(ticks) == 10
     assert all("T02:30:00+00:00" in local and "T02:30:00.000Z" in utc for local, utc in ticks)
-    assert len((await told(line, "next", "nightly", "--count", "3"))["ticks"]) == 3
+    assert len((await answer_of(web, "next", "nightly", "--count", "3"))["ticks"]) == 3
 
 
-async def test_it_is_changed_and_what_may_be_absent_is_taken_away(line: Stage) -> None:
-    await said(line, "add", *NIGHTLY, "--runs-on", "illumos", "--priority", "low")
-    changed = await told(line, "edit", "nightly", "--cron", "@weekly", "--runs-on", "", "--missed", "skip")
+async def test_it_is_changed_and_what_may_be_absent_is_taken_away(web: WebServer) -> None:
+    await said(web, "add", *NIGHTLY, "--runs-on", "illumos", "--priority", "low")
+    changed = await answer_of(
+        web, "edit", "nightly", "--cron", "@weekly", "--runs-on", "", "--missed", "skip"
+    )
     assert (changed["cron"], changed["runs_on"], changed["missed"], changed["priority"]) == (
         "@weekly",
         None,
         "skip",
         "low",
     )
-    nothing = await solstice(line, "edit", "nightly")
+    nothing = await solstice(web, "edit", "nightly")
     assert nothing.exit_code != 0
     assert "name what is to be otherwise" in str(nothing.exception) + nothing.output
 
 
-async def test_it_is_paused_resumed_and_removed(line: Stage) -> None:
-    await said(line, "add", *NIGHTLY)
-    assert await said(line, "pause", "nightly") == "schedule nightly: paused\n"
-    assert (await said(line, "resume", "nightly")).startswith("schedule nightly resumed: next tick 2")
-    assert await said(line, "remove", "nightly") == "schedule nightly removed\n"
-    assert await said(line, "list") == ""
+async def test_it_is_paused_resumed_and_removed(web: WebServer) -> None:
+    await said(web, "add", *NIGHTLY)
+    assert await said(web, "pause", "nightly") == "schedule nightly: paused\n"
+    assert (await said(web, "resume", "nightly")).startswith("schedule nightly resumed: next tick 2")
+    assert await said(web, "remove", "nightly") == "schedule nightly removed\n"
+    assert await said(web, "list") == ""
 
 
-async def test_a_folder_of_this_machine_is_a_repository(line: Stage, tmp_path: Path) -> None:
+async def test_a_folder_of_this_machine_is_a_repository(web: WebServer, tmp_path: Path) -> None:
     repository = Repository(tmp_path / "app")
-    added = await told(
-        line, "add", "local", "--repo-url", str(repository.path), "--branch", "main", "--cron", "@hourly"
+    added = await answer_of(
+        web, "add", "local", "--repo-url", str(repository.path), "--branch", "main", "--cron", "@hourly"
     )
     assert added["repo_url"] == repository.path.as_uri()
 
 
-async def test_what_is_wrong_is_said(line: Stage) -> None:
-    refused = await solstice(line, "add", *NIGHTLY[:-1], "* * 32 * *")
+async def test_what_is_wrong_is_said(web: WebServer) -> None:
+    refused = await solstice(web, "add", *NIGHTLY[:-1], "* * 32 * *")
     assert refused.exit_code != 0
     assert "the 3rd field, day-of-month, is '32'" in str(refused.exception) + refused.output
-    unknown = await solstice(line, "show", "nobody")
+    unknown = await solstice(web, "show", "nobody")
     assert "no schedule 'nobody'" in str(unknown.exception) + unknown.output

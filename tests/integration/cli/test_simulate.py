@@ -22,13 +22,13 @@ from solstice_orchestrator.scheduling.quotas import owner_of
 from solstice_orchestrator.simulation.trace import read_runs
 from solstice_orchestrator.store import open_store
 from tests.builders import job, job_request
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 from tests.stores import (
+    CHECKOUT_ERRORED,
     FAILED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
-    Clock,
+    ManualClock,
     admitted,
     claimed,
     planned,
@@ -160,7 +160,7 @@ def process(*words: str | Path | int) -> Iterator["subprocess.Popen[str]"]:
     """The command at work, ended at the latest when this is left."""
     with subprocess.Popen(
         [sys.executable, "-m", "solstice_cli", "simulate", *map(str, words)],
-        env=kept_environment(),
+        env=base_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -201,7 +201,9 @@ def test_an_interrupt_leaves_no_half_trace(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_a_store_has_run_becomes_a_trace(store_url: str, tmp_path: Path, clock: Clock) -> None:
+async def test_what_a_store_has_run_becomes_a_trace(
+    store_url: str, tmp_path: Path, clock: ManualClock
+) -> None:
     mode = Concurrency(group="deploy", mode=GroupMode.CANCEL)
     async with open_store(store_url, clock=clock) as store:
         specs = (job("true", name="build"), job("true", name="ship", needs=("build",), concurrency=mode))
@@ -212,7 +214,7 @@ async def test_what_a_store_has_run_becomes_a_trace(store_url: str, tmp_path: Pa
             await store.finish(claim.key, SUCCEEDED)
         # Its second attempt counts, too; what needs it never runs.
         await planned(store, job("true", name="flaky"), job("true", name="never", needs=("flaky",)))
-        for outcome in (WORLD_WRONG, FAILED):
+        for outcome in (CHECKOUT_ERRORED, FAILED):
             (claim,) = await claimed(store)
             clock.forward(100.0)
             await store.finish(claim.key, outcome)
@@ -253,8 +255,8 @@ def test_a_store_that_is_not_there_leaves_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(now=1_500_000_000.0)
+def clock() -> ManualClock:
+    return ManualClock(now=1_500_000_000.0)
 
 
 def _with(label: str, slots: int) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from solstice_orchestrator.store import open_store
-from tests.lived_in import LivedIn, live_in
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.servers.service_process import kept_environment
-from tests.stores import Clock
+from tests.populated_store import PopulatedStore, populate
+from tests.servers.postgresql import ScratchDatabase
+from tests.servers.service_process import base_environment
+from tests.stores import ManualClock
 
 LONG_AGO = 1_500_000_000.0
 
@@ -25,18 +25,18 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def life(file: Path) -> LivedIn:
+async def populated(file: Path) -> PopulatedStore:
     """In a store that nobody has touched for years."""
-    clock = Clock(now=LONG_AGO)
+    clock = ManualClock(now=LONG_AGO)
     async with open_store(f"sqlite:///{file}", clock=clock) as store:
-        return await live_in(store, clock)
+        return await populate(store, clock)
 
 
 def solstice(*words: str, database: str = "", check: int = 0) -> "subprocess.CompletedProcess[str]":
     """Run it as a process, which must end with the exit code `check`."""
     done = subprocess.run(
         [sys.executable, "-m", "solstice_cli", *words],
-        env={**kept_environment(), **({"DATABASE_URL": database} if database else {})},
+        env={**base_environment(), **({"DATABASE_URL": database} if database else {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -52,7 +52,7 @@ def answer(*words: str, database: str = "", check: int = 0) -> Any:
 
 
 def test_a_store_is_moved_checked_and_purged(
-    file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, postgresql_database: ScratchDatabase
 ) -> None:
     source, target = f"sqlite:///{file}", postgresql_database.url
     assert answer("store", "check", database=source)["counts"]["runs"] == 7
@@ -77,7 +77,7 @@ def test_a_store_is_moved_checked_and_purged(
         assert checked["counts"]["request_aliases"] == 0
 
 
-def test_an_age_may_be_written_in_seconds(file: Path, life: LivedIn) -> None:
+def test_an_age_may_be_written_in_seconds(file: Path, populated: PopulatedStore) -> None:
     said = solstice("purge", "--older-than", "60s", database=f"sqlite:///{file}").stdout
     assert said == "removed 3 runs that ended more than 60s ago\n"
     wrong = solstice("purge", "--older-than", "60 seconds", database=f"sqlite:///{file}", check=2).stderr
@@ -85,7 +85,7 @@ def test_an_age_may_be_written_in_seconds(file: Path, life: LivedIn) -> None:
 
 
 def test_answers_are_sentences_and_hold_no_password(
-    file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, postgresql_database: ScratchDatabase
 ) -> None:
     source, target = f"sqlite:///{file}", postgresql_database.url
     said = [
@@ -105,7 +105,7 @@ def test_answers_are_sentences_and_hold_no_password(
 
 
 def test_what_is_wrong_is_said_in_a_line_with_the_right_exit_code(
-    file: Path, life: LivedIn, tmp_path: Path
+    file: Path, populated: PopulatedStore, tmp_path: Path
 ) -> None:
     nobody = "postgresql://ada:secret@127.0.0.1:9/jobs"
     source = f"sqlite:///{file}"
@@ -125,7 +125,7 @@ def test_what_is_wrong_is_said_in_a_line_with_the_right_exit_code(
         assert "secret" not in done.stderr
 
 
-def test_a_problem_is_an_exit_code_too(file: Path, life: LivedIn) -> None:
+def test_a_problem_is_an_exit_code_too(file: Path, populated: PopulatedStore) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("UPDATE jobs SET worker_id = NULL WHERE state = 'running'")
     done = solstice("store", "check", database=f"sqlite:///{file}", check=1)

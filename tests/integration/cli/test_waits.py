@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 
 WAITS = "waiting for {} ..."
 
@@ -27,7 +27,7 @@ def first_lines(code: str, until: str, **settings: str) -> str:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**kept_environment(), "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200", **settings},
+        env={**base_environment(), "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200", **settings},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -116,7 +116,7 @@ def test_nothing_is_said_after_the_first_output() -> None:
 def test_a_pipe_is_told_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WAITING.format(first="pass")],
-        env=kept_environment(),
+        env=base_environment(),
         capture_output=True,
         text=True,
         check=True,

@@ -19,7 +19,7 @@ from solstice_common.cli import options, program
 from solstice_common.cli.lazy import loaded
 from solstice_forge.cli import app as forge_integration
 from solstice_orchestrator.cli import app as orchestrator
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 
 PROGRAMS = {"solstice": solstice, "forge-integration": forge_integration, "orchestrator": orchestrator}
 Command = Any
@@ -144,7 +144,7 @@ def run(
     module = {"solstice": "solstice_cli.main", "forge-integration": "solstice_forge.cli"}[program]
     return subprocess.run(
         [sys.executable, "-c", f"from {module} import main; main()", *words],
-        env={**kept_environment(), "SOLSTICE_HOME": str(cwd / "home"), "NO_COLOR": "1", **settings},
+        env={**base_environment(), "SOLSTICE_HOME": str(cwd / "home"), "NO_COLOR": "1", **settings},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -186,7 +186,7 @@ class TestWhatCannotBeReadOrWritten:
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "solstice_cli", "schema", "show", "jobrequest.v1"],
-                env=kept_environment(),
+                env=base_environment(),
                 stdout=full,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -201,7 +201,7 @@ class TestWhatCannotBeReadOrWritten:
         os.close(reader)
         done = subprocess.run(
             [sys.executable, "-m", "solstice_cli", "schema", "show", "--json"],
-            env=kept_environment(),
+            env=base_environment(),
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
@@ -215,7 +215,7 @@ class TestWhatCannotBeReadOrWritten:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             process = subprocess.Popen(
                 [sys.executable, "-m", "solstice_cli", "runs"],
-                env={**kept_environment(), "SOLSTICE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"},
+                env={**base_environment(), "SOLSTICE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

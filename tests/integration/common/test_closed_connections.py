@@ -12,7 +12,7 @@ import uvloop
 
 from solstice_common.http.bounds import Bounds
 from solstice_common.http.serving import http_server, listen
-from tests.patience import becomes
+from tests.polling import wait_until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 STEPS = 6
@@ -57,11 +57,11 @@ async def complaints_of(steps: int) -> list[dict[str, Any]]:
         connection = socket.create_connection(address)
         # The first request shows that it was accepted; behind it the reset, before the loop reads either.
         connection.sendall(REQUEST)
-        await becomes(lambda: answered == 1)
+        await wait_until(lambda: answered == 1)
         await asyncio.to_thread(connection.recv, 1000)
         connection.sendall(REQUEST)
         reset(connection)
-        await becomes(lambda: answered == 2)
+        await wait_until(lambda: answered == 2)
         for _ in range(STEPS):
             await asyncio.sleep(0.001)
     return said

@@ -14,9 +14,9 @@ import pytest
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
 from solstice_common.storage import postgresql, postgresql_connections
 from solstice_common.storage.migrations import Migration
-from solstice_common.storage.postgresql import Connection, Database
+from solstice_common.storage.postgresql import Connection, PostgreSQLDatabase
 from tests.servers.ports import free_ports
-from tests.servers.postgresql import PostgreSQLDatabase, PostgreSQLServer
+from tests.servers.postgresql import PostgreSQLServer, ScratchDatabase
 from tests.servers.proxy import fault_proxy
 
 SCHEMA = (
@@ -28,24 +28,24 @@ SCHEMA = (
 
 
 @pytest.fixture
-async def database(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Database]:
-    async with Database.open(postgresql_database.url, SCHEMA) as opened:
+async def database(postgresql_database: ScratchDatabase) -> AsyncIterator[PostgreSQLDatabase]:
+    async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA) as opened:
         yield opened
 
 
-async def _waits_for_locks(database: PostgreSQLDatabase, count: int) -> None:
+async def _waits_for_locks(database: ScratchDatabase, count: int) -> None:
     """Wait until so many sessions wait for locks."""
     await _is_seen(database, "wait_event_type = 'Lock' HAVING count(*) >= $1", count)
 
 
-async def _runs(database: PostgreSQLDatabase, statement: str) -> None:
+async def _runs(database: ScratchDatabase, statement: str) -> None:
     """Wait until a session is at work on the statement."""
     await _is_seen(database, "state = 'active' AND query = $1", statement)
 
 
-async def _is_seen(database: PostgreSQLDatabase, what: str, argument: object) -> None:
+async def _is_seen(database: ScratchDatabase, what: str, argument: object) -> None:
     look = f"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND {what}"  # noqa: S608  our own words
-    while not await asyncio.to_thread(database.query, look, argument):  # noqa: ASYNC110  other sessions ring no bell
+    while not await asyncio.to_thread(database.query, look, argument):  # noqa: ASYNC110  other sessions send no notification
         await asyncio.sleep(0.02)
 
 
@@ -62,11 +62,11 @@ class Add:
         return self.name
 
 
-async def names(database: Database) -> list[str]:
+async def names(database: PostgreSQLDatabase) -> list[str]:
     return [row["name"] for row in await database.fetch("SELECT name FROM things ORDER BY name")]
 
 
-async def wholes(database: Database) -> set[str]:
+async def wholes(database: PostgreSQLDatabase) -> set[str]:
     """Of which `NAME one` and `NAME other` were added; there is no half of any."""
     halves = [name.rsplit(" ", 1) for name in await names(database) if name != "first"]
     added = {name for name, _ in halves}
@@ -74,7 +74,7 @@ async def wholes(database: Database) -> set[str]:
     return added
 
 
-async def until_it_answers(database: Database) -> None:
+async def until_it_answers(database: PostgreSQLDatabase) -> None:
     async with asyncio.timeout(30):
         while True:
             try:
@@ -87,13 +87,13 @@ async def until_it_answers(database: Database) -> None:
 
 class TestTransactions:
     async def test_a_transaction_returns_what_the_work_returned_and_is_seen_by_readers(
-        self, database: Database
+        self, database: PostgreSQLDatabase
     ) -> None:
         assert await database.transaction(Add("a")) == "a"
         assert await names(database) == ["a", "first"]
 
     async def test_what_is_urgent_does_not_stand_in_line_behind_those_that_wait_for_a_lock(
-        self, database: Database, postgresql_database: PostgreSQLDatabase
+        self, database: PostgreSQLDatabase, postgresql_database: ScratchDatabase
     ) -> None:
         async def change(connection: Connection) -> None:
             await connection.execute("UPDATE things SET size = size + 1")
@@ -116,7 +116,7 @@ class TestTransactions:
         finally:
             await holder.close()
 
-    async def test_an_exception_undoes_the_work(self, database: Database) -> None:
+    async def test_an_exception_undoes_the_work(self, database: PostgreSQLDatabase) -> None:
         async def fail(connection: Connection) -> None:
             await connection.execute("INSERT INTO things VALUES ('half')")
             raise LookupError("on purpose")
@@ -125,7 +125,9 @@ class TestTransactions:
             await database.transaction(fail)
         assert await names(database) == ["first"]
 
-    async def test_a_mistake_in_our_own_sql_is_not_called_unavailable(self, database: Database) -> None:
+    async def test_a_mistake_in_our_own_sql_is_not_called_unavailable(
+        self, database: PostgreSQLDatabase
+    ) -> None:
         with pytest.raises(asyncpg.UndefinedTableError):
             await database.fetch("SELECT * FROM nowhere")
         with pytest.raises(asyncpg.UniqueViolationError):
@@ -134,7 +136,7 @@ class TestTransactions:
             await database.fetch("SELECT $1::int", "seven")
 
     async def test_of_two_that_wait_for_each_other_both_are_done(
-        self, postgresql_database: PostgreSQLDatabase, database: Database
+        self, postgresql_database: ScratchDatabase, database: PostgreSQLDatabase
     ) -> None:
         postgresql_database.query("INSERT INTO things VALUES ('other')")
         postgresql_database.query(f"ALTER DATABASE {postgresql_database.name} SET deadlock_timeout = '20ms'")
@@ -149,7 +151,7 @@ class TestTransactions:
                 await met.wait()
             await connection.execute(grow, second)
 
-        async with Database.open(postgresql_database.url, SCHEMA) as impatient, asyncio.timeout(30):
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA) as impatient, asyncio.timeout(30):
             await asyncio.gather(
                 impatient.transaction(lambda connection: both(connection, "first", "other", meet=True)),
                 impatient.transaction(lambda connection: both(connection, "other", "first", meet=True)),
@@ -160,7 +162,7 @@ class TestTransactions:
 
     @pytest.mark.parametrize("code", ["40001", "40P01"])
     async def test_what_was_undone_again_and_again_is_unavailable_in_the_end(
-        self, database: Database, code: str, monkeypatch: pytest.MonkeyPatch
+        self, database: PostgreSQLDatabase, code: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(postgresql, "ATTEMPTS", 3)
         runs = 0
@@ -175,7 +177,7 @@ class TestTransactions:
         assert runs == 3
 
     async def test_a_statement_that_another_process_migrated_away_under_us_runs_again(
-        self, postgresql_database: PostgreSQLDatabase, database: Database
+        self, postgresql_database: ScratchDatabase, database: PostgreSQLDatabase
     ) -> None:
         async def all_of_it(connection: Connection) -> list[asyncpg.Record]:
             return await connection.fetch("SELECT * FROM things")
@@ -184,7 +186,7 @@ class TestTransactions:
         postgresql_database.query("ALTER TABLE things ADD COLUMN colour text")
         assert len((await database.transaction(all_of_it))[0]) == 3
 
-    async def test_a_reader_sees_one_snapshot_and_cannot_write(self, database: Database) -> None:
+    async def test_a_reader_sees_one_snapshot_and_cannot_write(self, database: PostgreSQLDatabase) -> None:
         async def twice(connection: Connection) -> tuple[int, int]:
             before = await connection.fetchval("SELECT count(*) FROM things")
             await database.transaction(Add("meanwhile"))
@@ -195,7 +197,10 @@ class TestTransactions:
             await database.read(Add("b"))
 
     async def test_who_was_frozen_in_a_transaction_loses_it_and_holds_nobody_back(
-        self, postgresql_database: PostgreSQLDatabase, database: Database, monkeypatch: pytest.MonkeyPatch
+        self,
+        postgresql_database: ScratchDatabase,
+        database: PostgreSQLDatabase,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setitem(postgresql_connections.SESSION, "idle_in_transaction_session_timeout", "50ms")
         locked, go = asyncio.Event(), asyncio.Event()
@@ -207,7 +212,7 @@ class TestTransactions:
             await go.wait()
             await connection.execute(change, 2)
 
-        async with Database.open(postgresql_database.url, SCHEMA) as frozen, asyncio.timeout(30):
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA) as frozen, asyncio.timeout(30):
             late = asyncio.create_task(frozen.transaction(freeze))
             await locked.wait()
             await database.fetch(change, 7)
@@ -217,7 +222,7 @@ class TestTransactions:
         assert [row["size"] for row in await database.fetch("SELECT size FROM things")] == [7]
 
     async def test_a_single_statement_that_was_undone_for_another_says_so_and_left_nothing(
-        self, database: Database
+        self, database: PostgreSQLDatabase
     ) -> None:
         undone = "CREATE FUNCTION undone() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '40001'; END $$"
         await database.transaction(lambda connection: connection.execute(undone))
@@ -235,7 +240,7 @@ class TestTrouble:
     async def test_nobody_there_is_unavailable_and_says_where_without_the_password(self) -> None:
         (port,) = free_ports(1)
         with pytest.raises(StoreUnavailable, match=f"postgresql://ada@127.0.0.1:{port}/jobs ") as raised:
-            async with Database.open(f"postgresql://ada:secret@127.0.0.1:{port}/jobs?ssl=disable"):
+            async with PostgreSQLDatabase.open(f"postgresql://ada:secret@127.0.0.1:{port}/jobs?ssl=disable"):
                 pass
         assert "secret" not in str(raised.value)
 
@@ -244,26 +249,26 @@ class TestTrouble:
         ids=["user", "password", "database"],
     )  # fmt: skip
     async def test_what_the_server_does_not_know_is_a_wrong_setting(
-        self, postgresql_database: PostgreSQLDatabase, part: str, instead: str
+        self, postgresql_database: ScratchDatabase, part: str, instead: str
     ) -> None:
         if "tester:" not in postgresql_database.url:
             pytest.fail("this table is written for the tests' own servers")
         with pytest.raises(ConfigurationError, match="the database postgresql://"):
-            async with Database.open(postgresql_database.url.replace(part, instead)):
+            async with PostgreSQLDatabase.open(postgresql_database.url.replace(part, instead)):
                 pass
 
     @pytest.mark.parametrize("url", ["postgresql://host:port/db", "postgresql://host/db?sslmode=perhaps"])
     async def test_an_address_that_cannot_be_read_is_a_wrong_setting(self, url: str) -> None:
         with pytest.raises(ConfigurationError):
-            async with Database.open(url):
+            async with PostgreSQLDatabase.open(url):
                 pass
 
     @pytest.mark.parametrize("how", ["stop", "kill"])
     async def test_a_server_that_goes_away_is_unavailable_until_it_is_back(
-        self, own_postgresql_database: PostgreSQLDatabase, how: str
+        self, own_postgresql_database: ScratchDatabase, how: str
     ) -> None:
         server = own_postgresql_database.server
-        async with Database.open(own_postgresql_database.url, SCHEMA) as database:
+        async with PostgreSQLDatabase.open(own_postgresql_database.url, SCHEMA) as database:
             await database.transaction(Add("kept"))
             started = asyncio.Event()
 
@@ -286,7 +291,7 @@ class TestTrouble:
             assert await names(database) == ["first", "kept"]
 
     async def test_connections_closed_by_the_server_are_replaced(
-        self, postgresql_database: PostgreSQLDatabase, database: Database
+        self, postgresql_database: ScratchDatabase, database: PostgreSQLDatabase
     ) -> None:
         await asyncio.gather(*(database.fetch("SELECT pg_sleep(0.05)") for _ in range(4)))
         assert await asyncio.to_thread(postgresql_database.disconnect) >= 1
@@ -294,7 +299,7 @@ class TestTrouble:
         await database.transaction(Add("after"))
 
     async def test_a_connection_that_ended_between_two_statements_is_unavailable_and_changed_nothing(
-        self, postgresql_database: PostgreSQLDatabase, database: Database
+        self, postgresql_database: ScratchDatabase, database: PostgreSQLDatabase
     ) -> None:
         async def interrupted(connection: Connection) -> None:
             known = asyncio.Event()
@@ -311,7 +316,7 @@ class TestTrouble:
         assert await names(database) == ["first"]
 
     async def test_connections_that_end_at_any_moment_are_unavailable_and_leave_no_half_of_a_change(
-        self, postgresql_database: PostgreSQLDatabase, database: Database
+        self, postgresql_database: ScratchDatabase, database: PostgreSQLDatabase
     ) -> None:
         done: list[str] = []
         lost = 0
@@ -345,13 +350,13 @@ class TestTrouble:
         assert await wholes(database) >= set(done)
 
     async def test_a_black_hole_is_unavailable_after_a_while_and_forgotten_when_it_ends(
-        self, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+        self, postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(postgresql_connections, "STATEMENT_SECONDS", 0.2)
         monkeypatch.setattr(postgresql_connections, "CONNECT_SECONDS", 0.5)
         async with (
             fault_proxy(postgresql_database.url) as proxy,
-            Database.open(proxy.url(postgresql_database.url), SCHEMA) as database,
+            PostgreSQLDatabase.open(proxy.url(postgresql_database.url), SCHEMA) as database,
         ):
             await database.transaction(Add("before"))
             proxy.freeze()
@@ -364,22 +369,22 @@ class TestTrouble:
             await database.transaction(Add("after"))
 
     async def test_more_calls_than_connections_wait_their_turn(
-        self, postgresql_database: PostgreSQLDatabase
+        self, postgresql_database: ScratchDatabase
     ) -> None:
-        async with Database.open(postgresql_database.url, SCHEMA, connections=2) as database:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA, connections=2) as database:
             await asyncio.gather(*(database.transaction(Add(f"{number:03}")) for number in range(100)))
             assert len(await names(database)) == 101
 
-    async def test_a_call_after_the_end_is_unavailable(self, postgresql_database: PostgreSQLDatabase) -> None:
-        async with Database.open(postgresql_database.url) as database:
+    async def test_a_call_after_the_end_is_unavailable(self, postgresql_database: ScratchDatabase) -> None:
+        async with PostgreSQLDatabase.open(postgresql_database.url) as database:
             pass
         with pytest.raises(StoreUnavailable):
             await database.fetch("SELECT 1")
 
     async def test_a_cancelled_call_gives_its_connection_back(
-        self, postgresql_database: PostgreSQLDatabase
+        self, postgresql_database: ScratchDatabase
     ) -> None:
-        async with Database.open(postgresql_database.url, SCHEMA, connections=1) as database:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA, connections=1) as database:
             started = asyncio.Event()
 
             async def slow(connection: Connection) -> None:
@@ -395,7 +400,7 @@ class TestTrouble:
             assert await names(database) == ["first"]
 
     async def test_calls_that_are_cancelled_at_any_moment_leave_no_half_of_a_change_and_disturb_no_other(
-        self, database: Database
+        self, database: PostgreSQLDatabase
     ) -> None:
         rng, done, cancelled = random.Random(26), set[str](), 0
 
@@ -432,7 +437,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("call", ["transaction", "read", "fetch"])
     async def test_a_cancelled_call_ends_soon_though_the_server_goes_on_with_it(
-        self, postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch, call: str
+        self, postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch, call: str
     ) -> None:
         async def comes_too_early(**_: object) -> None:
             """As a request to cancel does that arrives before the statement: the server ignores it."""
@@ -440,7 +445,7 @@ class TestTrouble:
         monkeypatch.setattr(asyncpg.connect_utils, "_cancel", comes_too_early)
         monkeypatch.setattr(postgresql_connections, "CLOSE_SECONDS", 0.2)
         sleep = "SELECT pg_sleep(60)"
-        async with Database.open(postgresql_database.url, SCHEMA, connections=1) as database:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA, connections=1) as database:
             calls: dict[str, Callable[[], Awaitable[object]]] = {
                 "transaction": lambda: database.transaction(lambda connection: connection.execute(sleep)),
                 "read": lambda: database.read(lambda connection: connection.execute(sleep)),
@@ -456,59 +461,60 @@ class TestTrouble:
 
 class TestMigrations:
     async def test_processes_that_start_at_once_migrate_once(
-        self, postgresql_database: PostgreSQLDatabase
+        self, postgresql_database: ScratchDatabase
     ) -> None:
         async with AsyncExitStack() as stack:
             opened = await asyncio.gather(
-                *(stack.enter_async_context(Database.open(postgresql_database.url, SCHEMA)) for _ in range(8))
+                *(
+                    stack.enter_async_context(PostgreSQLDatabase.open(postgresql_database.url, SCHEMA))
+                    for _ in range(8)
+                )
             )
             rows = await opened[0].fetch("SELECT version FROM schema_migrations ORDER BY version")
             assert [row["version"] for row in rows] == [1, 2]
             assert await names(opened[7]) == ["first"]
 
-    async def test_an_older_database_gets_what_it_lacks(
-        self, postgresql_database: PostgreSQLDatabase
-    ) -> None:
-        async with Database.open(postgresql_database.url, SCHEMA[:1]) as database:
+    async def test_an_older_database_gets_what_it_lacks(self, postgresql_database: ScratchDatabase) -> None:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA[:1]) as database:
             await database.transaction(Add("old"))
-        async with Database.open(postgresql_database.url, SCHEMA) as database:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA) as database:
             assert await names(database) == ["first", "old"]
 
     async def test_a_step_that_fails_leaves_nothing_of_all_steps(
-        self, postgresql_database: PostgreSQLDatabase
+        self, postgresql_database: ScratchDatabase
     ) -> None:
         broken = (*SCHEMA, Migration(3, "CREATE TABLE half (id int);\nSELECT * FROM nowhere;\n"))
         with pytest.raises(asyncpg.UndefinedTableError):
-            async with Database.open(postgresql_database.url, broken):
+            async with PostgreSQLDatabase.open(postgresql_database.url, broken):
                 pass
         assert postgresql_database.query("SELECT to_regclass('things') AS it")[0]["it"] is None
 
-    async def test_a_newer_database_is_refused(self, postgresql_database: PostgreSQLDatabase) -> None:
-        async with Database.open(postgresql_database.url, SCHEMA):
+    async def test_a_newer_database_is_refused(self, postgresql_database: ScratchDatabase) -> None:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA):
             pass
         with pytest.raises(SchemaTooNew, match="version 2, this Solstice CI knows 1"):
-            async with Database.open(postgresql_database.url, SCHEMA[:1]):
+            async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA[:1]):
                 pass
 
-    async def test_a_changed_migration_is_refused(self, postgresql_database: PostgreSQLDatabase) -> None:
-        async with Database.open(postgresql_database.url, SCHEMA):
+    async def test_a_changed_migration_is_refused(self, postgresql_database: ScratchDatabase) -> None:
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA):
             pass
         changed = (Migration(1, "CREATE TABLE others (id int);\n"), SCHEMA[1])
         with pytest.raises(ConfigurationError, match="migration 1"):
-            async with Database.open(postgresql_database.url, changed):
+            async with PostgreSQLDatabase.open(postgresql_database.url, changed):
                 pass
 
     async def test_a_role_that_may_only_use_the_tables_can_open_an_up_to_date_database(
-        self, postgresql_database: PostgreSQLDatabase, postgresql: PostgreSQLServer
+        self, postgresql_database: ScratchDatabase, postgresql: PostgreSQLServer
     ) -> None:
-        async with Database.open(postgresql_database.url, SCHEMA):
+        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA):
             pass
         role = f"reader_{postgresql_database.name}"
         postgresql_database.query(f"CREATE ROLE {role} LOGIN PASSWORD 'p'")
         try:
             postgresql_database.query(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
             address = postgresql_database.url.rpartition("@")[2]
-            async with Database.open(f"postgresql://{role}:p@{address}", SCHEMA) as database:
+            async with PostgreSQLDatabase.open(f"postgresql://{role}:p@{address}", SCHEMA) as database:
                 assert await names(database) == ["first"]
         finally:
             postgresql_database.query(f"DROP OWNED BY {role}")

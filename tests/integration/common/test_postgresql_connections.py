@@ -9,37 +9,37 @@ import asyncpg
 import pytest
 
 from solstice_common.storage.postgresql_connections import (
-    IN_HAND,
-    Beginning,
+    IDLE_CONNECTIONS,
     Connection,
-    Connections,
+    ConnectionPool,
+    TransactionMode,
     transaction,
 )
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 
 ADD = "INSERT INTO things VALUES ($1)"
 
 
 @pytest.fixture
-async def connections(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Connections]:
+async def connections(postgresql_database: ScratchDatabase) -> AsyncIterator[ConnectionPool]:
     postgresql_database.query("CREATE TABLE things (name text PRIMARY KEY)")
-    async with Connections.open(postgresql_database.url, IN_HAND + 2) as opened:
+    async with ConnectionPool.open(postgresql_database.url, IDLE_CONNECTIONS + 2) as opened:
         yield opened
 
 
 @pytest.fixture
-async def only_one(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Connections]:
-    async with Connections.open(postgresql_database.url, 1) as opened:
+async def only_one(postgresql_database: ScratchDatabase) -> AsyncIterator[ConnectionPool]:
+    async with ConnectionPool.open(postgresql_database.url, 1) as opened:
         yield opened
 
 
-async def session(connections: Connections) -> int:
-    async with connections.borrowed() as connection:
+async def session(connections: ConnectionPool) -> int:
+    async with connections.acquired() as connection:
         return connection.get_server_pid()
 
 
-async def names(connections: Connections) -> list[str]:
-    async with connections.borrowed() as connection:
+async def names(connections: ConnectionPool) -> list[str]:
+    async with connections.acquired() as connection:
         return [row["name"] for row in await connection.fetch("SELECT name FROM things ORDER BY name")]
 
 
@@ -57,10 +57,10 @@ class TestTransactions:
     )
     @pytest.mark.parametrize("times", [1, 3], ids=["new", "known"])
     async def test_it_begins_with_whatever_comes_first(
-        self, connections: Connections, first: Callable[[Connection], Awaitable[object]], times: int
+        self, connections: ConnectionPool, first: Callable[[Connection], Awaitable[object]], times: int
     ) -> None:
         async def undone() -> None:
-            async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+            async with connections.acquired() as connection, transaction(connection, TransactionMode.WRITING):
                 await first(connection)
                 assert await connection.fetchval("SELECT pg_current_xact_id_if_assigned()") is None
                 await connection.execute(ADD, "undone")
@@ -69,34 +69,37 @@ class TestTransactions:
         for number in range(times):
             with pytest.raises(LookupError):
                 await undone()
-            async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+            async with connections.acquired() as connection, transaction(connection, TransactionMode.WRITING):
                 await first(connection)
                 await connection.execute(ADD, f"kept {number}")
         assert await names(connections) == [f"kept {number}" for number in range(times)]
 
     async def test_one_whose_first_statement_fails_is_over_and_the_session_goes_on(
-        self, connections: Connections
+        self, connections: ConnectionPool
     ) -> None:
         for _ in range(2):
             with pytest.raises(asyncpg.UndefinedTableError):
-                async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+                async with (
+                    connections.acquired() as connection,
+                    transaction(connection, TransactionMode.WRITING),
+                ):
                     await connection.fetch("SELECT * FROM nowhere WHERE name = $1", "x")
-        async with connections.borrowed() as connection:
+        async with connections.acquired() as connection:
             await connection.execute(ADD, "by itself")
             assert not connection.is_in_transaction()
         assert await names(connections) == ["by itself"]
 
-    async def test_one_that_does_nothing_leaves_nothing_open(self, connections: Connections) -> None:
-        async with connections.borrowed() as connection:
-            async with transaction(connection, Beginning.WRITING):
+    async def test_one_that_does_nothing_leaves_nothing_open(self, connections: ConnectionPool) -> None:
+        async with connections.acquired() as connection:
+            async with transaction(connection, TransactionMode.WRITING):
                 pass
             assert not connection.is_in_transaction()
             await connection.execute(ADD, "by itself")
         assert await names(connections) == ["by itself"]
 
-    async def test_a_failure_that_was_passed_over_is_not_committed(self, connections: Connections) -> None:
+    async def test_a_failure_that_was_passed_over_is_not_committed(self, connections: ConnectionPool) -> None:
         async def pass_over() -> None:
-            async with connections.borrowed() as connection, transaction(connection, Beginning.WRITING):
+            async with connections.acquired() as connection, transaction(connection, TransactionMode.WRITING):
                 await connection.execute(ADD, "lost")
                 with contextlib.suppress(asyncpg.UniqueViolationError):
                     await connection.execute(ADD, "lost")
@@ -105,24 +108,24 @@ class TestTransactions:
             await pass_over()
         assert await names(connections) == []
 
-    async def test_readers_have_one_snapshot_and_may_not_write(self, connections: Connections) -> None:
-        async with connections.borrowed() as connection, transaction(connection, Beginning.READING):
+    async def test_readers_have_one_snapshot_and_may_not_write(self, connections: ConnectionPool) -> None:
+        async with connections.acquired() as connection, transaction(connection, TransactionMode.READING):
             assert await connection.fetch("SELECT * FROM things") == []
-            async with connections.borrowed() as other:
+            async with connections.acquired() as other:
                 await other.execute(ADD, "meanwhile")
             assert await connection.fetch("SELECT * FROM things") == []
         with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
-            async with connections.borrowed() as connection, transaction(connection, Beginning.READING):
+            async with connections.acquired() as connection, transaction(connection, TransactionMode.READING):
                 await connection.execute(ADD, "x")
 
     async def test_one_that_is_cancelled_in_a_statement_is_undone_and_its_connection_serves_on(
-        self, postgresql_database: PostgreSQLDatabase, connections: Connections, only_one: Connections
+        self, postgresql_database: ScratchDatabase, connections: ConnectionPool, only_one: ConnectionPool
     ) -> None:
         before = await session(only_one)
         added = asyncio.Event()
 
         async def cut_short() -> None:
-            async with only_one.borrowed() as connection, transaction(connection, Beginning.WRITING):
+            async with only_one.acquired() as connection, transaction(connection, TransactionMode.WRITING):
                 await connection.execute(ADD, "undone")
                 added.set()
                 await connection.execute("SELECT pg_sleep(60)")
@@ -143,25 +146,25 @@ class TestTransactions:
 
 
 class TestInHand:
-    async def test_one_call_after_another_has_the_same_connection(self, connections: Connections) -> None:
+    async def test_one_call_after_another_has_the_same_connection(self, connections: ConnectionPool) -> None:
         assert len({await session(connections) for _ in range(5)}) == 1
 
-    async def test_no_more_than_a_few_are_kept(self, connections: Connections) -> None:
-        most = IN_HAND + 2
+    async def test_no_more_than_a_few_are_kept(self, connections: ConnectionPool) -> None:
+        most = IDLE_CONNECTIONS + 2
         async with AsyncExitStack() as all_of_them:
             at_once = {
-                (await all_of_them.enter_async_context(connections.borrowed())).get_server_pid()
+                (await all_of_them.enter_async_context(connections.acquired())).get_server_pid()
                 for _ in range(most)
             }
         assert len(at_once) == most
-        assert len(connections._in_hand) == IN_HAND
+        assert len(connections._idle) == IDLE_CONNECTIONS
 
-    async def test_who_waits_for_one_gets_the_next_that_is_laid_back(self, only_one: Connections) -> None:
+    async def test_who_waits_for_one_gets_the_next_that_is_laid_back(self, only_one: ConnectionPool) -> None:
         first = await session(only_one)
         served = []
 
         async def call(number: int) -> None:
-            async with only_one.borrowed() as connection:
+            async with only_one.acquired() as connection:
                 assert connection.get_server_pid() == first
                 await connection.execute("SELECT pg_sleep(0.01)")
                 served.append(number)
@@ -172,14 +175,14 @@ class TestInHand:
         assert served == [0, 1, 2, 3, 4]
 
     async def test_one_that_the_server_ended_meanwhile_is_replaced(
-        self, postgresql_database: PostgreSQLDatabase, only_one: Connections
+        self, postgresql_database: ScratchDatabase, only_one: ConnectionPool
     ) -> None:
         before = await session(only_one)
         assert await asyncio.to_thread(postgresql_database.disconnect) >= 1
         async with asyncio.timeout(10):
             while True:
                 try:
-                    async with only_one.borrowed() as connection:
+                    async with only_one.acquired() as connection:
                         await connection.execute("SELECT 1")
                         assert connection.get_server_pid() != before
                 except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
@@ -187,11 +190,11 @@ class TestInHand:
                 else:
                     return
 
-    async def test_all_are_gone_once_it_is_closed(self, postgresql_database: PostgreSQLDatabase) -> None:
+    async def test_all_are_gone_once_it_is_closed(self, postgresql_database: ScratchDatabase) -> None:
         mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'solstice-ci' AND datname = current_database()"
-        async with Connections.open(postgresql_database.url, 2) as opened:
+        async with ConnectionPool.open(postgresql_database.url, 2) as opened:
             await session(opened)
             assert (await asyncio.to_thread(postgresql_database.query, mine))[0][0] == 1
         async with asyncio.timeout(10):
-            while (await asyncio.to_thread(postgresql_database.query, mine))[0][0]:  # noqa: ASYNC110  a session that ends rings no bell
+            while (await asyncio.to_thread(postgresql_database.query, mine))[0][0]:  # noqa: ASYNC110  a session that ends sends no notification
                 await asyncio.sleep(0.02)

@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from solstice_common.storage import postgresql_notifier
-from solstice_common.storage.postgresql import Database
-from tests.servers.postgresql import PostgreSQLDatabase
+from solstice_common.storage.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.servers.proxy import fault_proxy
 
-Pair = tuple[Database, Database]
+Pair = tuple[PostgreSQLDatabase, PostgreSQLDatabase]
 
 
 @pytest.fixture
-async def pair(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[Pair]:
+async def pair(postgresql_database: ScratchDatabase) -> AsyncIterator[Pair]:
     """One database as two processes see it."""
     url = postgresql_database.url
-    async with Database.open(url) as one, Database.open(url) as other:
+    async with PostgreSQLDatabase.open(url) as one, PostgreSQLDatabase.open(url) as other:
         yield one, other
 
 
-async def settled(rung: asyncio.Event) -> None:
+async def settled(notified: asyncio.Event) -> None:
     """Listening has begun, which rings as well."""
-    await rung.wait()
-    rung.clear()
+    await notified.wait()
+    notified.clear()
 
 
 async def test_a_ring_wakes_the_listeners_of_every_process(pair: Pair) -> None:
@@ -34,13 +34,13 @@ async def test_a_ring_wakes_the_listeners_of_every_process(pair: Pair) -> None:
         one.listen("jobs") as mine, one.listen("jobs") as mine_too, other.listen("jobs") as theirs,
         asyncio.timeout(30),
     ):  # fmt: skip
-        for rung in (mine, mine_too, theirs):
-            await settled(rung)
-        for ringer in (one, other):
-            ringer.ring("jobs")
+        for notified in (mine, mine_too, theirs):
+            await settled(notified)
+        for notifier in (one, other):
+            notifier.notify("jobs")
             await asyncio.gather(mine.wait(), mine_too.wait(), theirs.wait())
-            for rung in (mine, mine_too, theirs):
-                rung.clear()
+            for notified in (mine, mine_too, theirs):
+                notified.clear()
 
 
 async def test_channels_are_bells_of_their_own(pair: Pair) -> None:
@@ -48,13 +48,13 @@ async def test_channels_are_bells_of_their_own(pair: Pair) -> None:
     async with other.listen("jobs") as jobs, other.listen("logs") as logs, asyncio.timeout(30):
         await settled(jobs)
         await settled(logs)
-        one.ring("jobs")
+        one.notify("jobs")
         await jobs.wait()
-        one.ring("logs")
+        one.notify("logs")
         await logs.wait()
         jobs.clear()
         logs.clear()
-        one.ring("logs")
+        one.notify("logs")
         await logs.wait()
         assert not jobs.is_set()
 
@@ -64,12 +64,12 @@ async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None
     async with one.listen("jobs") as mine, other.listen("jobs") as theirs, asyncio.timeout(30):
         await settled(mine)
         await settled(theirs)
-        one.ring("jobs")
+        one.notify("jobs")
         assert mine.is_set()
         mine.clear()
         await theirs.wait()
         # What the other process was told about has come back to us too by the time of its answer.
-        other.ring("answer")
+        other.notify("answer")
         async with one.listen("answer") as answer:
             await answer.wait()
         assert not mine.is_set()
@@ -79,13 +79,13 @@ async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What processes were told by others."""
     told: list[object] = []
-    hear = postgresql_notifier.Bell._hear
+    hear = postgresql_notifier.PostgreSQLNotifier._on_notification
 
     def counted(*message: Any) -> None:
         told.append(message)
         hear(*message)
 
-    monkeypatch.setattr(postgresql_notifier.Bell, "_hear", counted)
+    monkeypatch.setattr(postgresql_notifier.PostgreSQLNotifier, "_on_notification", counted)
     return told
 
 
@@ -94,7 +94,7 @@ async def test_many_rings_are_few_messages(pair: Pair, heard: list[object]) -> N
     async with other.listen("jobs") as theirs, asyncio.timeout(30):
         await settled(theirs)
         for _ in range(1000):
-            one.ring("jobs")
+            one.notify("jobs")
         await theirs.wait()
     assert len(heard) == 1
 
@@ -107,7 +107,7 @@ async def test_rings_without_end_wake_others_less_often(
     async with other.listen("jobs") as theirs, asyncio.timeout(30):
         await settled(theirs)
         for _ in range(20):
-            one.ring("jobs")
+            one.notify("jobs")
             await asyncio.sleep(0.02)
         # At once, and then 0.02, 0.04, 0.08 and 0.16 seconds apart; never twenty times.
         assert 1 <= len(heard) <= 7
@@ -116,13 +116,13 @@ async def test_rings_without_end_wake_others_less_often(
         before = len(heard)
         for _ in range(2):
             theirs.clear()
-            one.ring("jobs")
+            one.notify("jobs")
             await theirs.wait()
         assert len(heard) == before + 2
 
 
 async def test_a_lost_connection_rings_and_is_made_again(
-    pair: Pair, postgresql_database: PostgreSQLDatabase
+    pair: Pair, postgresql_database: ScratchDatabase
 ) -> None:
     one, other = pair
     async with other.listen("jobs") as theirs, asyncio.timeout(30):
@@ -131,21 +131,21 @@ async def test_a_lost_connection_rings_and_is_made_again(
         # Once for the loss, once more for the connection that works again; then rings come through as before.
         await settled(theirs)
         while not theirs.is_set():
-            one.ring("jobs")
+            one.notify("jobs")
             await asyncio.sleep(0.01)
 
 
 async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
-    own_postgresql_database: PostgreSQLDatabase,
+    own_postgresql_database: ScratchDatabase,
 ) -> None:
     server, url = own_postgresql_database.server, own_postgresql_database.url
     async with (
-        Database.open(url) as one, Database.open(url) as other, other.listen("jobs") as theirs,
+        PostgreSQLDatabase.open(url) as one, PostgreSQLDatabase.open(url) as other, other.listen("jobs") as theirs,
         asyncio.timeout(60),
     ):  # fmt: skip
         await settled(theirs)
         await asyncio.to_thread(server.stop)
-        one.ring("jobs")
+        one.notify("jobs")
         # Polling: without a connection the listener is sent to look again and again.
         await settled(theirs)
         await settled(theirs)
@@ -154,40 +154,40 @@ async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
 
 
 async def test_a_silent_connection_is_asked_whether_it_still_is_one(
-    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+    postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql_notifier, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr("solstice_common.storage.postgresql.CONNECT_SECONDS", 0.5)
     url = postgresql_database.url
     async with (
         fault_proxy(url) as proxy,
-        Database.open(proxy.url(url)) as behind, Database.open(url) as one,
-        behind.listen("jobs") as rung, asyncio.timeout(60),
+        PostgreSQLDatabase.open(proxy.url(url)) as behind, PostgreSQLDatabase.open(url) as one,
+        behind.listen("jobs") as notified, asyncio.timeout(60),
     ):  # fmt: skip
-        await settled(rung)
+        await settled(notified)
         proxy.freeze()
-        await settled(rung)  # it was noticed
+        await settled(notified)  # it was noticed
         proxy.pass_through()
         proxy.drop()
         connections = proxy.connections
         while proxy.connections == connections:
-            await settled(rung)
-        while not rung.is_set():
-            one.ring("jobs")
+            await settled(notified)
+        while not notified.is_set():
+            one.notify("jobs")
             await asyncio.sleep(0.01)
 
 
-async def test_leaving_sends_the_rings_still_owed(postgresql_database: PostgreSQLDatabase) -> None:
+async def test_leaving_sends_the_rings_still_owed(postgresql_database: ScratchDatabase) -> None:
     url = postgresql_database.url
-    async with Database.open(url) as other, other.listen("jobs") as theirs, asyncio.timeout(30):
+    async with PostgreSQLDatabase.open(url) as other, other.listen("jobs") as theirs, asyncio.timeout(30):
         await settled(theirs)
-        async with Database.open(url) as one:
-            one.ring("jobs")
+        async with PostgreSQLDatabase.open(url) as one:
+            one.notify("jobs")
         await theirs.wait()
 
 
 async def test_a_process_that_neither_listens_nor_rings_holds_no_connection_for_it(
-    postgresql_database: PostgreSQLDatabase,
+    postgresql_database: ScratchDatabase,
 ) -> None:
-    async with Database.open(postgresql_database.url):
+    async with PostgreSQLDatabase.open(postgresql_database.url):
         assert await asyncio.to_thread(postgresql_database.disconnect) == 0

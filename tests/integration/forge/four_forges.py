@@ -1,4 +1,4 @@
-"""The four forges and the processes that tell them, by the rules of production and by one moved time.
+"""The four forges and the processes that tell them, by the rules of production and by one fake time.
 
 They are slow, cut connections and limit for the first two minutes; then there is calm; then for ten minutes they answer
 500; then they are well again. What is kept meanwhile, and what is to follow from it, says `test_ten_minutes`.
@@ -18,28 +18,28 @@ from solstice_common.messages import Source
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import Access
-from solstice_forge.remote.source_access import patience_of
+from solstice_forge.remote.protocol import ForgeAccess
+from solstice_forge.remote.source_access import timeouts_of
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.statuses.protocol import Kept, StatusStore
-from solstice_forge.statuses.reporter import Teller
+from solstice_forge.statuses.protocol import StatusKeepResult, StatusStore
+from solstice_forge.statuses.reporter import StatusReporter
 from solstice_forge.statuses.status_service import open_statuses, rules_of
-from solstice_forge.statuses.wanted_status import Wanted
-from tests.moved_time import MovedTime, Timer, Wait
-from tests.patience import becomes
+from solstice_forge.statuses.wanted_status import WantedStatus
+from tests.fake_time import FakeTime, Timer, Wait
+from tests.polling import wait_until
 from tests.servers.forge_api import (
+    Delayed,
     ForgeApi,
     Key,
     Reply,
     Request,
     Reset,
-    Slow,
     Trouble,
     Truncated,
     Window,
     forge_api,
 )
-from tests.statuses import SHOWN
+from tests.statuses import FORGE_STATES
 
 GONE: Final = "f" * 40
 """A commit that no forge knows."""
@@ -56,8 +56,8 @@ TROUBLES: Final[Sequence[Trouble | None]] = (
     Reset(),
     Reset(carried_out=True),
     Truncated(),
-    Slow(seconds=4.0),
-    Slow(seconds=20.0),  # we no longer wait for it by then, and it is carried out all the same
+    Delayed(seconds=4.0),
+    Delayed(seconds=20.0),  # we no longer wait for it by then, and it is carried out all the same
 )
 WEIGHTS: Final = (40, 15, 10, 5, 5, 5, 5, 5, 10)
 TIGHT: Final[Mapping[Source, Window]] = {
@@ -77,7 +77,7 @@ WIDE: Final[Mapping[Source, Window | None]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Called:
+class ReceivedCall:
     """A call about one context: when it arrived, the status of its answer (0: none), and which of ours it told."""
 
     at: float
@@ -86,7 +86,7 @@ class Called:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
+class PauseRequest:
     """A forge asked to be left alone between these moments."""
 
     origin: Source
@@ -99,25 +99,25 @@ class Replica:
     """A process with a store and a teller of its own."""
 
     store: StatusStore
-    teller: Teller
+    reporter: StatusReporter
     task: asyncio.Task[None]
 
 
 @dataclass(kw_only=True)
-class World:
+class ForgeSimulation:
     """Four forges, the processes that tell them, and the time by which all of them go."""
 
     settings: ForgeSettings
-    time: MovedTime
-    looks: Timer
+    time: FakeTime
+    poll_timer: Timer
     calls: Timer
     delays: Timer
     forges: dict[Source, ForgeApi] = field(default_factory=dict)
     replicas: list[Replica] = field(default_factory=list)
     abandoned: set[Wait] = field(default_factory=set)
     """Slow answers that nobody waits for any more, since whoever did was killed."""
-    kept: list[tuple[float, Wanted]] = field(default_factory=list)
-    holds: list[Hold] = field(default_factory=list)
+    kept: list[tuple[float, WantedStatus]] = field(default_factory=list)
+    pauses: list[PauseRequest] = field(default_factory=list)
     dealt: set[int] = field(default_factory=set)
     """Which of the troubles came to pass."""
     asks: dict[Source, tuple[int, float]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class World:
             return Reply(status=404, document={"message": "Not Found"})
         if self.time.now < self.begun + STORM:
             # The same for a context's first, second ... call whoever comes first.
-            calls = len(called(self.forges[origin], key_of(request)))
+            calls = len(received_calls(self.forges[origin], key_of(request)))
             dice = random.Random(f"{origin} {key_of(request)} {calls}")
             (number,) = dice.choices(range(len(TROUBLES)), WEIGHTS)
             self.dealt.add(number)
@@ -144,10 +144,10 @@ class World:
         if self.outage_begins <= self.time.now < self.outage_ends:
             if origin in self.asks:
                 status, seconds = self.asks.pop(origin)
-                self.holds.append(Hold(origin=origin, since=request.at, until=request.at + seconds))
+                self.pauses.append(PauseRequest(origin=origin, since=request.at, until=request.at + seconds))
                 return Reply(status=status, headers={"retry-after": f"{seconds:g}"})
             if self.killing:
-                return Slow(seconds=SLOW_SECONDS, reply=Reply(status=UNHEARD))
+                return Delayed(seconds=SLOW_SECONDS, reply=Reply(status=UNHEARD))
             return Reply(status=500, document={"message": "Server Error"})
         return None
 
@@ -159,37 +159,39 @@ class World:
             for delay in self.delays.waits - self.abandoned
             if self.time.now < min(delay.due, delay.begun + whole)
         ]
-        return len(self.looks.waits) == len(self.forges) and len(under_way()) <= len(awaited)
+        return len(self.poll_timer.waits) == len(self.forges) and len(under_way()) <= len(awaited)
 
-    async def pass_until(self, moment: float) -> None:
-        await self.time.pass_until(moment, idle=self.idle, unless=self._may_kill)
+    async def advance_until(self, moment: float) -> None:
+        await self.time.advance_until(moment, idle=self.idle, unless=self._may_kill)
         if self._may_kill():
-            await self._kill_who_tells()
-            await self.time.pass_until(moment, idle=self.idle)
+            await self._kill_the_leader()
+            await self.time.advance_until(moment, idle=self.idle)
 
     def _may_kill(self) -> bool:
         return self.killing and bool(self.delays.waits)
 
     async def start(self) -> None:
         """One more process."""
-        ready: asyncio.Future[tuple[StatusStore, Teller]] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._tell(len(self.replicas), ready))
-        store, teller = await ready
-        self.replicas.append(Replica(store=store, teller=teller, task=task))
+        ready: asyncio.Future[tuple[StatusStore, StatusReporter]] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._run_replica(len(self.replicas), ready))
+        store, reporter = await ready
+        self.replicas.append(Replica(store=store, reporter=reporter, task=task))
 
-    async def _tell(self, number: int, ready: asyncio.Future[tuple[StatusStore, Teller]]) -> None:
+    async def _run_replica(
+        self, number: int, ready: asyncio.Future[tuple[StatusStore, StatusReporter]]
+    ) -> None:
         settings = self.settings
         # Reading and connecting are measured by the machine's clock, which must not matter.
-        patience = replace(patience_of(settings.forge_call_seconds), connect=90.0, read=90.0)
+        timeouts = replace(timeouts_of(settings.forge_call_seconds), connect=90.0, read=90.0)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(open_statuses(settings.forge_inbox_url))
-            teller = Teller(
+            reporter = StatusReporter(
                 store=store,
                 remotes={
                     origin.value: await stack.enter_async_context(
                         Remote.open(
-                            Access(name=origin.value, origin=origin, url=forge.url, token=forge.token),
-                            patience=patience,
+                            ForgeAccess(name=origin.value, origin=origin, url=forge.url, token=forge.token),
+                            timeouts=timeouts,
                             clock=self.time,
                             timer=self.calls.timeout,
                         )
@@ -202,33 +204,33 @@ class World:
                 rng=random.Random(number),
                 rules=self.rules,
                 clock=self.time,
-                timer=self.looks.timeout,
+                timer=self.poll_timer.timeout,
             )
-            ready.set_result((store, teller))
-            await teller.run()
+            ready.set_result((store, reporter))
+            await reporter.run()
 
-    async def keep(self, statuses: Sequence[Wanted]) -> None:
+    async def keep(self, statuses: Sequence[WantedStatus]) -> None:
         """A process takes these, now the one that tells and now the other; whoever tells has seen them on return."""
         chosen = self.replicas[len(self.kept) % len(self.replicas)]
-        looks = self.looks.begun
+        polls = self.poll_timer.begun
         kept = await chosen.store.keep(statuses, self.time.now)
-        assert set(kept) == {Kept.WANTED}
+        assert set(kept) == {StatusKeepResult.WANTED}
         self.kept += [(self.time.now, status) for status in statuses]
-        await becomes(lambda: self.looks.begun >= looks + len(self.forges))
+        await wait_until(lambda: self.poll_timer.begun >= polls + len(self.forges))
 
     async def kill_at_the_next_call(self) -> None:
         """Whoever tells, in the middle of it; the other goes on."""
         self.killing = True
 
-    async def _kill_who_tells(self) -> None:
+    async def _kill_the_leader(self) -> None:
         self.killing = False
-        victim = next(replica for replica in self.replicas if replica.teller.telling)
+        victim = next(replica for replica in self.replicas if replica.reporter.is_leader)
         assert under_way()
         self.replicas.remove(victim)
         await end(victim)
         self.abandoned |= self.delays.waits
         (survivor,) = self.replicas
-        await becomes(lambda: survivor.teller.telling)
+        await wait_until(lambda: survivor.reporter.is_leader)
 
     async def ask_to_wait(self, status: int, seconds: float) -> None:
         """Each forge answers its next call so, which asks to be left alone for so many seconds."""
@@ -251,10 +253,10 @@ def key_of(request: Request) -> Key:
     return "river/app", request.path.rpartition("/")[2], name
 
 
-def called(forge: ForgeApi, key: Key) -> list[Called]:
+def received_calls(forge: ForgeApi, key: Key) -> list[ReceivedCall]:
     """The calls about a context, in the order in which they arrived."""
     found = [
-        Called(at=request.at, status=status, told=request.body["description"])
+        ReceivedCall(at=request.at, status=status, told=request.body["description"])
         for request, status in forge.calls
         if key_of(request) == key
     ]
@@ -263,20 +265,24 @@ def called(forge: ForgeApi, key: Key) -> list[Called]:
 
 
 @asynccontextmanager
-async def open_world(settings: ForgeSettings) -> AsyncIterator[World]:
-    time = MovedTime()
-    world = World(settings=settings, time=time, looks=time.timer(), calls=time.timer(), delays=time.timer())
+async def open_forges(settings: ForgeSettings) -> AsyncIterator[ForgeSimulation]:
+    time = FakeTime()
+    simulation = ForgeSimulation(
+        settings=settings, time=time, poll_timer=time.timer(), calls=time.timer(), delays=time.timer()
+    )
     async with AsyncExitStack() as stack:
-        for origin in SHOWN:
-            forge = await stack.enter_async_context(forge_api(origin, clock=time, sleep=world.delays.sleep))
-            forge.behave(partial(world.behave, origin))
+        for origin in FORGE_STATES:
+            forge = await stack.enter_async_context(
+                forge_api(origin, clock=time, sleep=simulation.delays.sleep)
+            )
+            forge.behave(partial(simulation.behave, origin))
             forge.window = TIGHT[origin]
-            world.forges[origin] = forge
-        await world.start()
-        await becomes(lambda: world.replicas[0].teller.telling)
-        await world.start()
+            simulation.forges[origin] = forge
+        await simulation.start()
+        await wait_until(lambda: simulation.replicas[0].reporter.is_leader)
+        await simulation.start()
         try:
-            yield world
+            yield simulation
         finally:
-            for replica in world.replicas:
+            for replica in simulation.replicas:
                 await end(replica)

@@ -17,8 +17,8 @@ from tests.inboxes import NOON, delivery
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import SECRET, push, received
 from tests.servers.forge_integration import START
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.servers.service_process import kept_environment
+from tests.servers.postgresql import ScratchDatabase
+from tests.servers.service_process import base_environment
 
 Command = Callable[..., tuple[int, str]]
 
@@ -27,7 +27,7 @@ Command = Callable[..., tuple[int, str]]
 def inbox_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'inbox.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    database: ScratchDatabase = request.getfixturevalue("postgresql_database")
     return database.url
 
 
@@ -47,7 +47,7 @@ def command(inbox_url: str) -> Command:
 
 async def in_a_process(inbox_url: str, *words: str) -> tuple[int, str]:
     """The same as a process of its own."""
-    environment = {**kept_environment(), "FORGE_INBOX_URL": inbox_url, "FORGEJO_WEBHOOK_SECRET": SECRET}
+    environment = {**base_environment(), "FORGE_INBOX_URL": inbox_url, "FORGEJO_WEBHOOK_SECRET": SECRET}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", START, "deliveries", *words, env=environment, stdout=asyncio.subprocess.PIPE
     )

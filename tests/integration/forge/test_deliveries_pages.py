@@ -8,11 +8,11 @@ import pytest
 from starlette.applications import Starlette
 
 from solstice_common.http.access import access_rules
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_forge.inbox import open_inbox
-from solstice_forge.pages.delivery_pages import Pages
+from solstice_forge.pages.delivery_pages import DeliveryPages
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.statuses.protocol import Phase, Shown
+from solstice_forge.statuses.protocol import ContextStatus, Phase
 from tests.inboxes import NOON, delivery
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import push
@@ -105,8 +105,8 @@ async def test_pages_are_for_this_machine_and_for_who_has_a_token(
             assert refused.headers["www-authenticate"].startswith("Basic ")
             assert "no-store" in refused.headers["cache-control"]
         assert (await client.get("/static/style.css")).status_code == 200
-    reader = make_token(settings.solstice_tokens, "reader", Scope.READ)
-    builder = make_token(settings.solstice_tokens, "builder", Scope.ENQUEUE)
+    reader = make_token(settings.solstice_tokens, "reader", TokenScope.READ)
+    builder = make_token(settings.solstice_tokens, "builder", TokenScope.ENQUEUE)
     async with running(settings) as client:
         assert (await client.get("/deliveries")).status_code == 401
         assert (await client.get("/deliveries", headers=bearer(reader))).status_code == 200
@@ -121,8 +121,8 @@ async def test_home_leads_to_the_deliveries(client: httpx2.AsyncClient) -> None:
 
 
 async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSettings) -> None:
-    def shown(context: str, phase: Phase, told: str, failure: str = "") -> Shown:
-        return Shown(
+    def shown(context: str, phase: Phase, told: str, failure: str = "") -> ContextStatus:
+        return ContextStatus(
             source_name="forgejo",
             repository="harbour/lighthouse",
             commit_sha="1" * 40,
@@ -137,7 +137,7 @@ async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSetting
             next_at=NOON,
         )
 
-    async def statuses(_: str) -> list[Shown]:
+    async def statuses(_: str) -> list[ContextStatus]:
         return [
             shown("solstice/build", Phase.TOLD, "success"),
             shown("solstice/test", Phase.PENDING, "pending"),
@@ -146,7 +146,9 @@ async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSetting
 
     async with open_inbox(settings.forge_inbox_url) as inbox:
         await inbox.keep(delivery("d-1"))
-        pages = Pages(inbox, access_rules(settings), sources=["forgejo"], version="1", statuses=statuses)
+        pages = DeliveryPages(
+            inbox, access_rules(settings), sources=["forgejo"], version="1", statuses=statuses
+        )
         transport = httpx2.ASGITransport(app=Starlette(routes=pages.routes()), client=("127.0.0.1", 1))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             said = text_of(await client.get("/deliveries/1"))

@@ -12,7 +12,7 @@ import pytest
 from solstice_common.broker import PublishStatus, open_broker
 from solstice_common.broker.delivery import Ack
 from solstice_common.messages import JobRequestV1
-from solstice_forge.commands.enqueue import TRIES, EnqueueSettings, Wish, job_request, publish
+from solstice_forge.commands.enqueue import TRIES, EnqueueInput, EnqueueSettings, job_request, publish
 from tests.servers.rabbitmq import Vhost
 
 WISH = ("--repo-url", "https://forge.example/acme/anvil.git", "--commit-sha", "c" * 40)
@@ -82,7 +82,7 @@ async def test_publish_that_nobody_confirms_is_unknown_and_stays_one_request(
 ) -> None:
     settings = EnqueueSettings(amqp_url=own_rabbitmq_vhost.url, enqueue_confirm_seconds=1.0)
     request = job_request(
-        Wish(repo_url=WISH[1], commit_sha=WISH[3]), now=datetime.now(UTC), new_id=uuid.uuid4()
+        EnqueueInput(repo_url=WISH[1], commit_sha=WISH[3]), now=datetime.now(UTC), new_id=uuid.uuid4()
     )
     assert (await publish(request, settings)).confirmed
     own_rabbitmq_vhost.server.raise_alarm("memory")

@@ -14,7 +14,7 @@ import pytest
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import change
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_common.messages import JobRequestV1
 from solstice_forge.api.jobs import MAX_JOB_BYTES
 from solstice_forge.api.openapi import render
@@ -22,7 +22,7 @@ from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import push, received
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.servers.tokens import bearer, make_token
 
 SHA = "5ca1ab1e" * 5
@@ -31,7 +31,7 @@ NO_BROKER = "amqp://127.0.0.1:9/%2f"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ForgeService:
     http: httpx2.AsyncClient
     settings: ForgeSettings
     asks: dict[str, str]
@@ -55,64 +55,64 @@ def settings(make_settings: MakeSettings) -> ForgeSettings:
 
 
 @pytest.fixture
-async def line(settings: ForgeSettings, running: Running) -> AsyncIterator[Line]:
-    asks = make_token(settings.solstice_tokens, "asker", Scope.ENQUEUE)
-    reads = make_token(settings.solstice_tokens, "reader", Scope.READ)
+async def service(settings: ForgeSettings, running: Running) -> AsyncIterator[ForgeService]:
+    asks = make_token(settings.solstice_tokens, "asker", TokenScope.ENQUEUE)
+    reads = make_token(settings.solstice_tokens, "reader", TokenScope.READ)
     async with running(settings) as http:
-        yield Line(http=http, settings=settings, asks=bearer(asks), reads=bearer(reads))
+        yield ForgeService(http=http, settings=settings, asks=bearer(asks), reads=bearer(reads))
 
 
 class TestEnqueue:
-    async def test_a_wish_is_kept_published_and_found(self, line: Line) -> None:
-        answer = await line.ask(ref="refs/heads/main", repo_full_name="tide-club/almanac")
+    async def test_a_wish_is_kept_published_and_found(self, service: ForgeService) -> None:
+        answer = await service.ask(ref="refs/heads/main", repo_full_name="tide-club/almanac")
         assert answer.status_code == 202
         told = answer.json()
-        (request,) = await line.arrived(1)
+        (request,) = await service.arrived(1)
         assert (request.request_id, request.commit_sha, request.ref) == (
             told["request_id"],
             SHA,
             "refs/heads/main",
         )
         assert (request.source, request.sender, request.trusted) == ("manual", "asker", True)
-        found = await line.http.get(answer.headers["location"], headers=line.reads)
+        found = await service.http.get(answer.headers["location"], headers=service.reads)
         assert found.status_code == 200
         delivery = found.json()
         assert (delivery["source"], delivery["decision"], delivery["reason"]) == ("api", "accepted", "manual")
         assert delivery["request_ids"] == [told["request_id"]]
         assert delivery["request"]["repo_full_name"] == delivery["repository"] == "tide-club/almanac"
 
-    async def test_a_repository_has_the_name_that_a_webhook_gives_it(self, line: Line) -> None:
-        answer = await line.ask()
-        (request,) = await line.arrived(1)
+    async def test_a_repository_has_the_name_that_a_webhook_gives_it(self, service: ForgeService) -> None:
+        answer = await service.ask()
+        (request,) = await service.arrived(1)
         assert request.repo_full_name == "tide-club/almanac"
-        found = await line.http.get(answer.headers["location"], headers=line.reads)
+        found = await service.http.get(answer.headers["location"], headers=service.reads)
         assert found.json()["repository"] == "tide-club/almanac"
 
-    async def test_same_key_and_body_is_the_same_answer_and_one_run(self, line: Line) -> None:
+    async def test_same_key_and_body_is_the_same_answer_and_one_run(self, service: ForgeService) -> None:
         key = str(uuid.uuid4())
-        answers = await asyncio.gather(*(line.ask(key if one % 2 else f'"{key}"') for one in range(20)))
+        answers = await asyncio.gather(*(service.ask(key if one % 2 else f'"{key}"') for one in range(20)))
         assert {answer.status_code for answer in answers} == {202}
         assert len({(answer.content, answer.headers["location"]) for answer in answers}) == 1
-        other = await line.ask()
-        requests = await line.arrived(2)
+        other = await service.ask()
+        requests = await service.arrived(2)
         assert [one.request_id for one in requests] == [
             answers[0].json()["request_id"],
             other.json()["request_id"],
         ]
 
-    async def test_same_key_and_another_body_is_refused(self, line: Line) -> None:
-        first = await line.ask("k-1")
-        answer = await line.ask("k-1", runs_on="linux")
+    async def test_same_key_and_another_body_is_refused(self, service: ForgeService) -> None:
+        first = await service.ask("k-1")
+        answer = await service.ask("k-1", runs_on="linux")
         assert (answer.status_code, answer.json()["reason"]) == (422, "idempotency_key_reused")
-        assert (await line.ask("k-1")).content == first.content
-        counted = (await line.http.get("/metrics")).text
+        assert (await service.ask("k-1")).content == first.content
+        counted = (await service.http.get("/metrics")).text
         for outcome in ("accepted", "duplicate", "idempotency_key_reused"):
             assert f'solstice_forge_api_jobs_total{{outcome="{outcome}"}} 1.0' in counted
 
     async def test_a_key_is_remembered_by_the_next_service(
         self, settings: ForgeSettings, running: Running
     ) -> None:
-        asks = bearer(make_token(settings.solstice_tokens, "asker", Scope.ENQUEUE)) | {
+        asks = bearer(make_token(settings.solstice_tokens, "asker", TokenScope.ENQUEUE)) | {
             "Idempotency-Key": "k-1"
         }
         answers = []
@@ -123,10 +123,10 @@ class TestEnqueue:
         assert answers[0].content == answers[1].content
 
     async def test_two_replicas_agree_on_who_was_first(
-        self, make_settings: MakeSettings, running: Running, postgresql_database: PostgreSQLDatabase
+        self, make_settings: MakeSettings, running: Running, postgresql_database: ScratchDatabase
     ) -> None:
         settings = make_settings(forge_inbox_url=postgresql_database.url, forge_api_per_minute=1000)
-        asks = bearer(make_token(settings.solstice_tokens, "asker", Scope.ENQUEUE))
+        asks = bearer(make_token(settings.solstice_tokens, "asker", TokenScope.ENQUEUE))
         bodies = (WISH, WISH | {"runs_on": "linux"})
         async with running(settings) as one, running(settings) as other:
             for key in map(str, range(5)):
@@ -142,16 +142,16 @@ class TestEnqueue:
                 assert sorted(map(sorted, statuses)) == [[202], [422]]
                 assert len({answer.content for answer in answers if answer.status_code == 202}) == 1
 
-    async def test_keys_of_two_tokens_are_two_keys(self, line: Line) -> None:
-        other = bearer(make_token(line.settings.solstice_tokens, "other", Scope.ENQUEUE))
-        mine = await line.ask("k-1")
-        theirs = await line.http.post(
+    async def test_keys_of_two_tokens_are_two_keys(self, service: ForgeService) -> None:
+        other = bearer(make_token(service.settings.solstice_tokens, "other", TokenScope.ENQUEUE))
+        mine = await service.ask("k-1")
+        theirs = await service.http.post(
             "/api/v1/jobs", json=WISH | {"runs_on": "linux"}, headers=other | {"Idempotency-Key": "k-1"}
         )
         assert (mine.status_code, theirs.status_code) == (202, 202)
 
-    async def test_without_a_key_each_wish_is_a_run(self, line: Line) -> None:
-        assert len({(await line.ask()).json()["request_id"] for _ in range(3)}) == 3
+    async def test_without_a_key_each_wish_is_a_run(self, service: ForgeService) -> None:
+        assert len({(await service.ask()).json()["request_id"] for _ in range(3)}) == 3
 
     @pytest.mark.parametrize(
         ("sent", "status", "reason"),
@@ -175,15 +175,15 @@ class TestEnqueue:
         ],
     )
     async def test_what_is_no_wish_leaves_nothing(
-        self, line: Line, sent: dict[str, Any], status: int, reason: str
+        self, service: ForgeService, sent: dict[str, Any], status: int, reason: str
     ) -> None:
-        headers = line.asks | sent.pop("headers", {})
-        answer = await line.http.post("/api/v1/jobs", headers=headers, **sent)
+        headers = service.asks | sent.pop("headers", {})
+        answer = await service.http.post("/api/v1/jobs", headers=headers, **sent)
         assert (answer.status_code, answer.json()["reason"]) == (status, reason)
-        assert (await line.read()).json()["deliveries"] == []
+        assert (await service.read()).json()["deliveries"] == []
 
-    async def test_other_methods_are_told_which_one(self, line: Line) -> None:
-        answer = await line.http.get("/api/v1/jobs", headers=line.reads)
+    async def test_other_methods_are_told_which_one(self, service: ForgeService) -> None:
+        answer = await service.http.get("/api/v1/jobs", headers=service.reads)
         assert (answer.status_code, answer.json()["reason"], answer.headers["allow"]) == (
             405,
             "method_not_allowed",
@@ -193,7 +193,9 @@ class TestEnqueue:
 
 async def test_each_token_has_its_own_rate(make_settings: MakeSettings, running: Running) -> None:
     settings = make_settings(forge_api_per_minute=1)
-    one, two = (bearer(make_token(settings.solstice_tokens, name, Scope.ENQUEUE)) for name in ("one", "two"))
+    one, two = (
+        bearer(make_token(settings.solstice_tokens, name, TokenScope.ENQUEUE)) for name in ("one", "two")
+    )
     async with running(settings) as http:
         answers = [await http.post("/api/v1/jobs", json=WISH, headers=headers) for headers in (one, one, two)]
     assert [answer.status_code for answer in answers] == [202, 429, 202]
@@ -217,14 +219,14 @@ async def test_past_the_threshold_jobs_are_shed_and_webhooks_taken(
 
 
 class TestDeliveries:
-    async def test_the_newest_come_first_page_by_page(self, line: Line) -> None:
+    async def test_the_newest_come_first_page_by_page(self, service: ForgeService) -> None:
         for number in range(5):
             body, headers = push(number)
-            await line.http.post("/webhooks/forgejo", content=body, headers=headers)
+            await service.http.post("/webhooks/forgejo", content=body, headers=headers)
         found: list[str] = []
         after: dict[str, Any] = {}
         while True:
-            page = (await line.read(limit=2, **after)).json()
+            page = (await service.read(limit=2, **after)).json()
             found += [delivery["delivery_id"] for delivery in page["deliveries"]]
             if page["next"] is None:
                 break
@@ -245,20 +247,20 @@ class TestDeliveries:
         ],
         ids=str,
     )
-    async def test_filters_hold(self, line: Line, asked: dict[str, str], found: list[str]) -> None:
+    async def test_filters_hold(self, service: ForgeService, asked: dict[str, str], found: list[str]) -> None:
         body, headers = push(1)
         for _ in range(2):
-            await line.http.post("/webhooks/forgejo", content=body, headers=headers)
-        await line.ask()
-        page = (await line.read(**asked)).json()
+            await service.http.post("/webhooks/forgejo", content=body, headers=headers)
+        await service.ask()
+        page = (await service.read(**asked)).json()
         assert [delivery["source"] for delivery in page["deliveries"]] == found
 
-    async def test_one_is_found_by_number_and_by_the_senders_id(self, line: Line) -> None:
+    async def test_one_is_found_by_number_and_by_the_senders_id(self, service: ForgeService) -> None:
         body, headers = push(1, delivery_id="a/b c?")
         for _ in range(2):
-            await line.http.post("/webhooks/forgejo", content=body, headers=headers)
-        by_id = (await line.read("/a%2Fb%20c%3F")).json()
-        by_number = (await line.read(f"/{by_id['number']}")).json()
+            await service.http.post("/webhooks/forgejo", content=body, headers=headers)
+        by_id = (await service.read("/a%2Fb%20c%3F")).json()
+        by_number = (await service.read(f"/{by_id['number']}")).json()
         # Meanwhile it may have been published.
         passing = {"published", "attempts", "last_failure"}
         assert {k: by_number[k] for k in by_number.keys() - passing} == {
@@ -270,8 +272,8 @@ class TestDeliveries:
         assert (copy["decision"], copy["repeats"]) == ("duplicate", by_id["number"])
 
     @pytest.mark.parametrize("name", ["nothing", "99", "9" * 40, "%00", "%ff", "x" * 300, "a/b"])
-    async def test_what_is_not_there_is_not_found(self, line: Line, name: str) -> None:
-        answer = await line.read(f"/{name}")
+    async def test_what_is_not_there_is_not_found(self, service: ForgeService, name: str) -> None:
+        answer = await service.read(f"/{name}")
         assert (answer.status_code, answer.json()["reason"]) == (404, "not_found")
 
     @pytest.mark.parametrize(
@@ -290,40 +292,42 @@ class TestDeliveries:
             "source=%00",
         ],
     )
-    async def test_odd_questions_are_refused(self, line: Line, query: str) -> None:
-        answer = await line.read(f"?{query}")
+    async def test_odd_questions_are_refused(self, service: ForgeService, query: str) -> None:
+        answer = await service.read(f"?{query}")
         assert (answer.status_code, answer.json()["reason"]) == (400, "invalid_parameter")
         assert query.partition("=")[0] in answer.json()["error"]
 
 
 class TestAccess:
-    ROUTES = (("POST", "/api/v1/jobs", Scope.ENQUEUE), ("GET", "/api/v1/deliveries", Scope.READ))
+    ROUTES = (("POST", "/api/v1/jobs", TokenScope.ENQUEUE), ("GET", "/api/v1/deliveries", TokenScope.READ))
 
     @pytest.mark.parametrize(
-        ("method", "path", "needed"), [*ROUTES, ("GET", "/api/v1/deliveries/1", Scope.READ)]
+        ("method", "path", "needed"), [*ROUTES, ("GET", "/api/v1/deliveries/1", TokenScope.READ)]
     )
     async def test_each_route_needs_its_scope(
-        self, line: Line, method: str, path: str, needed: Scope
+        self, service: ForgeService, method: str, path: str, needed: TokenScope
     ) -> None:
-        nobody = await line.http.request(method, path, json=WISH)
+        nobody = await service.http.request(method, path, json=WISH)
         assert (nobody.status_code, nobody.json()["reason"]) == (401, "token_needed")
         assert nobody.headers["www-authenticate"] == 'Bearer realm="solstice"'
-        for scope in Scope:
-            token = make_token(line.settings.solstice_tokens, f"only-{scope}", scope)
-            answer = await line.http.request(method, path, json=WISH, headers=bearer(token))
+        for scope in TokenScope:
+            token = make_token(service.settings.solstice_tokens, f"only-{scope}", scope)
+            answer = await service.http.request(method, path, json=WISH, headers=bearer(token))
             assert (answer.status_code == 403) is (scope is not needed)
             if scope is not needed:
                 assert f"lacks the scope '{needed}'" in answer.json()["error"]
 
-    async def test_a_revoked_token_is_refused_at_once(self, line: Line) -> None:
-        assert (await line.ask()).status_code == 202
-        change(line.settings.solstice_tokens, lambda tokens: [one for one in tokens if one.name != "asker"])
-        answer = await line.ask()
+    async def test_a_revoked_token_is_refused_at_once(self, service: ForgeService) -> None:
+        assert (await service.ask()).status_code == 202
+        change(
+            service.settings.solstice_tokens, lambda tokens: [one for one in tokens if one.name != "asker"]
+        )
+        answer = await service.ask()
         assert (answer.status_code, answer.json()["reason"]) == (401, "unknown_token")
 
-    async def test_an_expired_token_is_refused(self, line: Line) -> None:
-        old = make_token(line.settings.solstice_tokens, "old", Scope.READ, lifetime_seconds=-1)
-        answer = await line.http.get("/api/v1/deliveries", headers=bearer(old))
+    async def test_an_expired_token_is_refused(self, service: ForgeService) -> None:
+        old = make_token(service.settings.solstice_tokens, "old", TokenScope.READ, lifetime_seconds=-1)
+        answer = await service.http.get("/api/v1/deliveries", headers=bearer(old))
         assert (answer.status_code, answer.json()["reason"]) == (401, "expired_token")
 
     @pytest.mark.parametrize(
@@ -345,7 +349,7 @@ class TestAccess:
         headers: dict[str, str],
         method: str,
         path: str,
-        _needed: Scope,
+        _needed: TokenScope,
     ) -> None:
         async with running(settings) as http:
             assert (await http.request(method, path, json=WISH)).status_code in {200, 202}
@@ -364,19 +368,19 @@ class TestAccess:
 
     async def test_the_operator_may_open_it(self, make_settings: MakeSettings, running: Running) -> None:
         settings = make_settings(solstice_access="open")
-        make_token(settings.solstice_tokens, "reader", Scope.READ)
+        make_token(settings.solstice_tokens, "reader", TokenScope.READ)
         async with running(settings) as http:
             answer = await http.get("/api/v1/deliveries", headers={"X-Forwarded-For": "203.0.113.7"})
         assert answer.status_code == 200
 
-    async def test_webhooks_need_no_token(self, line: Line) -> None:
+    async def test_webhooks_need_no_token(self, service: ForgeService) -> None:
         body, headers = push(1)
-        answer = await line.http.post("/webhooks/forgejo", content=body, headers=headers)
+        answer = await service.http.post("/webhooks/forgejo", content=body, headers=headers)
         assert answer.status_code == 202
 
 
-async def test_the_document_is_served_to_everybody(line: Line) -> None:
-    answer = await line.http.get("/openapi.json")
+async def test_the_document_is_served_to_everybody(service: ForgeService) -> None:
+    answer = await service.http.get("/openapi.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.content == render()
 

@@ -5,7 +5,7 @@ import pytest
 from solstice_common.broker import open_broker
 from solstice_forge.decisions.plan import content_key
 from solstice_forge.decisions.sources import FORGES
-from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
 from solstice_forge.forges.events import Ignored
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received
@@ -15,7 +15,7 @@ from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded
 def expected_of(one: Recorded, seen: set[str]) -> tuple[int, str]:
     """Status and decision; the second delivery that says the same asks for no second run."""
     understood = triage(one.source, one.headers("headers"), one.body, now=one.clock)
-    assert isinstance(understood, Understood)
+    assert isinstance(understood, UnderstoodDelivery)
     if isinstance(understood.event, Ignored):
         return 200, "ignored"
     key = content_key(understood.event, one.source, understood.delivery_id)

@@ -10,7 +10,7 @@ import pytest
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.storage.postgresql import Connection
-from solstice_forge.inbox.log import Sought
+from solstice_forge.inbox.log import DeliveryFilter
 from solstice_forge.inbox.postgresql import PostgreSQLInbox
 from solstice_forge.inbox.postgresql.groups import Groups
 from solstice_forge.inbox.postgresql.leader_lock import LOCK
@@ -18,7 +18,7 @@ from solstice_forge.inbox.protocol import Decision
 from solstice_orchestrator.store import open_store
 from tests.builders import job_request
 from tests.inboxes import delivery
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 
 PATIENCE_SECONDS = 120
 
@@ -33,7 +33,7 @@ WAITERS = (
 )
 
 
-def holder(database: PostgreSQLDatabase) -> int:
+def holder(database: ScratchDatabase) -> int:
     """The server process whose session has the relay's lock."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (found := database.query(HOLDERS, LOCK)):
@@ -53,7 +53,7 @@ async def until_pending(inbox: PostgreSQLInbox) -> None:
 
 
 async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
-    postgresql_database: PostgreSQLDatabase,
+    postgresql_database: ScratchDatabase,
 ) -> None:
     url = postgresql_database.url
     # Another process, which waits in line for the lock.
@@ -65,11 +65,11 @@ async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
             waiting = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", LOCK))
             ours = holder(postgresql_database)
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not postgresql_database.query(WAITERS):  # noqa: ASYNC110  the server rings no bell
+                while not postgresql_database.query(WAITERS):  # noqa: ASYNC110  the server sends no notification
                     await asyncio.sleep(0.02)
                 postgresql_database.query("SELECT pg_terminate_backend($1)", ours)
                 await waiting
-                while await inbox.pending(10):  # noqa: ASYNC110  a lost connection rings no bell
+                while await inbox.pending(10):  # noqa: ASYNC110  a lost connection sends no notification
                     await asyncio.sleep(0.02)
             await other.execute("SELECT pg_advisory_unlock($1)", LOCK)
             await until_pending(inbox)
@@ -78,7 +78,7 @@ async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
 
 
 async def test_turn_of_a_silent_process_ends(
-    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+    postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a frozen process looks like to the server: a session that does not say a word.
     monkeypatch.setattr("solstice_forge.inbox.postgresql.leader_lock.IDLE_SECONDS", 1)
@@ -87,12 +87,12 @@ async def test_turn_of_a_silent_process_ends(
         await inbox.keep(delivery("d-1"))
         silent = holder(postgresql_database)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while (silent,) in [tuple(row) for row in postgresql_database.query(HOLDERS, LOCK)]:  # noqa: ASYNC110  the server rings no bell
+            while (silent,) in [tuple(row) for row in postgresql_database.query(HOLDERS, LOCK)]:  # noqa: ASYNC110  the server sends no notification
                 await asyncio.sleep(0.1)
         await until_pending(inbox)
 
 
-async def test_server_that_was_away_is_used_again(own_postgresql_database: PostgreSQLDatabase) -> None:
+async def test_server_that_was_away_is_used_again(own_postgresql_database: ScratchDatabase) -> None:
     server = own_postgresql_database.server
     async with PostgreSQLInbox.open(own_postgresql_database.url) as inbox, inbox.relaying():
         assert (await inbox.keep(delivery("before"))).decision is Decision.ACCEPTED
@@ -107,11 +107,11 @@ async def test_server_that_was_away_is_used_again(own_postgresql_database: Postg
                     break
                 await asyncio.sleep(0.1)
         await until_pending(inbox)
-        names = [one.delivery_id for one in (await inbox.entries(Sought(), limit=10)).entries]
+        names = [one.delivery_id for one in (await inbox.entries(DeliveryFilter(), limit=10)).entries]
         assert set(names) == {"before", "after"}
 
 
-async def test_two_schemas_share_a_database(postgresql_database: PostgreSQLDatabase) -> None:
+async def test_two_schemas_share_a_database(postgresql_database: ScratchDatabase) -> None:
     url = postgresql_database.url
     for _ in range(2):
         async with open_store(url) as store, PostgreSQLInbox.open(url) as inbox:
@@ -120,7 +120,7 @@ async def test_two_schemas_share_a_database(postgresql_database: PostgreSQLDatab
 
 
 async def test_delivery_is_not_kept_waiting_by_a_lock(
-    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+    postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("solstice_forge.inbox.postgresql.inbox.KEEP_SECONDS", 0.5)
     async with (
@@ -151,7 +151,7 @@ async def test_delivery_is_not_kept_waiting_by_a_lock(
 
 
 async def test_delivery_is_not_lost_with_another_one_of_its_id_that_told_nothing_new(
-    postgresql_database: PostgreSQLDatabase,
+    postgresql_database: ScratchDatabase,
 ) -> None:
     async with PostgreSQLInbox.open(postgresql_database.url) as inbox:
         group = [delivery("one"), delivery("two", key="key of one"), delivery("two")]

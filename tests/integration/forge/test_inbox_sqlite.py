@@ -12,8 +12,8 @@ from zstandard import ZstdDecompressor
 
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.storage.migrations import migrate, migrations_of
-from solstice_forge.inbox.log import Sought
-from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+from solstice_forge.inbox.log import DeliveryFilter
+from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 from solstice_forge.inbox.sqlite.inbox import SqliteInbox
 from solstice_forge.inbox.sqlite.keep import keep_all
 from tests.inboxes import delivery
@@ -55,7 +55,7 @@ async def test_keeping_never_walks_through_what_was_kept(
 ) -> None:
     statements: list[str] = []
 
-    def watched(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
+    def watched(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
         connection.set_trace_callback(statements.append)
         try:
             return keep_all(connection, deliveries)
@@ -105,7 +105,7 @@ async def test_inbox_of_the_first_version_is_taken_over(url: str, tmp_path: Path
         )
     async with SqliteInbox.open(url) as inbox:
         assert (await inbox.keep(delivery("d-1", source="gitea"))).decision is Decision.DUPLICATE
-        listed = (await inbox.entries(Sought(), limit=10)).entries
+        listed = (await inbox.entries(DeliveryFilter(), limit=10)).entries
     assert [(one.delivery_id, one.decision.value, one.repo_full_name) for one in listed] == [
         ("d-1", "duplicate", "harbour/lighthouse"),
         ("d-2", "ignored", None),

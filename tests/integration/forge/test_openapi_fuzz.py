@@ -24,17 +24,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_forge.api.openapi import document
 from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import Place
+from tests.servers.orchestrator import SharedFiles
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.tokens import bearer, make_token
 
 NEEDED: Final = {
-    "/api/v1/jobs": Scope.ENQUEUE,
-    "/api/v1/deliveries": Scope.READ,
-    "/api/v1/deliveries/{id}": Scope.READ,
+    "/api/v1/jobs": TokenScope.ENQUEUE,
+    "/api/v1/deliveries": TokenScope.READ,
+    "/api/v1/deliveries/{id}": TokenScope.READ,
 }
 CONFORMS: Final = [
     not_a_server_error,
@@ -98,7 +98,7 @@ class Service:
             older = f"&after={after}" if after else ""
             page = self.session.get(
                 f"{self.url}/api/v1/deliveries?source=api&decision=accepted&limit=200{older}",
-                headers=self.callers[Scope.READ],
+                headers=self.callers[TokenScope.READ],
                 timeout=60,
             ).json()
             found |= {delivery["delivery_id"] for delivery in page["deliveries"]}
@@ -118,28 +118,30 @@ def session() -> Iterator[requests.Session]:
 def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, session: requests.Session
 ) -> Iterator[Service]:
-    place = Place(directory=tmp_path_factory.mktemp("with-tokens"))
-    tokens = Path(place.directory / "tokens.json")
+    shared_files = SharedFiles(directory=tmp_path_factory.mktemp("with-tokens"))
+    tokens = Path(shared_files.directory / "tokens.json")
     callers: dict[str, dict[str, str]] = {"nobody": {}, "stranger": bearer("solstice_made-up")}
-    callers |= {scope: bearer(make_token(tokens, scope, scope)) for scope in Scope}
+    callers |= {scope: bearer(make_token(tokens, scope, scope)) for scope in TokenScope}
     with ExitStack() as stack:
         inbox = {}
         if request.param == "postgresql":
             server: PostgreSQLServer = request.getfixturevalue("postgresql")
             inbox = {"FORGE_INBOX_URL": stack.enter_context(server.database()).url}
-        running = stack.enter_context(forge_integration(place, FORGE_API_PER_MINUTE="1000000", **inbox))
+        running = stack.enter_context(
+            forge_integration(shared_files, FORGE_API_PER_MINUTE="1000000", **inbox)
+        )
         yield Service(url=running.url, callers=callers, session=session)
 
 
 @pytest.fixture(scope="module")
 def open_service(tmp_path_factory: pytest.TempPathFactory, session: requests.Session) -> Iterator[Service]:
-    place = Place(directory=tmp_path_factory.mktemp("without-tokens"))
+    shared_files = SharedFiles(directory=tmp_path_factory.mktemp("without-tokens"))
     callers: dict[str, dict[str, str]] = {
         "nobody": {},
-        Scope.READ: {},
+        TokenScope.READ: {},
         "proxy": {"X-Forwarded-For": "203.0.113.7"},
     }
-    with forge_integration(place, FORGE_API_PER_MINUTE="1000000") as running:
+    with forge_integration(shared_files, FORGE_API_PER_MINUTE="1000000") as running:
         yield Service(url=running.url, callers=callers, session=session)
 
 
@@ -207,5 +209,5 @@ def test_odd_questions_of_people_and_programs_are_answered(service: Service, val
         f"/deliveries?source={value}&repository={value}&reason={value}",
         f"/deliveries?before={value}",
     ):
-        answer = service.session.get(service.url + path, headers=service.callers[Scope.READ], timeout=60)
+        answer = service.session.get(service.url + path, headers=service.callers[TokenScope.READ], timeout=60)
         assert answer.status_code in {200, 400, 404, 414}, path

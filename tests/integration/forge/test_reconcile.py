@@ -18,34 +18,34 @@ from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
 from solstice_forge.forges.samples import push_body
 from solstice_forge.forges.signing import sign
-from solstice_forge.inbox import KeptInbox, open_inbox
-from solstice_forge.inbox.log import Entry, Sought
-from solstice_forge.inbox.protocol import Decision, Kept
+from solstice_forge.inbox import InboxStore, open_inbox
+from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter
+from solstice_forge.inbox.protocol import Decision, KeepResult
 from solstice_forge.metrics import Metrics
 from solstice_forge.reconcile.calls import LEASE_SECONDS
 from solstice_forge.reconcile.compare_heads import SETTLE_SECONDS
-from solstice_forge.reconcile.report import Report
+from solstice_forge.reconcile.report import ReconcileReport
 from solstice_forge.reconcile.resending import FIRST_PAUSE_SECONDS, MOST_TIMES
-from solstice_forge.reconcile.rounds import PATIENCE_SECONDS, Reconciler
-from solstice_forge.remote.http import Patience, Remote
-from solstice_forge.remote.protocol import Access, App
+from solstice_forge.reconcile.rounds import LIMIT_WAIT_SECONDS, Reconciler
+from solstice_forge.remote.http import CallTimeouts, Remote
+from solstice_forge.remote.protocol import AppCredentials, ForgeAccess
 from tests.servers.forge_api import (
     TOKEN,
     Change,
+    Delayed,
     ForgeApi,
     Reply,
     Reset,
-    Slow,
     Trouble,
     Truncated,
     Window,
     forge_api,
 )
-from tests.servers.forge_record import FakeHook, Record, show_heads
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.forge_record import FakeHook, HookRecord, show_heads
+from tests.servers.postgresql import ScratchDatabase
 
 NOW = 1_790_000_000.0
 OTTER = "river/otter"
@@ -62,15 +62,15 @@ def sha(number: int) -> str:
 def inbox_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'inbox.db'}"
-    database: PostgreSQLDatabase = request.getfixturevalue("postgresql_database")
+    database: ScratchDatabase = request.getfixturevalue("postgresql_database")
     return database.url
 
 
 @dataclass
-class Desk:
+class ReconcileSetup:
     """An inbox, a fake forge behind the source `acme`, and who compares them; `now` is its clock, sleeping moves it."""
 
-    inbox: KeptInbox
+    inbox: InboxStore
     forge: ForgeApi
     source: Source
     remotes: Mapping[str, Remote]
@@ -79,7 +79,7 @@ class Desk:
     said: list[str] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
 
-    def reconciler(self, inbox: KeptInbox | None = None) -> Reconciler:
+    def reconciler(self, inbox: InboxStore | None = None) -> Reconciler:
         return Reconciler(
             inbox=inbox or self.inbox,
             sources={self.source.name: self.source},
@@ -88,7 +88,7 @@ class Desk:
             rng=random.Random(1),
             clock=lambda: self.now,
             sleep=self.sleep,
-            tell=self.said.append,
+            report_progress=self.said.append,
         )
 
     async def sleep(self, seconds: float) -> None:
@@ -102,15 +102,17 @@ class Desk:
         repository: str | None = None,
         since_seconds: float | None = None,
         dry_run: bool = False,
-        inbox: KeptInbox | None = None,
-    ) -> Report:
+        inbox: InboxStore | None = None,
+    ) -> ReconcileReport:
         report = await self.reconciler(inbox).compare(
             "acme", repository=repository, since_seconds=since_seconds, dry_run=dry_run
         )
         assert report is not None
         return report
 
-    async def arrives(self, number: int, *, ref: str = "refs/heads/main", delivery_id: str = "") -> Kept:
+    async def arrives(
+        self, number: int, *, ref: str = "refs/heads/main", delivery_id: str = ""
+    ) -> KeepResult:
         """A push of the `number`th commit comes by its webhook, and then half a minute goes by."""
         origin = self.source.forge.SOURCE
         body = push_body(
@@ -126,9 +128,9 @@ class Desk:
         )
         return await self.takes(headers, body)
 
-    async def takes(self, headers: Mapping[str, str], body: bytes) -> Kept:
+    async def takes(self, headers: Mapping[str, str], body: bytes) -> KeepResult:
         understood = triage(self.source, headers, body, now=self.now, verify=False)
-        assert isinstance(understood, Understood)
+        assert isinstance(understood, UnderstoodDelivery)
         kept = await self.inbox.keep(new_delivery(self.source, headers, understood, self.now))
         self.now += 60
         return kept
@@ -136,39 +138,39 @@ class Desk:
     async def requests(self) -> list[JobRequestV1]:
         return [JobRequestV1.decode(one.request) for one in await self.inbox.pending(100)]
 
-    async def entries(self) -> list[Entry]:
-        return list((await self.inbox.entries(Sought(), limit=50)).entries)
+    async def entries(self) -> list[DeliveryEntry]:
+        return list((await self.inbox.entries(DeliveryFilter(), limit=50)).entries)
 
     def asked_for(self, path: str) -> int:
         return sum(path in request.path for request, _ in self.forge.calls)
 
 
 @asynccontextmanager
-async def desk(
+async def reconcile_setup(
     origin: Origin, url: str, *rules: Rule, app: bool = False, whole: float = 15.0
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[ReconcileSetup]:
     async with forge_api(origin) as forge, open_inbox(url) as inbox:
-        key = App(id=forge.app_id, private_key=forge.app_pem) if app else None
+        key = AppCredentials(id=forge.app_id, private_key=forge.app_pem) if app else None
         token = None if app else TOKEN
         source = Source(
             name="acme", forge=FORGES[origin], secrets=("s",), url=forge.url, token=token, rules=rules
         )
-        made = Desk(inbox=inbox, forge=forge, source=source, remotes={})
-        access = Access(name="acme", origin=origin, url=forge.url, token=token, app=key)
-        patience = Patience(connect=5.0, read=whole, whole=whole)
-        async with Remote.open(access, clock=lambda: made.now, patience=patience) as remote:
+        made = ReconcileSetup(inbox=inbox, forge=forge, source=source, remotes={})
+        access = ForgeAccess(name="acme", origin=origin, url=forge.url, token=token, app=key)
+        timeouts = CallTimeouts(connect=5.0, read=whole, whole=whole)
+        async with Remote.open(access, clock=lambda: made.now, timeouts=timeouts) as remote:
             made.remotes = {"acme": remote}
             if origin in {Origin.FORGEJO, Origin.GITEA}:
                 show_heads(forge)
             yield made
 
 
-def recorded(at: Desk, place: str | None = None) -> tuple[Record, FakeHook]:
+def recorded(setup: ReconcileSetup, place: str | None = None) -> tuple[HookRecord, FakeHook]:
     """A forge that has a hook which calls us; nothing is listening there."""
-    record = Record(
-        at.forge, url=lambda: "http://127.0.0.1:9/webhooks/acme", secret="s", clock=lambda: at.now
+    record = HookRecord(
+        setup.forge, url=lambda: "http://127.0.0.1:9/webhooks/acme", secret="s", clock=lambda: setup.now
     )
-    return record, record.hook(place or PLACES[at.forge.origin])
+    return record, record.hook(place or PLACES[setup.forge.origin])
 
 
 # GitHub and GitLab: by their own record.
@@ -178,15 +180,15 @@ def recorded(at: Desk, place: str | None = None) -> tuple[Record, FakeHook]:
 async def test_what_failed_and_did_not_come_is_asked_for_again_and_nothing_else(
     origin: Origin, inbox_url: str
 ) -> None:
-    async with desk(origin, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1, delivery_id="too slow for the forge")
+    async with reconcile_setup(origin, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1, delivery_id="too slow for the forge")
         record.failed(hook, "too slow for the forge", status=504)
         record.failed(hook, "lost")
         record.failed(hook, "later well", status=503)
         record.failed(hook, "later well", status=202)
         record.failed(hook, "well", status=200)
-        report = await at.compare()
+        report = await setup.compare()
         await record.settled()
         assert [guid for _, guid in record.asked] == ["lost"]
         assert [(each.delivery_id, each.place, each.times) for each in report.sent] == [("lost", OTTER, 1)]
@@ -194,26 +196,26 @@ async def test_what_failed_and_did_not_come_is_asked_for_again_and_nothing_else(
 
 
 async def test_deliveries_of_others_hooks_are_none_of_our_business(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        record, _ = recorded(at)
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        record, _ = recorded(setup)
         chat = record.hook(PLACES[Origin.GITHUB], url="https://chat.example/webhooks/acme-room")
         record.failed(chat, "for the chat")
-        await at.arrives(1)
-        assert (await at.compare()).sent == ()
-        assert at.asked_for(f"/hooks/{chat.id}") == 0
+        await setup.arrives(1)
+        assert (await setup.compare()).sent == ()
+        assert setup.asked_for(f"/hooks/{chat.id}") == 0
 
 
 @WITH_RECORD
 async def test_nothing_is_asked_for_more_often_than_is_sensible(origin: Origin, inbox_url: str) -> None:
-    async with desk(origin, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(origin, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         record.failed(hook, "lost")
         given_up: set[str] = set()
         for _ in range(40):
-            given_up.update((await at.compare()).given_up)
+            given_up.update((await setup.compare()).given_up)
             await record.settled()
-            at.now += FIRST_PAUSE_SECONDS / 2
+            setup.now += FIRST_PAUSE_SECONDS / 2
         assert len(record.asked) == MOST_TIMES
         first, second, third = (when for when, _ in record.asked)
         assert second - first >= FIRST_PAUSE_SECONDS
@@ -224,107 +226,109 @@ async def test_nothing_is_asked_for_more_often_than_is_sensible(origin: Origin, 
 
 @WITH_RECORD
 async def test_pages_are_read_to_what_was_dealt_with_before(origin: Origin, inbox_url: str) -> None:
-    async with desk(origin, inbox_url) as at:
-        record, hook = recorded(at)
+    async with reconcile_setup(origin, inbox_url) as setup:
+        record, hook = recorded(setup)
         record.most_per_page = 4
-        await at.arrives(1)
+        await setup.arrives(1)
         for number in range(30):
             record.failed(hook, f"well-{number}", status=200, age=7200)
         record.failed(hook, "lost", age=7100)
         for number in range(10):
             record.failed(hook, f"fine-{number}", status=200, age=7000)
-        assert [each.delivery_id for each in (await at.compare()).sent] == ["lost"]
+        assert [each.delivery_id for each in (await setup.compare()).sent] == ["lost"]
         listed = "/deliveries" if origin is Origin.GITHUB else "/events"
-        whole = at.asked_for(listed)
+        whole = setup.asked_for(listed)
         assert whole >= 11
-        await at.arrives(2, delivery_id="lost")
-        await at.compare()
-        before = at.asked_for(listed)
+        await setup.arrives(2, delivery_id="lost")
+        await setup.compare()
+        before = setup.asked_for(listed)
         record.failed(hook, "new")
-        assert [each.delivery_id for each in (await at.compare()).sent] == ["new"]
+        assert [each.delivery_id for each in (await setup.compare()).sent] == ["new"]
         # One page that ends at what is past, and the request to send it again.
-        assert at.asked_for(listed) - before <= 3
+        assert setup.asked_for(listed) - before <= 3
         # Whoever asks for it sees all of it again.
-        before = at.asked_for(listed)
-        await at.compare(since_seconds=3 * 86_400, dry_run=True)
-        assert at.asked_for(listed) - before >= 11
+        before = setup.asked_for(listed)
+        await setup.compare(since_seconds=3 * 86_400, dry_run=True)
+        assert setup.asked_for(listed) - before >= 11
 
 
 async def test_what_is_too_old_is_left_alone(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         record.failed(hook, "ancient", age=4 * 86_400)
         record.failed(hook, "of yesterday", age=86_400)
-        assert [each.delivery_id for each in (await at.compare(since_seconds=3600)).sent] == []
-        assert [each.delivery_id for each in (await at.compare()).sent] == ["of yesterday"]
+        assert [each.delivery_id for each in (await setup.compare(since_seconds=3600)).sent] == []
+        assert [each.delivery_id for each in (await setup.compare()).sent] == ["of yesterday"]
 
 
 async def test_organisations_hook_is_looked_at_once_for_all_its_repositories(inbox_url: str) -> None:
-    async with desk(
+    async with reconcile_setup(
         Origin.GITHUB, inbox_url, Rule(name="r", repositories=("river/otter", "river/heron"))
-    ) as at:
-        record, hook = recorded(at, "orgs/river")
+    ) as setup:
+        record, hook = recorded(setup, "orgs/river")
         record.failed(hook, "lost")
-        report = await at.compare()
+        report = await setup.compare()
         assert (report.repositories, report.troubles) == (2, ())
         assert [each.place for each in report.sent] == ["organisation river"]
-        assert at.asked_for("/orgs/river/hooks/1/deliveries") == 2
+        assert setup.asked_for("/orgs/river/hooks/1/deliveries") == 2
 
 
 async def test_groups_above_a_project_are_looked_at(inbox_url: str) -> None:
     deep = "orchard/trees/pear"
-    async with desk(Origin.GITLAB, inbox_url, Rule(name="r", repositories=(deep,))) as at:
-        record, hook = recorded(at, "groups/orchard")
+    async with reconcile_setup(Origin.GITLAB, inbox_url, Rule(name="r", repositories=(deep,))) as setup:
+        record, hook = recorded(setup, "groups/orchard")
         record.failed(hook, "lost")
-        assert [each.place for each in (await at.compare()).sent] == ["group orchard"]
+        assert [each.place for each in (await setup.compare()).sent] == ["group orchard"]
 
 
 async def test_app_whose_own_hook_calls_us_is_asked_for_all(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url, app=True) as at:
+    async with reconcile_setup(Origin.GITHUB, inbox_url, app=True) as setup:
         # The App's key is good for ten minutes of real time.
-        at.now = time.time()
-        record, hook = recorded(at, "app")
+        setup.now = time.time()
+        record, hook = recorded(setup, "app")
         record.failed(hook, "lost")
-        report = await at.compare()
+        report = await setup.compare()
         assert [(each.place, each.delivery_id) for each in report.sent] == [("the GitHub App", "lost")]
         assert [guid for _, guid in record.asked] == ["lost"]
         await record.settled()
 
 
 async def test_app_without_a_hook_of_ours_looks_at_the_repositories(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url, Rule(name="r", repositories=(OTTER,)), app=True) as at:
-        at.now = time.time()
-        record, hook = recorded(at)
+    async with reconcile_setup(
+        Origin.GITHUB, inbox_url, Rule(name="r", repositories=(OTTER,)), app=True
+    ) as setup:
+        setup.now = time.time()
+        record, hook = recorded(setup)
         record.failed(hook, "lost")
-        assert [each.place for each in (await at.compare()).sent] == [OTTER]
-        asked = [each["permissions"] for each in at.forge.tokens.values()]
+        assert [each.place for each in (await setup.compare()).sent] == [OTTER]
+        asked = [each["permissions"] for each in setup.forge.tokens.values()]
         assert {"repository_hooks": "write"} in asked
 
 
 async def test_gitlab_is_asked_no_faster_than_it_allows(inbox_url: str) -> None:
-    async with desk(Origin.GITLAB, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(Origin.GITLAB, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         for number in range(12):
             record.failed(hook, f"lost-{number}")
-        assert len((await at.compare()).sent) == 12
+        assert len((await setup.compare()).sent) == 12
         times = [when for when, _ in record.asked]
         assert all(later - sooner > 60 for sooner, later in zip(times, times[5:], strict=False))
 
 
 async def test_dry_run_asks_for_nothing_and_remembers_nothing(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         record.failed(hook, "lost")
         for _ in range(2):
-            report = await at.compare(dry_run=True)
+            report = await setup.compare(dry_run=True)
             assert (report.dry_run, [each.times for each in report.sent]) == (True, [1])
         assert record.asked == []
-        assert {request.method for request, _ in at.forge.calls} == {"GET"}
-        assert await at.inbox.reconciling.rounds(at.now) == []
-        assert len((await at.compare()).sent) == 1
+        assert {request.method for request, _ in setup.forge.calls} == {"GET"}
+        assert await setup.inbox.reconcile_state.rounds(setup.now) == []
+        assert len((await setup.compare()).sent) == 1
 
 
 # Gitea and Forgejo: by their heads.
@@ -334,36 +338,36 @@ async def test_dry_run_asks_for_nothing_and_remembers_nothing(inbox_url: str) ->
 async def test_missed_push_is_built_once_and_its_late_webhook_is_a_copy(
     origin: Origin, inbox_url: str
 ) -> None:
-    async with desk(origin, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        assert (await at.compare()).made == ()
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
-        (made,) = (await at.compare()).made
+    async with reconcile_setup(origin, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        assert (await setup.compare()).made == ()
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        (made,) = (await setup.compare()).made
         assert (made.decision, made.ref, made.commit_sha) == ("accepted", "refs/heads/main", sha(2))
-        late = await at.arrives(2)
+        late = await setup.arrives(2)
         assert (late.decision, late.reason) == (Decision.DUPLICATE, "duplicate_content")
         assert late.request_ids == made.request_ids
-        assert (await at.compare()).made == ()
-        _, request = await at.requests()
+        assert (await setup.compare()).made == ()
+        _, request = await setup.requests()
         assert (request.commit_sha, request.before_sha, request.trusted) == (sha(2), sha(1), True)
         assert request.delivery_id is not None
         assert request.delivery_id.startswith("reconcile:push:")
-        entry = next(each for each in await at.entries() if each.reason == "reconciled")
+        entry = next(each for each in await setup.entries() if each.reason == "reconciled")
         assert "no webhook told of it" in entry.detail
 
 
 async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at:
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
         for number in range(120):
-            at.forge.refs[OTTER, f"refs/heads/old-{number}"] = sha(1000 + number)
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        first = await at.compare()
+            setup.forge.refs[OTTER, f"refs/heads/old-{number}"] = sha(1000 + number)
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        first = await setup.compare()
         assert (first.made, first.baseline) == ((), 120)
-        at.forge.refs[OTTER, "refs/heads/new"] = sha(7)
-        at.forge.refs[OTTER, "refs/heads/old-119"] = sha(8)
-        second = await at.compare()
+        setup.forge.refs[OTTER, "refs/heads/new"] = sha(7)
+        setup.forge.refs[OTTER, "refs/heads/old-119"] = sha(8)
+        second = await setup.compare()
         assert {(each.ref, each.commit_sha) for each in second.made} == {
             ("refs/heads/new", sha(7)),
             ("refs/heads/old-119", sha(8)),
@@ -372,42 +376,42 @@ async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: st
 
 
 async def test_pull_requests_are_compared_where_one_was_ever_told_of(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url, Rule(name="r", repositories=(OTTER,))) as at:
-        at.forge.changes[OTTER, 6] = Change(sha=sha(6))
-        await at.compare()
-        at.forge.changes[OTTER, 7] = Change(sha=sha(70), fork="dora/otter")
-        at.forge.changes[OTTER, 8] = Change(sha=sha(80), is_open=False)
-        at.forge.changes[OTTER, 6] = Change(sha=sha(61))
-        made = (await at.compare()).made
+    async with reconcile_setup(Origin.FORGEJO, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
+        setup.forge.changes[OTTER, 6] = Change(sha=sha(6))
+        await setup.compare()
+        setup.forge.changes[OTTER, 7] = Change(sha=sha(70), fork="dora/otter")
+        setup.forge.changes[OTTER, 8] = Change(sha=sha(80), is_open=False)
+        setup.forge.changes[OTTER, 6] = Change(sha=sha(61))
+        made = (await setup.compare()).made
         assert {(each.ref, each.decision) for each in made} == {
             ("refs/pull/6/head", "accepted"),
             ("refs/pull/7/head", "accepted"),
         }
-        of_fork = next(each for each in await at.requests() if each.change_number == 7)
+        of_fork = next(each for each in await setup.requests() if each.change_number == 7)
         assert (of_fork.trusted, of_fork.needs_approval) == (False, True)
-        assert of_fork.head_repo_url == f"{at.forge.url}/dora/otter.git"
+        assert of_fork.head_repo_url == f"{setup.forge.url}/dora/otter.git"
 
 
 async def test_pull_requests_are_left_alone_where_the_webhook_never_tells_of_them(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        await at.compare()
-        at.forge.changes[OTTER, 7] = Change(sha=sha(70))
-        assert (await at.compare()).made == ()
-        assert at.asked_for("/pulls") == 0
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        await setup.compare()
+        setup.forge.changes[OTTER, 7] = Change(sha=sha(70))
+        assert (await setup.compare()).made == ()
+        assert setup.asked_for("/pulls") == 0
 
 
 async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_url: str) -> None:
     rule = Rule(name="r", repositories=(OTTER,), branches=("main",), paths=("src/**",))
-    async with desk(Origin.GITEA, inbox_url, rule) as at:
-        show_heads(at.forge, messages={sha(3): "wip [skip ci]"})
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        await at.compare()
+    async with reconcile_setup(Origin.GITEA, inbox_url, rule) as setup:
+        show_heads(setup.forge, messages={sha(3): "wip [skip ci]"})
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        await setup.compare()
         # A push that its paths leave out: the forge tells of no paths later, and it is not built all the same.
         body = push_body(
             Origin.GITEA,
-            repo_url=f"{at.forge.url}/{OTTER}.git",
+            repo_url=f"{setup.forge.url}/{OTTER}.git",
             repo_full_name=OTTER,
             ref="refs/heads/main",
             sha=sha(2),
@@ -416,86 +420,88 @@ async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_ur
         )
         body = body.replace(b"0" * 40, sha(1).encode())
         headers = sign(Origin.GITEA, "s", event="push", body=body, delivery_id="d", now=0)
-        assert (await at.takes(headers, body)).reason == "paths_not_built"
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
-        assert (await at.compare()).made == ()
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(3)
-        at.forge.refs[OTTER, "refs/heads/other"] = sha(4)
-        made = (await at.compare()).made
+        assert (await setup.takes(headers, body)).reason == "paths_not_built"
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        assert (await setup.compare()).made == ()
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(3)
+        setup.forge.refs[OTTER, "refs/heads/other"] = sha(4)
+        made = (await setup.compare()).made
         assert {(each.decision, each.reason) for each in made} == {
             ("ignored", "skip_ci"),
             ("ignored", "branch_not_built"),
         }
-        assert (await at.compare()).made == ()
-        assert await at.requests() == []
+        assert (await setup.compare()).made == ()
+        assert await setup.requests() == []
 
 
 async def test_webhook_under_way_is_waited_for(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        await at.compare()
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
-        reconciler = at.reconciler()
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        await setup.compare()
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        reconciler = setup.reconciler()
 
         async def sleep(seconds: float) -> None:
-            await at.sleep(seconds)
-            await at.arrives(2)
+            await setup.sleep(seconds)
+            await setup.arrives(2)
 
         slow = Reconciler(
-            inbox=at.inbox,
+            inbox=setup.inbox,
             sources=reconciler.sources,
-            remotes=at.remotes,
-            metrics=at.metrics,
+            remotes=setup.remotes,
+            metrics=setup.metrics,
             rng=reconciler.rng,
             clock=reconciler.clock,
             sleep=sleep,
         )
         report = await slow.compare("acme")
         assert report is not None
-        assert (report.made, at.slept) == ((), [SETTLE_SECONDS])
-        assert [each.decision for each in await at.entries()] == [Decision.ACCEPTED, Decision.ACCEPTED]
+        assert (report.made, setup.slept) == ((), [SETTLE_SECONDS])
+        assert [each.decision for each in await setup.entries()] == [Decision.ACCEPTED, Decision.ACCEPTED]
 
 
 async def test_dry_run_of_heads_keeps_nothing(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
-        at.forge.refs[OTTER, "refs/heads/old"] = sha(3)
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        setup.forge.refs[OTTER, "refs/heads/old"] = sha(3)
         for _ in range(2):
-            report = await at.compare(dry_run=True)
+            report = await setup.compare(dry_run=True)
             assert [(each.decision, each.request_ids) for each in report.made] == [("accepted", ())]
             assert report.baseline == 1
-        assert len(await at.requests()) == 1
-        assert await at.inbox.reconciling.rounds(at.now) == []
+        assert len(await setup.requests()) == 1
+        assert await setup.inbox.reconcile_state.rounds(setup.now) == []
 
 
 async def test_two_replicas_at_once_make_each_missed_event_one_run(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at, open_inbox(inbox_url) as other:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        await at.compare()
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup, open_inbox(inbox_url) as other:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        await setup.compare()
         for number in range(2, 12):
-            at.forge.refs[OTTER, f"refs/heads/b-{number}"] = sha(number)
+            setup.forge.refs[OTTER, f"refs/heads/b-{number}"] = sha(number)
         rounds = await asyncio.gather(
-            *(at.reconciler(inbox).compare("acme") for inbox in (at.inbox, other) for _ in range(3))
+            *(setup.reconciler(inbox).compare("acme") for inbox in (setup.inbox, other) for _ in range(3))
         )
         compared = [each for each in rounds if each is not None]
         assert len(compared) >= 1
-        assert sorted(each.commit_sha for each in await at.requests()) == [sha(n) for n in range(1, 12)]
+        assert sorted(each.commit_sha for each in await setup.requests()) == [sha(n) for n in range(1, 12)]
         assert sum(made.decision == "accepted" for each in compared for made in each.made) == 10
 
 
 async def test_holder_that_was_frozen_changes_nothing_for_its_successor(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
-        assert await at.inbox.reconciling.claim("acme", "frozen", now=at.now, until=at.now + LEASE_SECONDS)
-        assert await at.reconciler().compare("acme") is None
-        at.now += LEASE_SECONDS
-        assert [each.decision for each in (await at.compare()).made] == ["accepted"]
-        await at.inbox.reconciling.end_round("acme", "frozen", now=at.now, report=b'"frozen"')
-        (last,) = await at.inbox.reconciling.rounds(at.now)
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        assert await setup.inbox.reconcile_state.claim(
+            "acme", "frozen", now=setup.now, until=setup.now + LEASE_SECONDS
+        )
+        assert await setup.reconciler().compare("acme") is None
+        setup.now += LEASE_SECONDS
+        assert [each.decision for each in (await setup.compare()).made] == ["accepted"]
+        await setup.inbox.reconcile_state.end_round("acme", "frozen", now=setup.now, report=b'"frozen"')
+        (last,) = await setup.inbox.reconcile_state.rounds(setup.now)
         assert last.report != b'"frozen"'
 
 
@@ -510,7 +516,7 @@ TROUBLES: dict[str, Trouble] = {
     "garbage": Reply(document={"not": "what was asked for"}),
     "reset": Reset(),
     "half": Truncated(),
-    "slow": Slow(seconds=30),
+    "slow": Delayed(seconds=30),
 }
 PATIENCE_WITH_THE_SLOW = 2.5
 """Short enough to be waited for, long enough for the good answers that are under way on a busy machine."""
@@ -522,15 +528,15 @@ async def test_trouble_with_one_repository_is_told_and_the_others_go_on(
     origin: Origin, name: str, tmp_path: Path
 ) -> None:
     rule = Rule(name="r", repositories=("river/heron", OTTER))
-    whole = PATIENCE_WITH_THE_SLOW if name == "slow" else PATIENCE_SECONDS
-    async with desk(origin, f"sqlite:///{tmp_path / 'inbox.db'}", rule, whole=whole) as at:
-        at.forge.behave(lambda request: TROUBLES[name] if "river/heron" in request.path else None)
+    whole = PATIENCE_WITH_THE_SLOW if name == "slow" else LIMIT_WAIT_SECONDS
+    async with reconcile_setup(origin, f"sqlite:///{tmp_path / 'inbox.db'}", rule, whole=whole) as setup:
+        setup.forge.behave(lambda request: TROUBLES[name] if "river/heron" in request.path else None)
         if origin is Origin.GITEA:
-            at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+            setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         else:
-            record, hook = recorded(at)
+            record, hook = recorded(setup)
             record.failed(hook, "lost")
-        report = await at.compare()
+        report = await setup.compare()
         assert [each.place for each in report.troubles] == ["river/heron"]
         assert report.troubles[0].detail
         assert report.baseline == (1 if origin is Origin.GITEA else 0)
@@ -540,7 +546,7 @@ async def test_trouble_with_one_repository_is_told_and_the_others_go_on(
 
 async def test_trouble_is_logged_once_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Rule(name="r", repositories=("river/heron",))
-    async with desk(Origin.GITEA, f"sqlite:///{tmp_path / 'inbox.db'}", rule) as at:
+    async with reconcile_setup(Origin.GITEA, f"sqlite:///{tmp_path / 'inbox.db'}", rule) as setup:
         warned: list[str] = []
 
         class Log:
@@ -551,22 +557,22 @@ async def test_trouble_is_logged_once_while_it_lasts(tmp_path: Path, monkeypatch
                 pass
 
         monkeypatch.setattr("solstice_forge.reconcile.rounds.log", Log())
-        reconciler = at.reconciler()
+        reconciler = setup.reconciler()
         for _ in range(3):
             assert await reconciler.compare("acme") is not None
         assert warned == ["reconcile.troubled"]
-        at.forge.refs["river/heron", "refs/heads/main"] = sha(1)
+        setup.forge.refs["river/heron", "refs/heads/main"] = sha(1)
         await reconciler.compare("acme")
-        del at.forge.refs["river/heron", "refs/heads/main"]
+        del setup.forge.refs["river/heron", "refs/heads/main"]
         await reconciler.compare("acme")
         assert warned == ["reconcile.troubled"] * 2
 
 
 @WITH_RECORD
 async def test_storm_passes_and_everything_is_asked_for_once(origin: Origin, inbox_url: str) -> None:
-    async with desk(origin, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(origin, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         for number in range(3):
             record.failed(hook, f"lost-{number}")
         storm: dict[int, Trouble] = {
@@ -575,103 +581,103 @@ async def test_storm_passes_and_everything_is_asked_for_once(origin: Origin, inb
             3: Reply(status=429, headers={"retry-after": "30"}),
             5: Reply(status=503),
         }
-        at.forge.behave(lambda _request: storm.get(len(at.forge.calls)))
-        report = await at.compare()
+        setup.forge.behave(lambda _request: storm.get(len(setup.forge.calls)))
+        report = await setup.compare()
         assert [guid for _, guid in record.asked] == ["lost-0", "lost-1", "lost-2"]
         assert len(report.sent) == 3
-        assert any("rate limit" in each for each in at.said)
+        assert any("rate limit" in each for each in setup.said)
 
 
 async def test_limit_that_lasts_too_long_ends_the_comparison_with_a_word(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         record.failed(hook, "lost")
-        at.forge.next(Reply(status=429, headers={"retry-after": str(int(PATIENCE_SECONDS) + 60)}))
-        report = await at.compare()
+        setup.forge.next(Reply(status=429, headers={"retry-after": str(int(LIMIT_WAIT_SECONDS) + 60)}))
+        report = await setup.compare()
         assert "rate limit" in report.troubles[0].detail
-        assert len(at.forge.calls) == 1
-        at.now += PATIENCE_SECONDS + 61
-        assert [each.delivery_id for each in (await at.compare()).sent] == ["lost"]
+        assert len(setup.forge.calls) == 1
+        setup.now += LIMIT_WAIT_SECONDS + 61
+        assert [each.delivery_id for each in (await setup.compare()).sent] == ["lost"]
 
 
 @pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB, Origin.FORGEJO])
 async def test_no_limit_of_the_forge_is_broken(origin: Origin, inbox_url: str) -> None:
     names = tuple(f"river/r-{number}" for number in range(20))
-    async with desk(origin, inbox_url, Rule(name="r", repositories=names)) as at:
+    async with reconcile_setup(origin, inbox_url, Rule(name="r", repositories=names)) as setup:
         # Both clocks are real here: the window is the forge's.
         async def sleep(seconds: float) -> None:
-            at.now = max(at.now, time.time())
+            setup.now = max(setup.now, time.time())
             await asyncio.sleep(seconds)
-            at.now = max(at.now + seconds, time.time())
+            setup.now = max(setup.now + seconds, time.time())
 
-        at.now = time.time()
+        setup.now = time.time()
         if origin is Origin.FORGEJO:
             for name in names:
-                at.forge.refs[name, "refs/heads/main"] = sha(1)
+                setup.forge.refs[name, "refs/heads/main"] = sha(1)
         else:
-            record = Record(
-                at.forge, url=lambda: "http://127.0.0.1:9/webhooks/acme", secret="s", clock=time.time
+            record = HookRecord(
+                setup.forge, url=lambda: "http://127.0.0.1:9/webhooks/acme", secret="s", clock=time.time
             )
             for name in names:
                 record.hook(("repos/" if origin is Origin.GITHUB else "projects/") + name)
-        at.forge.window = Window(
+        setup.forge.window = Window(
             calls=30, seconds=2, prefix="ratelimit" if origin is Origin.GITLAB else "x-ratelimit"
         )
         reconciler = Reconciler(
-            inbox=at.inbox,
-            sources={"acme": at.source},
-            remotes=at.remotes,
-            metrics=at.metrics,
+            inbox=setup.inbox,
+            sources={"acme": setup.source},
+            remotes=setup.remotes,
+            metrics=setup.metrics,
             rng=random.Random(1),
-            clock=lambda: at.now,
+            clock=lambda: setup.now,
             sleep=sleep,
         )
         report = await reconciler.compare("acme")
         assert report is not None
         assert (report.troubles, report.repositories) == ((), 20)
-        assert at.forge.broken == 0
+        assert setup.forge.broken == 0
 
 
 async def test_forge_that_is_always_full_is_not_waited_for_without_end(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        recorded(at)
-        await at.arrives(1)
-        at.forge.behave(lambda _request: Reply(status=429, headers={"retry-after": "100"}))
-        report = await at.compare()
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        recorded(setup)
+        await setup.arrives(1)
+        setup.forge.behave(lambda _request: Reply(status=429, headers={"retry-after": "100"}))
+        report = await setup.compare()
         assert "rate limit" in report.troubles[0].detail
-        assert sum(at.slept) <= PATIENCE_SECONDS
-        assert len(at.forge.calls) <= PATIENCE_SECONDS / 100 + 1
+        assert sum(setup.slept) <= LIMIT_WAIT_SECONDS
+        assert len(setup.forge.calls) <= LIMIT_WAIT_SECONDS / 100 + 1
 
 
 async def test_by_the_clock_each_source_is_compared_once_in_an_interval_whoever_does_it(
     inbox_url: str,
 ) -> None:
     interval = 900.0
-    async with desk(Origin.FORGEJO, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(1)
-        began, enough = at.now, asyncio.Event()
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
+        began, enough = setup.now, asyncio.Event()
         sleepers: list[tuple[float, asyncio.Event]] = []
 
         async def sleep(seconds: float) -> None:
             """Time goes by when both replicas sleep, until the first of them wakes."""
-            sleepers.append((at.now + seconds, asyncio.Event()))
+            sleepers.append((setup.now + seconds, asyncio.Event()))
             waking = sleepers[-1][1]
             if len(sleepers) == 2:
                 first = min(sleepers, key=lambda each: each[0])
                 sleepers.remove(first)
-                at.now = first[0]
-                (enough if at.now > began + 10 * interval else first[1]).set()
+                setup.now = first[0]
+                (enough if setup.now > began + 10 * interval else first[1]).set()
             await waking.wait()
 
-        reconciler = at.reconciler()
+        reconciler = setup.reconciler()
         replicas = [
             Reconciler(
-                inbox=at.inbox,
+                inbox=setup.inbox,
                 sources=reconciler.sources,
-                remotes=at.remotes,
-                metrics=at.metrics,
+                remotes=setup.remotes,
+                metrics=setup.metrics,
                 rng=random.Random(seed),
                 clock=reconciler.clock,
                 sleep=sleep,
@@ -685,75 +691,79 @@ async def test_by_the_clock_each_source_is_compared_once_in_an_interval_whoever_
             task.cancel()
         await asyncio.wait(running)
         # Twenty turns in all, and each interval's work was done once.
-        assert 8 <= at.asked_for("/branches") <= 13
+        assert 8 <= setup.asked_for("/branches") <= 13
 
 
 async def test_inbox_that_is_away_is_tried_again_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with desk(Origin.FORGEJO, f"sqlite:///{tmp_path / 'inbox.db'}") as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+    async with reconcile_setup(Origin.FORGEJO, f"sqlite:///{tmp_path / 'inbox.db'}") as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
         troubles: list[Exception] = [StoreUnavailable("the inbox", "for the test"), LookupError("a mistake")]
-        claim = at.inbox.reconciling.claim
+        claim = setup.inbox.reconcile_state.claim
 
         async def moody(*given: Any, **named: Any) -> bool:
             if troubles:
                 raise troubles.pop(0)
             return await claim(*given, **named)
 
-        monkeypatch.setattr(at.inbox.reconciling, "claim", moody)
-        running = asyncio.create_task(at.reconciler().run(900.0))
+        monkeypatch.setattr(setup.inbox.reconcile_state, "claim", moody)
+        running = asyncio.create_task(setup.reconciler().run(900.0))
         async with asyncio.timeout(60):
-            while len(await at.requests()) < 2:  # noqa: ASYNC110  the inbox has no bell for this
+            while len(await setup.requests()) < 2:  # noqa: ASYNC110  the inbox has no bell for this
                 await asyncio.sleep(0.01)
         running.cancel()
         await asyncio.wait({running})
-        assert [each.commit_sha for each in await at.requests()] == [sha(1), sha(2)]
+        assert [each.commit_sha for each in await setup.requests()] == [sha(1), sha(2)]
 
 
 async def test_pull_requests_that_are_switched_off_are_not_asked_for(inbox_url: str) -> None:
-    async with desk(Origin.GITEA, inbox_url, Rule(name="r", repositories=(OTTER,))) as at:
-        without = {"full_name": OTTER, "clone_url": f"{at.forge.url}/{OTTER}.git", "has_pull_requests": False}
-        at.forge.on("GET", f"/repos/{OTTER}", lambda _request: Reply(document=without))
-        assert (await at.compare()).troubles == ()
-        assert at.asked_for("/pulls") == 0
+    async with reconcile_setup(Origin.GITEA, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
+        without = {
+            "full_name": OTTER,
+            "clone_url": f"{setup.forge.url}/{OTTER}.git",
+            "has_pull_requests": False,
+        }
+        setup.forge.on("GET", f"/repos/{OTTER}", lambda _request: Reply(document=without))
+        assert (await setup.compare()).troubles == ()
+        assert setup.asked_for("/pulls") == 0
 
 
 async def test_no_right_to_send_again_is_told_and_not_tried_fifty_times(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        record, hook = recorded(at)
-        await at.arrives(1)
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        record, hook = recorded(setup)
+        await setup.arrives(1)
         for number in range(5):
             record.failed(hook, f"lost-{number}")
-        at.forge.behave(
+        setup.forge.behave(
             lambda request: (
                 Reply(status=403, document={"message": "no"}) if request.method == "POST" else None
             )
         )
-        report = await at.compare()
+        report = await setup.compare()
         assert (len(report.troubles), report.sent) == (1, ())
         assert "lost-0" in report.troubles[0].detail
-        at.forge.behave(lambda _request: None)
-        assert len((await at.compare()).sent) == 5
+        setup.forge.behave(lambda _request: None)
+        assert len((await setup.compare()).sent) == 5
         assert record.asked
         await record.settled()
 
 
 async def test_repository_without_a_hook_of_ours_is_told(inbox_url: str) -> None:
-    async with desk(Origin.GITHUB, inbox_url) as at:
-        Record(at.forge, url=str, secret="s")
-        await at.arrives(1)
-        (trouble,) = (await at.compare()).troubles
+    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+        HookRecord(setup.forge, url=str, secret="s")
+        await setup.arrives(1)
+        (trouble,) = (await setup.compare()).troubles
         assert (trouble.place, "webhooks/acme" in trouble.detail) == (OTTER, True)
 
 
 async def test_counts_are_metrics(inbox_url: str) -> None:
-    async with desk(Origin.FORGEJO, inbox_url) as at:
-        await at.arrives(1)
-        at.forge.refs[OTTER, "refs/heads/main"] = sha(2)
-        at.forge.refs[OTTER, "refs/heads/old"] = sha(3)
-        await at.compare()
-        shown = at.metrics.render(0, BrokerHealth(connected=True)).decode()
+    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+        await setup.arrives(1)
+        setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
+        setup.forge.refs[OTTER, "refs/heads/old"] = sha(3)
+        await setup.compare()
+        shown = setup.metrics.render(0, BrokerHealth(connected=True)).decode()
         for outcome in ("accepted", "baseline"):
             assert f'solstice_forge_reconciled_total{{outcome="{outcome}",source="acme"}} 1.0' in shown

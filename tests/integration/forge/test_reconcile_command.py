@@ -15,7 +15,7 @@ from solstice_forge.cli import app
 from solstice_forge.inbox import open_inbox
 from tests.integration.forge.pushes import SECRET
 from tests.servers.forge_api import TOKEN, ForgeApi, forge_api
-from tests.servers.forge_record import Record, show_heads
+from tests.servers.forge_record import HookRecord, show_heads
 
 Command = Callable[..., Result]
 OTTER = "river/otter"
@@ -50,7 +50,7 @@ def command(tmp_path: Path) -> Command:
 
 async def test_it_says_what_it_did_and_whom_it_could_not_ask(command: Command) -> None:
     async with forge_api(Origin.GITHUB) as hub, forge_api(Origin.GITEA) as tea:
-        record = Record(hub, url=lambda: "http://127.0.0.1:9/webhooks/github", secret=SECRET)
+        record = HookRecord(hub, url=lambda: "http://127.0.0.1:9/webhooks/github", secret=SECRET)
         record.failed(record.hook(f"repos/{OTTER}"), "lost", status=503)
         show_heads(tea)
         result = await asyncio.to_thread(command, table(hub) + table(tea))
@@ -89,7 +89,7 @@ async def test_while_somebody_else_is_at_it_it_says_so(command: Command, tmp_pat
         forge_api(Origin.GITEA) as tea,
         open_inbox(f"sqlite:///{tmp_path / 'inbox.db'}") as inbox,
     ):
-        assert await inbox.reconciling.claim("gitea", "another", now=0.0, until=1e12)
+        assert await inbox.reconcile_state.claim("gitea", "another", now=0.0, until=1e12)
         result = await asyncio.to_thread(command, table(tea))
         assert result.exit_code == 1
         assert "another process" in result.stderr

@@ -8,19 +8,27 @@ import pytest
 from solstice_common.messages import Source as Origin
 from solstice_forge.remote import github
 from solstice_forge.remote.http import DIALECTS, Remote
-from solstice_forge.remote.protocol import Access, Call, Done, Head, Later, Never, Person
+from solstice_forge.remote.protocol import (
+    ChangeRequestHead,
+    Done,
+    ForgeAccess,
+    ForgeAccount,
+    ForgeCall,
+    Later,
+    Never,
+)
 from tests.servers.forge_api import TOKEN, Change, ForgeApi, Reply, forge_api
 
 FORGES = (Origin.GITHUB, Origin.FORGEJO, Origin.GITEA, Origin.GITLAB)
 REPOSITORY = "river/app"
 SHA = "a1" * 20
-ADA = Person(login="ada", id=7)
+ADA = ForgeAccount(login="ada", id=7)
 
 
 @asynccontextmanager
 async def asked(origin: Origin) -> AsyncIterator[tuple[ForgeApi, Remote]]:
     async with forge_api(origin) as forge:
-        access = Access(name="acme", origin=origin, url=forge.url, token=TOKEN)
+        access = ForgeAccess(name="acme", origin=origin, url=forge.url, token=TOKEN)
         async with Remote.open(access) as remote:
             yield forge, remote
 
@@ -51,7 +59,9 @@ async def test_ref_that_is_not_there_never_will_be(origin: Origin) -> None:
 async def test_head_of_a_change_request(origin: Origin) -> None:
     async with asked(origin) as (forge, remote):
         forge.changes[REPOSITORY, 3] = Change(sha=SHA)
-        expected = Head(commit_sha=SHA, is_fork=False, is_open=True, base_ref="main", head_ref="spring")
+        expected = ChangeRequestHead(
+            commit_sha=SHA, is_fork=False, is_open=True, base_ref="main", head_ref="spring"
+        )
         assert await remote.ask(remote.dialect.find_head(REPOSITORY, 3)) == Done(expected)
 
 
@@ -76,7 +86,7 @@ async def test_change_request_without_a_fork_is_not_known_to_be_of_the_repositor
         assert ended.value.is_fork is None
 
 
-def right_of(remote: Remote, person: Person = ADA) -> Call[bool]:
+def right_of(remote: Remote, person: ForgeAccount = ADA) -> ForgeCall[bool]:
     call = remote.dialect.may_write(REPOSITORY, person)
     assert call is not None
     return call
@@ -95,7 +105,7 @@ async def test_right_to_write(origin: Origin, right: str | None, enough: bool) -
 
 @pytest.mark.parametrize("origin", FORGES)
 def test_nobody_is_not_asked_about(origin: Origin) -> None:
-    assert DIALECTS[origin].may_write(REPOSITORY, Person(login=None, id=None)) is None
+    assert DIALECTS[origin].may_write(REPOSITORY, ForgeAccount(login=None, id=None)) is None
 
 
 @pytest.mark.parametrize("origin", FORGES)

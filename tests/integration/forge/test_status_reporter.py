@@ -16,43 +16,43 @@ from solstice_common.broker import open_broker
 from solstice_common.messages import Source as Origin
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
-from solstice_forge.remote.http import Patience, Remote
-from solstice_forge.remote.protocol import Access, App
+from solstice_forge.remote.http import CallTimeouts, Remote
+from solstice_forge.remote.protocol import AppCredentials, ForgeAccess
 from solstice_forge.statuses.call_endings import RetryRules
 from solstice_forge.statuses.protocol import Phase
-from solstice_forge.statuses.reporter import Teller
+from solstice_forge.statuses.reporter import StatusReporter
 from solstice_forge.statuses.sqlite import SqliteStatuses
-from tests.patience import becomes, becomes_true
-from tests.servers.forge_api import ForgeApi, Reply, Request, Reset, Slow, Truncated, Window, forge_api
+from tests.polling import wait_until, wait_until_true
+from tests.servers.forge_api import Delayed, ForgeApi, Reply, Request, Reset, Truncated, Window, forge_api
 from tests.statuses import SHA, job_status, run_id, wanted_status
 from tests.traffic import drain
 
 RULES = RetryRules(first_retry=0.02, last_retry=0.1, give_up=3600.0, horizon=1.0)
-PATIENCE = Patience(connect=5.0, read=5.0, whole=10.0)
+PATIENCE = CallTimeouts(connect=5.0, read=5.0, whole=10.0)
 KEY = ("river/app", SHA, "solstice/build")
 
 
-def access_to(forge: ForgeApi, **changes: Any) -> Access:
-    given = Access(name=forge.origin.value, origin=forge.origin, url=forge.url, token=forge.token)
+def access_to(forge: ForgeApi, **changes: Any) -> ForgeAccess:
+    given = ForgeAccess(name=forge.origin.value, origin=forge.origin, url=forge.url, token=forge.token)
     return replace(given, **changes)
 
 
 @asynccontextmanager
-async def telling(
+async def running_reporter(
     store: SqliteStatuses,
     forge: ForgeApi,
     *,
     rules: RetryRules = RULES,
-    patience: Patience = PATIENCE,
+    timeouts: CallTimeouts = PATIENCE,
     **access: Any,
-) -> AsyncIterator[Teller]:
+) -> AsyncIterator[StatusReporter]:
     """A process that tells this forge what the store holds, until left."""
     async with (
         open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker,
-        Remote.open(access_to(forge, **access), patience=patience) as remote,
+        Remote.open(access_to(forge, **access), timeouts=timeouts) as remote,
         asyncio.TaskGroup() as tasks,
     ):
-        teller = Teller(
+        reporter = StatusReporter(
             store=store,
             remotes={forge.origin.value: remote},
             broker=broker,
@@ -61,9 +61,9 @@ async def telling(
             rng=random.Random(1),
             rules=rules,
         )
-        task = tasks.create_task(teller.run())
-        yield teller
-        teller.finish()
+        task = tasks.create_task(reporter.run())
+        yield reporter
+        reporter.finish()
         await task
 
 
@@ -99,7 +99,7 @@ def states(forge: ForgeApi) -> list[str]:
 async def test_every_forge_shows_a_job_from_its_line_to_its_end(
     store: SqliteStatuses, origin: Origin, shown: list[str]
 ) -> None:
-    async with forge_api(origin) as forge, telling(store, forge):
+    async with forge_api(origin) as forge, running_reporter(store, forge):
         for sequence, state in enumerate(("waiting", "running", "failed"), start=1):
             await store.keep([wanted_status(state, sequence=sequence, source=origin.value)], 0.0)
             await nothing_is_pending(store)
@@ -123,7 +123,7 @@ async def test_every_forge_shows_a_job_from_its_line_to_its_end(
 async def test_a_status_arrives_once_the_trouble_is_over(
     store: SqliteStatuses, origin: Origin, troubles: list[Any]
 ) -> None:
-    async with forge_api(origin) as forge, telling(store, forge):
+    async with forge_api(origin) as forge, running_reporter(store, forge):
         forge.next(*troubles)
         await store.keep([wanted_status("succeeded", source=origin.value)], 0.0)
         await nothing_is_pending(store)
@@ -134,13 +134,13 @@ async def test_only_the_newest_of_what_waited_is_told(store: SqliteStatuses) -> 
     async with forge_api(Origin.FORGEJO) as forge:
         for sequence, state in enumerate(("waiting", "running", "backoff", "running", "succeeded"), start=1):
             await store.keep([wanted_status(state, sequence=sequence)], 0.0)
-        async with telling(store, forge):
+        async with running_reporter(store, forge):
             await nothing_is_pending(store)
         assert states(forge) == ["success"]
 
 
 async def test_what_comes_late_or_twice_is_not_told(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         await store.keep([wanted_status("succeeded", sequence=3)], 0.0)
         await nothing_is_pending(store)
         late = [wanted_status("waiting", sequence=1), wanted_status("running", sequence=2)]
@@ -152,7 +152,7 @@ async def test_what_comes_late_or_twice_is_not_told(store: SqliteStatuses) -> No
 
 
 async def test_a_run_asked_for_anew_is_pending_again(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         await store.keep([wanted_status("failed", sequence=3)], 0.0)
         await nothing_is_pending(store)
         await store.keep([wanted_status("waiting", run=2, sequence=1)], 0.0)
@@ -163,15 +163,15 @@ async def test_a_run_asked_for_anew_is_pending_again(store: SqliteStatuses) -> N
 async def test_a_final_state_waits_until_an_unanswered_call_can_no_longer_overtake_it(
     store: SqliteStatuses,
 ) -> None:
-    patience = Patience(connect=5.0, read=0.3, whole=0.3)
+    timeouts = CallTimeouts(connect=5.0, read=0.3, whole=0.3)
     # The forge carries out `pending` long after we gave up waiting for its answer.
     async with (
         forge_api(Origin.FORGEJO) as forge,
-        telling(store, forge, patience=patience, rules=replace(RULES, horizon=3.0)),
+        running_reporter(store, forge, timeouts=timeouts, rules=replace(RULES, horizon=3.0)),
     ):
-        forge.behave(lambda request: Slow(seconds=1.5) if request.body["state"] == "pending" else None)
+        forge.behave(lambda request: Delayed(seconds=1.5) if request.body["state"] == "pending" else None)
         await store.keep([wanted_status("running", sequence=1)], 0.0)
-        await becomes(lambda: forge_heard(forge))
+        await wait_until(lambda: forge_heard(forge))
         await store.keep([wanted_status("succeeded", sequence=2)], 0.0)
         await nothing_is_pending(store)
         assert states(forge)[-1] == "success"
@@ -185,21 +185,21 @@ def forge_heard(forge: ForgeApi) -> bool:
 
 async def test_a_new_teller_waits_for_the_calls_that_a_dead_one_left(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge:
-        forge.behave(lambda request: Slow(seconds=1.0) if request.body["state"] == "pending" else None)
+        forge.behave(lambda request: Delayed(seconds=1.0) if request.body["state"] == "pending" else None)
         await store.keep([wanted_status("running", sequence=1)], 0.0)
-        dying = asyncio.create_task(tell_until_killed(store, forge))
-        await becomes(lambda: forge_heard(forge))
+        dying = asyncio.create_task(report_until_killed(store, forge))
+        await wait_until(lambda: forge_heard(forge))
         dying.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await dying
         await store.keep([wanted_status("succeeded", sequence=2)], 0.0)
-        async with telling(store, forge, rules=replace(RULES, horizon=2.5)):
+        async with running_reporter(store, forge, rules=replace(RULES, horizon=2.5)):
             await nothing_is_pending(store)
         assert states(forge) == ["pending", "success"]
 
 
-async def tell_until_killed(store: SqliteStatuses, forge: ForgeApi) -> None:
-    async with telling(store, forge):
+async def report_until_killed(store: SqliteStatuses, forge: ForgeApi) -> None:
+    async with running_reporter(store, forge):
         await asyncio.Event().wait()
 
 
@@ -216,17 +216,17 @@ async def tell_until_killed(store: SqliteStatuses, forge: ForgeApi) -> None:
 async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
     store: SqliteStatuses, answer: Reply, reason: str
 ) -> None:
-    async with forge_api(Origin.GITHUB) as forge, telling(store, forge):
+    async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
         forge.next(answer)
         status = wanted_status("succeeded", source="github")
         await store.keep([status], 0.0)
         await nothing_is_pending(store)
         async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
-            (letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
-        assert letter.body == status.body
-        assert letter.headers["x-solstice-reason"] == reason
-        assert str(answer.status) in str(letter.headers["x-solstice-detail"])
-        assert answer.document["message"] in str(letter.headers["x-solstice-detail"])
+            (dead_letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+        assert dead_letter.body == status.body
+        assert dead_letter.headers["x-solstice-reason"] == reason
+        assert str(answer.status) in str(dead_letter.headers["x-solstice-detail"])
+        assert answer.document["message"] in str(dead_letter.headers["x-solstice-detail"])
         (shown,) = await store.shown(status.request_id)
         assert shown.phase is Phase.DEAD
 
@@ -237,7 +237,7 @@ async def waited_for(what: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def test_a_dead_letter_that_is_replayed_is_told(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         forge.next(Reply(status=404))
         await store.keep([wanted_status("succeeded")], 0.0)
         await nothing_is_pending(store)
@@ -248,7 +248,7 @@ async def test_a_dead_letter_that_is_replayed_is_told(store: SqliteStatuses) -> 
 
 
 async def test_one_commit_that_fails_holds_up_nobody_else(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         forge.behave(lambda request: Reply(status=500) if SHA in request.path else None)
         other = "c" * 40
         await store.keep([wanted_status("failed"), wanted_status("succeeded", commit_sha=other)], 0.0)
@@ -257,7 +257,7 @@ async def test_one_commit_that_fails_holds_up_nobody_else(store: SqliteStatuses)
             return await store.pending() == 1
 
         # The forge shows it a moment before we know that it does.
-        await becomes_true("the other one is told", one_is_left)
+        await wait_until_true("the other one is told", one_is_left)
         assert ("river/app", other, "solstice/build") in forge.shown
         forge.behave(lambda request: None)
         await nothing_is_pending(store)
@@ -265,20 +265,23 @@ async def test_one_commit_that_fails_holds_up_nobody_else(store: SqliteStatuses)
 
 
 async def test_after_hours_of_failures_a_status_becomes_a_dead_letter(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge, rules=replace(RULES, give_up=0.3)):
+    async with (
+        forge_api(Origin.FORGEJO) as forge,
+        running_reporter(store, forge, rules=replace(RULES, give_up=0.3)),
+    ):
         forge.behave(lambda _request: Reply(status=500))
         await store.keep([wanted_status("failed")], 0.0)
         await nothing_is_pending(store)
         async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
-            (letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
-        assert letter.headers["x-solstice-reason"] == "forge_unavailable"
-        assert int(str(letter.headers["x-solstice-attempt"])) > 1
+            (dead_letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+        assert dead_letter.headers["x-solstice-reason"] == "forge_unavailable"
+        assert int(str(dead_letter.headers["x-solstice-attempt"])) > 1
 
 
 async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: SqliteStatuses) -> None:
     async with forge_api(Origin.GITHUB) as forge:
-        app = App(id=forge.app_id, private_key=forge.app_pem)
-        async with telling(store, forge, token=None, app=app):
+        app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
+        async with running_reporter(store, forge, token=None, app=app):
             for sequence, state in enumerate(("waiting", "running", "timed_out"), start=1):
                 await store.keep([wanted_status(state, sequence=sequence, source="github")], 0.0)
                 await nothing_is_pending(store)
@@ -292,8 +295,8 @@ async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: Sq
 
 async def test_a_new_run_has_a_check_run_of_its_own(store: SqliteStatuses) -> None:
     async with forge_api(Origin.GITHUB) as forge:
-        app = App(id=forge.app_id, private_key=forge.app_pem)
-        async with telling(store, forge, token=None, app=app):
+        app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
+        async with running_reporter(store, forge, token=None, app=app):
             for run in (1, 2):
                 await store.keep([wanted_status("failed", run=run, source="github")], 0.0)
                 await nothing_is_pending(store)
@@ -308,8 +311,8 @@ async def test_an_app_without_the_right_to_checks_sets_statuses(store: SqliteSta
 
     async with forge_api(Origin.GITHUB) as forge:
         forge.behave(granted)
-        app = App(id=forge.app_id, private_key=forge.app_pem)
-        async with telling(store, forge, token=None, app=app):
+        app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
+        async with running_reporter(store, forge, token=None, app=app):
             await store.keep([wanted_status("succeeded", source="github")], 0.0)
             await nothing_is_pending(store)
         assert forge.checks == {}
@@ -318,14 +321,14 @@ async def test_an_app_without_the_right_to_checks_sets_statuses(store: SqliteSta
 
 async def test_a_token_of_an_app_is_used_until_it_is_about_to_run_out(store: SqliteStatuses) -> None:
     async with forge_api(Origin.GITHUB) as forge:
-        app = App(id=forge.app_id, private_key=forge.app_pem)
-        async with telling(store, forge, token=None, app=app):
+        app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
+        async with running_reporter(store, forge, token=None, app=app):
             for sequence in (1, 2):
                 await store.keep([wanted_status("running", sequence=sequence, source="github")], 0.0)
                 await nothing_is_pending(store)
             assert len(forge.tokens) == 1
         forge.token_seconds = 60.0
-        async with telling(store, forge, token=None, app=app):
+        async with running_reporter(store, forge, token=None, app=app):
             for sequence in (3, 4):
                 await store.keep([wanted_status("running", sequence=sequence, source="github")], 0.0)
                 await nothing_is_pending(store)
@@ -334,8 +337,8 @@ async def test_a_token_of_an_app_is_used_until_it_is_about_to_run_out(store: Sql
 
 async def test_a_revoked_token_of_an_app_is_replaced(store: SqliteStatuses) -> None:
     async with forge_api(Origin.GITHUB) as forge:
-        app = App(id=forge.app_id, private_key=forge.app_pem)
-        async with telling(store, forge, token=None, app=app):
+        app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
+        async with running_reporter(store, forge, token=None, app=app):
             await store.keep([wanted_status("running", sequence=1, source="github")], 0.0)
             await nothing_is_pending(store)
             forge.behave(
@@ -350,7 +353,7 @@ async def test_a_revoked_token_of_an_app_is_replaced(store: SqliteStatuses) -> N
 
 
 async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge, telling(store, forge):
+    async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
         status = job_status(
             "failed", source="github", description="A lantern \U0001f3ee fell " + "far " * 100
         )
@@ -361,14 +364,14 @@ async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None
 
 
 async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, telling(store, forge):
+    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         broken = msgspec.structs.replace(wanted_status("failed", commit_sha="b" * 40), body=b"no status")
         await store.keep([broken, wanted_status("failed")], 0.0)
         await nothing_is_pending(store)
         assert states(forge) == ["failure"]
         async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
-            (letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
-        assert letter.headers["x-solstice-reason"] == "internal_error"
+            (dead_letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+        assert dead_letter.headers["x-solstice-reason"] == "internal_error"
 
 
 @pytest.mark.parametrize(
@@ -380,7 +383,7 @@ async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteSta
     ],
 )
 async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Origin, window: Window) -> None:
-    async with forge_api(origin) as forge, telling(store, forge):
+    async with forge_api(origin) as forge, running_reporter(store, forge):
         forge.window = window
         contexts = [wanted_status("failed", source=origin.value, context=f"solstice/{n}") for n in range(30)]
         await store.keep(contexts, 0.0)
@@ -391,7 +394,7 @@ async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Orig
 
 
 async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge, telling(store, forge):
+    async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
         await store.keep([wanted_status("running", sequence=1, source="github")], 0.0)
         await nothing_is_pending(store)
         forge.next(
@@ -399,7 +402,7 @@ async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStat
         )
         contexts = [wanted_status("failed", source="github", context=f"solstice/{n}") for n in range(3)]
         await store.keep(contexts[:1], 0.0)
-        await becomes(lambda: len(forge.calls) == 2)
+        await wait_until(lambda: len(forge.calls) == 2)
         await store.keep(contexts, 0.0)
         await nothing_is_pending(store)
         limited, *after = forge.calls[1:]
@@ -412,10 +415,10 @@ async def test_while_one_tells_another_only_stands_by(tmp_path: Path) -> None:
         forge_api(Origin.FORGEJO) as forge,
         SqliteStatuses.open(tmp_path / "statuses.db") as one,
         SqliteStatuses.open(tmp_path / "statuses.db") as other,
-        telling(one, forge) as active,
+        running_reporter(one, forge) as active,
     ):
-        await becomes(lambda: active.telling)
-        standby = asyncio.create_task(tell_until_killed(other, forge))
+        await wait_until(lambda: active.is_leader)
+        standby = asyncio.create_task(report_until_killed(other, forge))
         await one.keep([wanted_status("failed")], 0.0)
         await nothing_is_pending(one)
         standby.cancel()

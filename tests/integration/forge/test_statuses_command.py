@@ -8,9 +8,9 @@ from typing import Any
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.topology import STATUSES, QueueType
-from tests.servers.service_process import kept_environment
+from tests.servers.service_process import base_environment
 from tests.statuses import SHA, job_status
-from tests.traffic import connected, drain, ready_becomes
+from tests.traffic import connected, drain, wait_for_ready
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 
@@ -18,7 +18,7 @@ TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 def statuses(broker_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from solstice_forge.cli import main; main()", "statuses", *arguments],
-        env={**kept_environment(), "AMQP_URL": broker_url, "COLUMNS": "250"},
+        env={**base_environment(), "AMQP_URL": broker_url, "COLUMNS": "250"},
         capture_output=True,
         text=True,
         check=False,
@@ -59,7 +59,7 @@ async def test_dead_letters_are_shown_and_stay(tmp_path: Path) -> None:
     assert (first["reason"], first["repository"], first["commit_sha"]) == ("not_found", "river/app", SHA)
     assert (second["reason"], second["context"], second["state"]) == ("forbidden", "solstice/lint", "failed")
     async with open_broker(url, name="test") as broker:
-        await ready_becomes(broker, STATUSES.dlq, 2)
+        await wait_for_ready(broker, STATUSES.dlq, 2)
 
 
 async def test_dead_letters_are_sent_once_more_as_they_came(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ async def test_dead_letters_are_sent_once_more_as_they_came(tmp_path: Path) -> N
     one = statuses(url, "replay", "--reason", "forbidden")
     assert (one.returncode, one.stdout) == (0, "sent 1 again\n"), one.stderr
     async with open_broker(url, name="test") as broker:
-        await ready_becomes(broker, STATUSES.dlq, 1)
+        await wait_for_ready(broker, STATUSES.dlq, 1)
         (sent,) = await drain(broker, STATUSES.queue, 1)
         assert sent.body == job_status("failed", context="solstice/lint").encode()
         assert dict(sent.headers) == {"traceparent": "kept"}
         assert statuses(url, "replay").stdout == "sent 1 again\n"
-        await ready_becomes(broker, STATUSES.dlq, 0)
-        await ready_becomes(broker, STATUSES.queue, 1)
+        await wait_for_ready(broker, STATUSES.dlq, 0)
+        await wait_for_ready(broker, STATUSES.queue, 1)

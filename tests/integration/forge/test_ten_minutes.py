@@ -1,6 +1,6 @@
 """Ten minutes of 500s, after every other trouble, cost time and nothing else: every commit shows how its jobs ended.
 
-The time is moved, so that all of it takes seconds; what that means is told in `tests/moved_time.py`.
+The time is a fake, so that all of it takes seconds; what that means is told in `tests/fake_time.py`.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from solstice_common.topology import STATUSES
 from solstice_forge.remote.http import DIALECTS
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.call_endings import RetryRules
-from solstice_forge.statuses.wanted_status import Wanted
+from solstice_forge.statuses.wanted_status import WantedStatus
 from tests.integration.forge.conftest import MakeSettings
 from tests.integration.forge.four_forges import (
     CALM,
@@ -28,13 +28,13 @@ from tests.integration.forge.four_forges import (
     TROUBLES,
     UNHEARD,
     WIDE,
-    Called,
-    World,
-    called,
-    open_world,
+    ForgeSimulation,
+    ReceivedCall,
+    open_forges,
+    received_calls,
 )
 from tests.servers.forge_api import ForgeApi, Key
-from tests.statuses import SHOWN, wanted_status
+from tests.statuses import FORGE_STATES, wanted_status
 from tests.traffic import drain
 
 pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first
@@ -48,14 +48,14 @@ AFTER: Final = 300.0
 """How long it goes on after the ten minutes."""
 TRIFLE: Final = 0.001
 
-Life = list[tuple[float, Wanted]]
+StatusHistory = list[tuple[float, WantedStatus]]
 """What was kept of one context, with its moment, in order."""
 Step = Callable[[], Awaitable[None]]
 
 
-def lives(rng: random.Random, world: World) -> Iterator[tuple[float, Wanted]]:
+def status_histories(rng: random.Random, simulation: ForgeSimulation) -> Iterator[tuple[float, WantedStatus]]:
     """What is kept when."""
-    for origin, number, context in itertools.product(SHOWN, range(COMMITS), CONTEXTS):
+    for origin, number, context in itertools.product(FORGE_STATES, range(COMMITS), CONTEXTS):
         states = ["waiting", "running"]
         moments = [rng.uniform(0, 20), rng.uniform(20, 60)]
         if context == EARLY:
@@ -75,7 +75,7 @@ def lives(rng: random.Random, world: World) -> Iterator[tuple[float, Wanted]]:
         for sequence, (state, moment) in enumerate(zip(states, moments, strict=True), start=1):
             run = number + 1 + (100 if context == EARLY and sequence > 3 else 0)
             yield (
-                world.begun + moment,
+                simulation.begun + moment,
                 wanted_status(
                     state,
                     source=origin.value,
@@ -87,36 +87,36 @@ def lives(rng: random.Random, world: World) -> Iterator[tuple[float, Wanted]]:
                 ),
             )
     for origin, (context, moment) in itertools.product(
-        SHOWN, [("early", 30.0), ("late", STORM + CALM + 250)]
+        FORGE_STATES, [("early", 30.0), ("late", STORM + CALM + 250)]
     ):
         yield (
-            world.begun + moment,
+            simulation.begun + moment,
             wanted_status("failed", source=origin.value, run=9999, commit_sha=GONE, context=context),
         )
 
 
-async def play(world: World) -> None:
+async def run_scenario(simulation: ForgeSimulation) -> None:
     """All of it, from the first trouble to long after the last."""
-    plan = sorted(lives(random.Random(20261122), world), key=itemgetter(0))
-    begins = world.outage_begins
+    plan = sorted(status_histories(random.Random(20261122), simulation), key=itemgetter(0))
+    begins = simulation.outage_begins
     moments: list[tuple[float, Step]] = [
-        (begins - 1.0, partial(all_is_told, world)),
-        (begins + 160.0, partial(world.ask_to_wait, 503, 45.0)),
-        (begins + 300.0, world.kill_at_the_next_call),
-        (begins + 400.0, partial(world.ask_to_wait, 429, 30.0)),
+        (begins - 1.0, partial(everything_is_shown, simulation)),
+        (begins + 160.0, partial(simulation.ask_to_wait, 503, 45.0)),
+        (begins + 300.0, simulation.kill_at_the_next_call),
+        (begins + 400.0, partial(simulation.ask_to_wait, 429, 30.0)),
     ]
     for moment, group in itertools.groupby(plan, key=itemgetter(0)):
-        moments.append((moment, partial(world.keep, [status for _, status in group])))
+        moments.append((moment, partial(simulation.keep, [status for _, status in group])))
     for moment, step in sorted(moments, key=itemgetter(0)):
-        await world.pass_until(moment)
+        await simulation.advance_until(moment)
         await step()
-    await world.pass_until(world.outage_ends + AFTER)
+    await simulation.advance_until(simulation.outage_ends + AFTER)
 
 
-async def all_is_told(world: World) -> None:
+async def everything_is_shown(simulation: ForgeSimulation) -> None:
     """After the calm nothing is left over; from now on the limits are those of every day."""
-    assert await world.replicas[0].store.pending() == 0
-    for origin, forge in world.forges.items():
+    assert await simulation.replicas[0].store.pending() == 0
+    for origin, forge in simulation.forges.items():
         forge.window = WIDE[origin]
 
 
@@ -128,87 +128,95 @@ def settings(request: pytest.FixtureRequest, make_settings: MakeSettings) -> For
 
 
 async def test_ten_minutes_of_500s_cost_time_and_nothing_else(settings: ForgeSettings) -> None:
-    async with open_world(settings) as world:
-        await play(world)
-        (survivor,) = world.replicas
+    async with open_forges(settings) as simulation:
+        await run_scenario(simulation)
+        (survivor,) = simulation.replicas
         assert await survivor.store.pending() == 0
         async with open_broker(settings.amqp_url, name="test") as broker:
-            letters = await drain(broker, STATUSES.dlq, 2 * len(SHOWN))
+            dead_letters = await drain(broker, STATUSES.dlq, 2 * len(FORGE_STATES))
             depth = await broker.depth(STATUSES.dlq)
     # Only what the forges refused for good was given up.
-    assert [letter.headers["x-solstice-reason"] for letter in letters] == ["not_found"] * 2 * len(SHOWN)
+    assert [dead_letter.headers["x-solstice-reason"] for dead_letter in dead_letters] == [
+        "not_found"
+    ] * 2 * len(FORGE_STATES)
     assert depth is not None
     assert depth.ready == 0
-    assert len(world.dealt) == len(TROUBLES)
-    for origin, forge in world.forges.items():
+    assert len(simulation.dealt) == len(TROUBLES)
+    for origin, forge in simulation.forges.items():
         assert forge.broken == 0, f"{origin}: a rate limit was broken"
-        lives_of = contexts(world, origin)
-        assert len(lives_of) == COMMITS * len(CONTEXTS)
-        for key, life in lives_of.items():
-            assert_shows_its_end(forge, key, life)
-            assert_told_the_newest(forge, key, life)
-            assert_asked_in_time(world, origin, key, life)
-        assert_left_alone_when_asked(world, origin)
-        assert_not_hammered(world, origin)
-        assert_soon_noticed(world, origin)
+        histories = contexts(simulation, origin)
+        assert len(histories) == COMMITS * len(CONTEXTS)
+        for key, history in histories.items():
+            assert_shows_its_end(forge, key, history)
+            assert_told_the_newest(forge, key, history)
+            assert_asked_in_time(simulation, origin, key, history)
+        assert_left_alone_when_asked(simulation, origin)
+        assert_not_hammered(simulation, origin)
+        assert_soon_noticed(simulation, origin)
 
 
-def contexts(world: World, origin: Source) -> dict[Key, Life]:
+def contexts(simulation: ForgeSimulation, origin: Source) -> dict[Key, StatusHistory]:
     """All of a forge but what it does not know."""
-    found: dict[Key, Life] = {}
-    for moment, status in world.kept:
+    found: dict[Key, StatusHistory] = {}
+    for moment, status in simulation.kept:
         if status.source_name == origin.value and status.commit_sha != GONE:
             key = (status.repository, status.commit_sha, status.context)
             found.setdefault(key, []).append((moment, status))
     return found
 
 
-def in_outage(world: World, origin: Source) -> dict[Key, list[Called]]:
+def in_outage(simulation: ForgeSimulation, origin: Source) -> dict[Key, list[ReceivedCall]]:
     """The calls of the ten minutes, of those contexts that had something to tell."""
     return {
         key: [
             call
-            for call in called(world.forges[origin], key)
-            if world.outage_begins <= call.at < world.outage_ends
+            for call in received_calls(simulation.forges[origin], key)
+            if simulation.outage_begins <= call.at < simulation.outage_ends
         ]
-        for key, life in contexts(world, origin).items()
-        if life[-1][0] >= world.outage_begins
+        for key, history in contexts(simulation, origin).items()
+        if history[-1][0] >= simulation.outage_begins
     }
 
 
-def described(status: Wanted) -> str:
+def described(status: WantedStatus) -> str:
     """Ours are told apart by their descriptions, whose order is that of the statuses."""
     return JobStatusV1.decode(status.body).description or ""
 
 
-def assert_shows_its_end(forge: ForgeApi, key: Key, life: Life) -> None:
-    end_of = life[-1][1]
+def assert_shows_its_end(forge: ForgeApi, key: Key, history: StatusHistory) -> None:
+    end_of = history[-1][1]
     shown = [each["description"] for each in forge.history[key]]
-    assert forge.shown[key]["state"] == SHOWN[forge.origin][end_of.state], f"{forge.origin} {key}: {shown}"
+    assert forge.shown[key]["state"] == FORGE_STATES[forge.origin][end_of.state], (
+        f"{forge.origin} {key}: {shown}"
+    )
     assert shown[-1] == described(end_of)
     assert shown == sorted(shown), f"{forge.origin} {key} went back"
 
 
-def assert_told_the_newest(forge: ForgeApi, key: Key, life: Life) -> None:
+def assert_told_the_newest(forge: ForgeApi, key: Key, history: StatusHistory) -> None:
     """What a call tells is what was the newest then; of what came while the forge was away, it is told the last only."""
-    for call in called(forge, key):
-        before = [described(status) for moment, status in life if moment < call.at]
-        then = [described(status) for moment, status in life if moment == call.at]
+    for call in received_calls(forge, key):
+        before = [described(status) for moment, status in history if moment < call.at]
+        then = [described(status) for moment, status in history if moment == call.at]
         assert call.told in [*before[-1:], *then], f"{forge.origin} {key}: {call}"
 
 
-def assert_asked_in_time(world: World, origin: Source, key: Key, life: Life) -> None:
+def assert_asked_in_time(
+    simulation: ForgeSimulation, origin: Source, key: Key, history: StatusHistory
+) -> None:
     """From the first failure to the first success: never later than the rules allow, and then once and no more."""
-    calls = [call for call in called(world.forges[origin], key) if call.at >= world.outage_begins]
-    if life[-1][0] < world.outage_begins:
+    calls = [
+        call for call in received_calls(simulation.forges[origin], key) if call.at >= simulation.outage_begins
+    ]
+    if history[-1][0] < simulation.outage_begins:
         assert calls == []
         return
     *failed, told = calls
-    assert failed[0].at == world.outage_begins
-    assert told.told == described(life[-1][1])
-    assert told.at >= world.outage_ends
+    assert failed[0].at == simulation.outage_begins
+    assert told.told == described(history[-1][1])
+    assert told.at >= simulation.outage_ends
     # What comes while the forge is away waits for the next try.
-    kept = {moment for moment, _ in life}
+    kept = {moment for moment, _ in history}
     assert [call for call in failed[1:] if call.at in kept] == [], f"{origin} {key}: {calls}"
     failures = 0
     for call, following in itertools.pairwise(calls):
@@ -216,28 +224,28 @@ def assert_asked_in_time(world: World, origin: Source, key: Key, life: Life) -> 
         latest = call.at
         if call.status == UNHEARD:
             # Another status may have to wait until this one can no longer arrive.
-            latest += world.rules.horizon
+            latest += simulation.rules.horizon
         elif call.status != 429:
-            latest += min(world.rules.last_retry, world.rules.first_retry * 2.0**failures)
+            latest += min(simulation.rules.last_retry, simulation.rules.first_retry * 2.0**failures)
             failures += 1
-        for hold in world.holds:
-            if hold.origin is origin and hold.since <= latest < hold.until:
-                latest = hold.until
+        for pause in simulation.pauses:
+            if pause.origin is origin and pause.since <= latest < pause.until:
+                latest = pause.until
         assert following.at <= latest + TRIFLE, f"{origin} {key}: {following} is late after {call}"
 
 
-def assert_left_alone_when_asked(world: World, origin: Source) -> None:
+def assert_left_alone_when_asked(simulation: ForgeSimulation, origin: Source) -> None:
     """To the second: not before, and after a limit not later."""
-    moments = [request.at for request, _ in world.forges[origin].calls]
-    asked, limited = [hold for hold in world.holds if hold.origin is origin]
-    for hold in (asked, limited):
-        assert [moment for moment in moments if hold.since < moment < hold.until] == []
+    moments = [request.at for request, _ in simulation.forges[origin].calls]
+    asked, limited = [pause for pause in simulation.pauses if pause.origin is origin]
+    for pause in (asked, limited):
+        assert [moment for moment in moments if pause.since < moment < pause.until] == []
     assert limited.until in moments
 
 
-def assert_not_hammered(world: World, origin: Source) -> None:
-    counts = [len(calls) for calls in in_outage(world, origin).values()]
-    usual = usual_calls(world.rules, OUTAGE)
+def assert_not_hammered(simulation: ForgeSimulation, origin: Source) -> None:
+    counts = [len(calls) for calls in in_outage(simulation, origin).values()]
+    usual = usual_calls(simulation.rules, OUTAGE)
     assert len(counts) == COMMITS * len(CONTEXTS) - (COMMITS - 1)
     assert max(counts) <= 2 * usual
     # A commit that nobody knows is an answer: the forge may be back, and whoever waits tries once.
@@ -254,14 +262,14 @@ def usual_calls(rules: RetryRules, seconds: float) -> float:
         calls += 1
 
 
-def assert_soon_noticed(world: World, origin: Source) -> None:
+def assert_soon_noticed(simulation: ForgeSimulation, origin: Source) -> None:
     """Within one longest wait somebody asks; then all others are told at once, at our pace for that forge."""
-    forge = world.forges[origin]
+    forge = simulation.forges[origin]
     told = [
         request.at
         for request, status in forge.calls
-        if request.at >= world.outage_ends and status in {200, 201}
+        if request.at >= simulation.outage_ends and status in {200, 201}
     ]
-    assert len(told) == len(in_outage(world, origin))
-    assert min(told) <= world.outage_ends + world.rules.last_retry
+    assert len(told) == len(in_outage(simulation, origin))
+    assert min(told) <= simulation.outage_ends + simulation.rules.last_retry
     assert max(told) - min(told) <= len(told) * DIALECTS[origin].PACE.interval_seconds

@@ -1,4 +1,4 @@
-"""A broker of each kind, with the topology of the orchestrator; a lab in which jobs run as processes."""
+"""A broker of each kind, with the topology of the orchestrator; a harness in which jobs run as processes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from solstice_common.broker import Broker, open_broker
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import Route, full_topology, jobs_route
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.lab import Lab, open_lab
+from tests.executor_harness import ExecutorHarness, open_harness
 from tests.repositories import Repository
 
 __all__ = ["broker_url", "pytest_generate_tests"]
@@ -40,6 +40,6 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-async def lab(tmp_path: Path, repository: Repository) -> AsyncIterator[Lab]:
-    async with open_lab(tmp_path / "work", repository) as opened:
+async def harness(tmp_path: Path, repository: Repository) -> AsyncIterator[ExecutorHarness]:
+    async with open_harness(tmp_path / "work", repository) as opened:
         yield opened

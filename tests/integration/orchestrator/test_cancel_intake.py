@@ -21,7 +21,7 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Cancelled
 from tests.builders import job_cancel, job_request
 from tests.integration.orchestrator.test_intake_and_outbox import emptied, received, task_of
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import planned
 
 WAIT_SECONDS = 60
@@ -29,12 +29,12 @@ ASKED = 1_770_000_000.0
 
 
 @pytest.fixture
-async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
     async with open_store(postgresql_database.url) as opened:
         yield opened
 
 
-class Moody:
+class FailingStore:
     """A store that is away until it is told not to be, and that breaks over one wish."""
 
     def __init__(self, store: JobStore) -> None:
@@ -54,7 +54,7 @@ class Moody:
 
 
 @asynccontextmanager
-async def taking(broker: Broker, store: object, settings: BrokerSettings) -> AsyncIterator[None]:
+async def running_intake(broker: Broker, store: object, settings: BrokerSettings) -> AsyncIterator[None]:
     intake = CancelIntake(
         broker=broker,
         store=store,  # type: ignore[arg-type]  # what a Moody lacks it has from the store
@@ -66,7 +66,7 @@ async def taking(broker: Broker, store: object, settings: BrokerSettings) -> Asy
         yield
 
 
-def wish(number: int, seconds: float = 1) -> JobCancelV1:
+def cancel_request(number: int, seconds: float = 1) -> JobCancelV1:
     return job_cancel(change_number=number, submitted_at=format_seconds(ASKED + seconds))
 
 
@@ -90,7 +90,7 @@ async def run_of(store: JobStore, number: int, *, is_planned: bool = True) -> st
     return admission.run_id
 
 
-async def becomes(store: JobStore, run_id: str, state: RunState) -> None:
+async def wait_for_state(store: JobStore, run_id: str, state: RunState) -> None:
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while True:
             changed.clear()
@@ -105,15 +105,20 @@ async def test_wishes_are_carried_out_and_poison_goes_to_the_dead_letters(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
     first, second, other = [await run_of(store, number) for number in (1, 2, 3)]
-    await publish(broker, wish(1).encode(), b"poison", job_request().encode(), wish(2).encode())
+    await publish(
+        broker, cancel_request(1).encode(), b"poison", job_request().encode(), cancel_request(2).encode()
+    )
     with capture_logs() as logs:
-        async with taking(broker, store, broker_settings):
-            letters = await received(broker, CANCELS.dlq, 2)
+        async with running_intake(broker, store, broker_settings):
+            dead_letters = await received(broker, CANCELS.dlq, 2)
             for run_id in (first, second):
-                await becomes(store, run_id, RunState.CANCELLED)
+                await wait_for_state(store, run_id, RunState.CANCELLED)
             await emptied(broker, CANCELS.queue)
-    assert {letter.headers["x-solstice-reason"] for letter in letters} == {"not_json", "unknown_version"}
-    await becomes(store, other, RunState.WAITING)
+    assert {dead_letter.headers["x-solstice-reason"] for dead_letter in dead_letters} == {
+        "not_json",
+        "unknown_version",
+    }
+    await wait_for_state(store, other, RunState.WAITING)
     kept = {one["change_number"]: one for one in logs if one["event"] == "cancel.kept"}
     assert (kept[1]["run_ids"], kept[1]["reason"], kept[1]["sender"]) == ([first], "runs_ended", "ada-brook")
 
@@ -122,48 +127,51 @@ async def test_a_wish_for_a_change_that_nobody_knows_is_acked_and_the_log_says_w
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
     with capture_logs() as logs:
-        async with taking(broker, store, broker_settings):
-            await publish(broker, wish(9).encode())
-            await told(lambda: any(one["event"] == "cancel.kept" for one in logs))
+        async with running_intake(broker, store, broker_settings):
+            await publish(broker, cancel_request(9).encode())
+            await wait_for_event(lambda: any(one["event"] == "cancel.kept" for one in logs))
             await emptied(broker, CANCELS.queue)
     (kept,) = (one for one in logs if one["event"] == "cancel.kept")
     assert (kept["reason"], kept["run_ids"]) == ("unknown_change", [])
     late = await run_of(store, 9, is_planned=False)
-    await becomes(store, late, RunState.CANCELLED)
+    await wait_for_state(store, late, RunState.CANCELLED)
 
 
 async def test_a_store_that_is_away_loses_no_wish(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
-    run_id, moody = await run_of(store, 1), Moody(store)
+    run_id, moody = await run_of(store, 1), FailingStore(store)
     moody.away = True
-    async with taking(broker, moody, broker_settings):
-        await publish(broker, wish(1).encode())
+    async with running_intake(broker, moody, broker_settings):
+        await publish(broker, cancel_request(1).encode())
         async with asyncio.timeout(WAIT_SECONDS):
             await moody.asked.wait()
     # It was not acked, and comes again to whoever takes it next.
-    async with taking(broker, store, broker_settings):
-        await becomes(store, run_id, RunState.CANCELLED)
+    async with running_intake(broker, store, broker_settings):
+        await wait_for_state(store, run_id, RunState.CANCELLED)
         await emptied(broker, CANCELS.queue)
 
 
 async def test_a_wish_that_breaks_us_does_not_stop_the_others(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
-    runs, wishes = [await run_of(store, number) for number in (1, 2, 3)], [wish(n) for n in (1, 2, 3)]
-    moody = Moody(store)
+    runs, wishes = (
+        [await run_of(store, number) for number in (1, 2, 3)],
+        [cancel_request(n) for n in (1, 2, 3)],
+    )
+    moody = FailingStore(store)
     moody.broken_by = wishes[1].cancel_id
     await publish(broker, *[each.encode() for each in wishes])
-    async with taking(broker, moody, broker_settings):
-        (letter,) = await received(broker, CANCELS.dlq, 1)
+    async with running_intake(broker, moody, broker_settings):
+        (dead_letter,) = await received(broker, CANCELS.dlq, 1)
         for run_id in (runs[0], runs[2]):
-            await becomes(store, run_id, RunState.CANCELLED)
-    assert letter.headers["x-solstice-reason"] == "internal_error"
-    assert letter.body == wishes[1].encode()
-    await becomes(store, runs[1], RunState.WAITING)
+            await wait_for_state(store, run_id, RunState.CANCELLED)
+    assert dead_letter.headers["x-solstice-reason"] == "internal_error"
+    assert dead_letter.body == wishes[1].encode()
+    await wait_for_state(store, runs[1], RunState.WAITING)
 
 
-async def told(fact: Callable[[], bool]) -> None:
+async def wait_for_event(fact: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while not fact():  # noqa: ASYNC110  a log rings no bell
+        while not fact():  # noqa: ASYNC110  a log sends no notification
             await asyncio.sleep(0.02)

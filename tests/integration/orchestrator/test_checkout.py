@@ -14,7 +14,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
+from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_single
 from solstice_orchestrator.processes.supervisor import descendants
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
@@ -46,8 +46,8 @@ def request_for(repository: Repository, sha: str, **changes: Any) -> JobRequestV
 async def fetched(
     request: JobRequestV1, scratch: Path, *paths: str, policy: GitPolicy = ANY_PROTOCOL
 ) -> dict[str, bytes]:
-    want = Want(request=request, paths=paths or (PATH,))
-    answer = await fetch_apart(want, Apart.AGAIN, policy=policy, scratch=scratch)
+    want = FilesRequest(request=request, paths=paths or (PATH,))
+    answer = await fetch_single(want, SingleFetch.AGAIN, policy=policy, scratch=scratch)
     if isinstance(answer, CheckoutFailed):
         raise answer
     return dict(answer)

@@ -12,7 +12,13 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import commit_files
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
-from solstice_orchestrator.git.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
+from solstice_orchestrator.git.commit_group import (
+    FilesOrFailure,
+    FilesRequest,
+    SingleFetch,
+    fetch_group,
+    fetch_single,
+)
 from tests.builders import job_request
 from tests.repositories import Repository
 
@@ -30,16 +36,18 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commits that were really fetched, those of a group joined by spaces, the others marked by how."""
     seen: list[str] = []
 
-    async def together(wants: Sequence[Want], **options: Any) -> Sequence[Answer | Apart]:
+    async def together(
+        wants: Sequence[FilesRequest], **options: Any
+    ) -> Sequence[FilesOrFailure | SingleFetch]:
         seen.append(" ".join(want.request.commit_sha for want in wants))
-        return await fetch_together(wants, **options)
+        return await fetch_group(wants, **options)
 
-    async def apart(want: Want, how: Apart, **options: Any) -> Answer:
+    async def apart(want: FilesRequest, how: SingleFetch, **options: Any) -> FilesOrFailure:
         seen.append(f"{how.name} {want.request.commit_sha}")
-        return await fetch_apart(want, how, **options)
+        return await fetch_single(want, how, **options)
 
-    monkeypatch.setattr(commit_files, "fetch_together", together)
-    monkeypatch.setattr(commit_files, "fetch_apart", apart)
+    monkeypatch.setattr(commit_files, "fetch_group", together)
+    monkeypatch.setattr(commit_files, "fetch_single", apart)
     return seen
 
 
@@ -212,7 +220,7 @@ async def test_a_mistake_of_ours_is_the_worlds_failure(
     async def broken(*_: object, **__: object) -> object:
         raise RuntimeError("the glass is broken")
 
-    monkeypatch.setattr(commit_files, "fetch_together", broken)
+    monkeypatch.setattr(commit_files, "fetch_group", broken)
     async with asyncio.TaskGroup() as tasks:
         files = CommitFiles(tasks, POLICY, tmp_path)
         with pytest.raises(CheckoutFailed, match="the glass is broken") as caught:
@@ -226,7 +234,7 @@ async def test_a_mistake_of_ours_in_a_group_is_no_failure_of_its_commits(
     async def broken(*_: object, **__: object) -> object:
         raise RuntimeError("the glass is broken")
 
-    monkeypatch.setattr(commit_files, "fetch_together", broken)
+    monkeypatch.setattr(commit_files, "fetch_group", broken)
     requests = [
         job_request(repo_url=repository.url, commit_sha=repository.commit({"workflow": str(number)}))
         for number in range(2)

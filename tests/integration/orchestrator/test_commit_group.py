@@ -12,7 +12,13 @@ import pytest
 
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
-from solstice_orchestrator.git.commit_group import Answer, Apart, Want, fetch_apart, fetch_together
+from solstice_orchestrator.git.commit_group import (
+    FilesOrFailure,
+    FilesRequest,
+    SingleFetch,
+    fetch_group,
+    fetch_single,
+)
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server, plain_files
@@ -40,27 +46,34 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def wants(url: str, *shas: str, paths: Sequence[str] = (PATH, "job.sh"), **changes: Any) -> list[Want]:
+def wants(
+    url: str, *shas: str, paths: Sequence[str] = (PATH, "job.sh"), **changes: Any
+) -> list[FilesRequest]:
     return [
-        Want(request=job_request(repo_url=url, commit_sha=sha, **changes), paths=tuple(paths)) for sha in shas
+        FilesRequest(request=job_request(repo_url=url, commit_sha=sha, **changes), paths=tuple(paths))
+        for sha in shas
     ]
 
 
 async def together(
-    asked: Sequence[Want], tmp_path: Path, *, policy: GitPolicy = POLICY
-) -> Sequence[Answer | Apart]:
-    answers = await fetch_together(asked, policy=policy, scratch=tmp_path / "scratch")
+    asked: Sequence[FilesRequest], tmp_path: Path, *, policy: GitPolicy = POLICY
+) -> Sequence[FilesOrFailure | SingleFetch]:
+    answers = await fetch_group(asked, policy=policy, scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
     return answers
 
 
 async def apart(
-    asked: Sequence[Want], how: Sequence[Answer | Apart], tmp_path: Path, *, policy: GitPolicy = POLICY
-) -> Sequence[Answer]:
+    asked: Sequence[FilesRequest],
+    how: Sequence[FilesOrFailure | SingleFetch],
+    tmp_path: Path,
+    *,
+    policy: GitPolicy = POLICY,
+) -> Sequence[FilesOrFailure]:
     """The answers in the end, when those that must go apart have gone."""
     return [
-        await fetch_apart(want, way, policy=policy, scratch=tmp_path / "scratch")
-        if isinstance(way, Apart)
+        await fetch_single(want, way, policy=policy, scratch=tmp_path / "scratch")
+        if isinstance(way, SingleFetch)
         else way
         for want, way in zip(asked, how, strict=True)
     ]
@@ -79,7 +92,7 @@ def commit_of_tree(repository: Repository, tree: bytes) -> str:
     return repository.git("commit-tree", "-m", "evil", written.stdout.decode().strip())
 
 
-def reasons(answers: Sequence[Answer | Apart]) -> list[Reason | Answer | Apart]:
+def reasons(answers: Sequence[FilesOrFailure | SingleFetch]) -> list[Reason | FilesOrFailure | SingleFetch]:
     return [answer.reason if isinstance(answer, CheckoutFailed) else answer for answer in answers]
 
 
@@ -195,7 +208,7 @@ async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
     asked = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
     found = await together(asked, tmp_path)
-    assert found == [Apart.BY_REF, {PATH: b"0"}, Apart.BY_REF, {PATH: b"1"}]
+    assert found == [SingleFetch.BY_REF, {PATH: b"0"}, SingleFetch.BY_REF, {PATH: b"1"}]
     assert commands == ["fetch", "fetch", "fetch", "diff-tree", "cat-file"]
     ends = await apart(asked, found, tmp_path)
     assert [end.may_appear for end in ends if isinstance(end, CheckoutFailed)] == [True, True]
@@ -208,8 +221,8 @@ async def test_a_group_of_many_that_are_not_there_is_given_up_soon(
     asked = wants(repository.url, *(f"{number:040x}" for number in range(1, 9)), good)
     found = await together(asked, tmp_path)
     assert commands == ["fetch"] * 4
-    assert sorted(way.name for way in found if isinstance(way, Apart)) == ["AGAIN"] * 5 + ["BY_REF"] * 4
-    assert found[-1] is Apart.AGAIN
+    assert sorted(way.name for way in found if isinstance(way, SingleFetch)) == ["AGAIN"] * 5 + ["BY_REF"] * 4
+    assert found[-1] is SingleFetch.AGAIN
 
 
 async def test_objects_that_no_git_would_write_fail_their_commit_alone(
@@ -221,7 +234,7 @@ async def test_objects_that_no_git_would_write_fail_their_commit_alone(
     )
     asked = wants(repository.url, good, evil)
     found = await together(asked, tmp_path)
-    assert found == [Apart.AGAIN, Apart.AGAIN]
+    assert found == [SingleFetch.AGAIN, SingleFetch.AGAIN]
     assert reasons(await apart(asked, found, tmp_path)) == [{PATH: b"x"}, Reason.COMMIT_UNUSABLE]
 
 
@@ -241,7 +254,10 @@ async def test_a_server_that_gives_nothing_by_id_is_asked_for_the_ref_of_each(
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
         asked = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas, ref="refs/heads/main")
         found = await together(asked, tmp_path)
-        assert {answer for answer in found if isinstance(answer, Apart)} <= {Apart.AGAIN, Apart.BY_REF}
+        assert {answer for answer in found if isinstance(answer, SingleFetch)} <= {
+            SingleFetch.AGAIN,
+            SingleFetch.BY_REF,
+        }
         assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {PATH: b"2"}]
 
 
@@ -257,7 +273,7 @@ async def test_a_server_that_gives_no_single_files_gives_each_commit_whole(
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
         asked = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas)
         found = await together(asked, tmp_path)
-        assert found == [Apart.WHOLE, Apart.WHOLE, {}]
+        assert found == [SingleFetch.WHOLE, SingleFetch.WHOLE, {}]
         assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {}]
 
 
@@ -312,6 +328,6 @@ async def test_a_fetch_that_ran_out_of_time_on_the_way_is_tried_for_each_commit(
     monkeypatch.setattr(Git, "converse", stuck)
     policy = GitPolicy(protocols=("file",), planning_timeout_seconds=2)
     found = await together(asked, tmp_path, policy=policy)
-    assert found == [Apart.AGAIN] * 2
+    assert found == [SingleFetch.AGAIN] * 2
     monkeypatch.undo()
     assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]

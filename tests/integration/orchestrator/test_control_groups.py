@@ -14,12 +14,21 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.processes.control_groups import ControlGroup
 from solstice_orchestrator.worker.workspaces import open_workspaces
-from tests.lab import AS_NOBODY, GROUPS, MAY_BE_NOBODY, NOBODY, PROC, Lab, naps, sleeping
+from tests.executor_harness import (
+    AS_NOBODY,
+    GROUPS,
+    MAY_BE_NOBODY,
+    NEEDS_PROC,
+    NOBODY,
+    ExecutorHarness,
+    processes_sleeping,
+    unique_sleep,
+)
 from tests.repositories import Repository
 
 HIDES = """
-(env -i /usr/bin/setsid /bin/sh -c '/usr/bin/env -i /usr/bin/setsid /bin/sleep {nap} & :' >/dev/null 2>&1 </dev/null &)
-until pgrep -f -x '/bin/sleep {nap}' >/dev/null; do sleep 0.01; done
+(env -i /usr/bin/setsid /bin/sh -c '/usr/bin/env -i /usr/bin/setsid /bin/sleep {seconds_asleep} & :' >/dev/null 2>&1 </dev/null &)
+until pgrep -f -x '/bin/sleep {seconds_asleep}' >/dev/null; do sleep 0.01; done
 """
 """Forks twice, with an empty environment, and leaves its session."""
 KILLS = HIDES + "kill -9 $PPID; sleep 60"
@@ -29,53 +38,53 @@ def groups_of(group: Path) -> list[str]:
     return sorted(path.name for path in group.iterdir() if path.is_dir())
 
 
-@PROC
+@NEEDS_PROC
 @GROUPS
-async def test_nothing_is_left_of_a_job_that_hides_and_kills_its_supervisor(lab: Lab) -> None:
+async def test_nothing_is_left_of_a_job_that_hides_and_kills_its_supervisor(harness: ExecutorHarness) -> None:
     """This process is no subreaper: what lost its supervisor is a child of init."""
-    assert lab.workspaces.group is not None
-    nap = naps()
-    outcome = await lab.run(KILLS.format(nap=nap))
+    assert harness.workspaces.group is not None
+    seconds_asleep = unique_sleep()
+    outcome = await harness.run(KILLS.format(seconds_asleep=seconds_asleep))
     assert outcome.state is JobState.FAILED
-    assert sleeping(nap) == set()
-    assert groups_of(lab.workspaces.group.path) == []
+    assert processes_sleeping(seconds_asleep) == set()
+    assert groups_of(harness.workspaces.group.path) == []
 
 
-@PROC
+@NEEDS_PROC
 @GROUPS
-async def test_groups_that_a_job_makes_within_its_own_are_ended_and_removed(lab: Lab) -> None:
-    assert lab.workspaces.group is not None
-    nap, group = naps(), lab.workspaces.group.path
+async def test_groups_that_a_job_makes_within_its_own_are_ended_and_removed(harness: ExecutorHarness) -> None:
+    assert harness.workspaces.group is not None
+    seconds_asleep, group = unique_sleep(), harness.workspaces.group.path
     within = f"""
         own=$(dirname $(find {group} -name cgroup.procs -exec grep -lx $$ {{}} +))
         test $own != {group}
         mkdir -p $own/a/b
-        sleep {nap} & echo $! > $own/a/b/cgroup.procs
+        sleep {seconds_asleep} & echo $! > $own/a/b/cgroup.procs
         echo within; kill -9 $PPID; sleep 60
     """
-    await lab.run(within)
-    assert "within" in lab.text
-    assert sleeping(nap) == set()
+    await harness.run(within)
+    assert "within" in harness.text
+    assert processes_sleeping(seconds_asleep) == set()
     assert groups_of(group) == []
 
 
-@PROC
+@NEEDS_PROC
 @GROUPS
 async def test_what_hid_from_an_orchestrator_that_was_killed_is_ended_by_the_next(
     tmp_path: Path, repository: Repository
 ) -> None:
-    nap, work = naps(), tmp_path / "work"
+    seconds_asleep, work = unique_sleep(), tmp_path / "work"
     sha = repository.commit({"x": "y"})
     # The orchestrator does not hear of it any more: it is stopped, and dies of SIGKILL.
     kills = "ABOVE=$(ps -o ppid= -p $PPID); kill -STOP $ABOVE; kill -9 $PPID; kill -9 $ABOVE; sleep 60"
     peer = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
-        *(str(work), repository.url, sha, HIDES.format(nap=nap) + kills),
+        *(str(work), repository.url, sha, HIDES.format(seconds_asleep=seconds_asleep) + kills),
     )
     assert await peer.wait() == -9
-    assert sleeping(nap)
+    assert processes_sleeping(seconds_asleep)
     async with open_workspaces(work):
-        assert sleeping(nap) == set()
+        assert processes_sleeping(seconds_asleep) == set()
     assert list(work.iterdir()) == []
 
 
@@ -134,52 +143,52 @@ async def peer_of_nobody(place: Path, script: str, group: Path) -> "asyncio.subp
     )
 
 
-@PROC
+@NEEDS_PROC
 @MAY_BE_NOBODY
 async def test_a_user_to_whom_a_group_is_delegated_makes_groups_in_it(place: Path, delegated: Path) -> None:
-    nap = naps()
-    script = "cat /proc/self/cgroup" + KILLS.format(nap=nap)
+    seconds_asleep = unique_sleep()
+    script = "cat /proc/self/cgroup" + KILLS.format(seconds_asleep=seconds_asleep)
     peer = await peer_of_nobody(place, script, delegated)
     assert peer.stdout is not None
     said = (await peer.stdout.read()).decode()
     assert "control_groups.used" in said
     assert f"/{delegated.name}/solstice-" in said
     assert "ended failed step_failed" in said
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
     assert groups_of(delegated) == []
 
 
-@PROC
+@NEEDS_PROC
 @MAY_BE_NOBODY
 async def test_a_job_that_leaves_its_group_is_found_by_its_parents(place: Path, delegated: Path) -> None:
-    nap = naps()
+    seconds_asleep = unique_sleep()
     leaves = f"echo 0 > {delegated}/cgroup.procs; cat /proc/self/cgroup"
-    script = leaves + KILLS.format(nap=nap)
+    script = leaves + KILLS.format(seconds_asleep=seconds_asleep)
     peer = await peer_of_nobody(place, script, delegated)
     assert peer.stdout is not None
     said = (await peer.stdout.read()).decode()
     assert f"/{delegated.name}\n" in said
     assert "ended failed step_failed" in said
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-@PROC
+@NEEDS_PROC
 @MAY_BE_NOBODY
 async def test_where_no_group_may_be_made_jobs_run_and_end_all_the_same(place: Path, delegated: Path) -> None:
-    nap = naps()
+    seconds_asleep = unique_sleep()
     for name in (".", "cgroup.procs"):
         os.chown(delegated / name, 0, 0)
-    script = KILLS.format(nap=nap)
+    script = KILLS.format(seconds_asleep=seconds_asleep)
     peer = await peer_of_nobody(place, script, delegated)
     assert peer.stdout is not None
     said = (await peer.stdout.read()).decode()
     assert "control_groups.unused" in said
     assert "Permission denied" in said
     assert "ended failed step_failed" in said
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-@PROC
+@NEEDS_PROC
 @MAY_BE_NOBODY
 async def test_a_group_into_which_no_process_may_be_moved_is_not_used(place: Path, delegated: Path) -> None:
     os.chown(delegated / "cgroup.procs", 0, 0)

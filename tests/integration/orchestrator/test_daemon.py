@@ -11,7 +11,7 @@ import pytest
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
-from tests.servers.orchestrator import START, Place
+from tests.servers.orchestrator import START, SharedFiles
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_taken_port_is_a_plain_error(settings: OrchestratorSettings) -> 
 def test_a_wrong_setting_is_one_plain_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", START, "run"],
-        env=Place(directory=tmp_path).environment(CAPACITY_MAP="linux"),
+        env=SharedFiles(directory=tmp_path).environment(CAPACITY_MAP="linux"),
         capture_output=True,
         text=True,
         check=False,

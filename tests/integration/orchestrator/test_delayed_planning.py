@@ -18,7 +18,7 @@ from solstice_orchestrator.store.views import RunView
 from solstice_orchestrator.workflow.job_plan import PlanningRules
 from tests.builders import job_request
 from tests.repositories import Repository
-from tests.stores import told
+from tests.stores import outbox_statuses
 
 SOON = 1.5
 LATE = 10.0
@@ -76,7 +76,7 @@ async def test_it_starts_at_its_time_once(store_url: str, tmp_path: Path, orches
         request = job_request(repo_url=repository.url, commit_sha=sha, not_before=format_seconds(due))
         (admission,) = await store.admit([request])
         assert (await planned(store, admission.run_id)).state is RunState.WAITING
-        statuses = [each for each in await told(store) if each.job_id is None]
+        statuses = [each for each in await outbox_statuses(store) if each.job_id is None]
     assert [each.state for each in statuses] == ["delayed", "planning", "waiting"]
     begun = parse_timestamp(statuses[1].occurred_at).timestamp() - due
     assert -0.002 <= begun < LATE

@@ -10,8 +10,8 @@ import pytest
 
 from solstice_orchestrator.git import commit_ancestry
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.commit_ancestry import history_of
-from solstice_orchestrator.superseding.push_order import History, Order, Question, answer
+from solstice_orchestrator.git.commit_ancestry import ask_repository
+from solstice_orchestrator.superseding.push_order import CommitAncestry, OrderQuestion, PushOrder, answer
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.git_servers import git_backend, http_server, plain_files
@@ -33,10 +33,10 @@ def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Repository:
 
 async def asked(
     repository: Repository, late: str, newest: str, tmp_path: Path, before: str | None = None, **changes: Any
-) -> tuple[History, Order | None]:
-    question = Question(commit_sha=late, before_sha=before, newest_sha=newest)
+) -> tuple[CommitAncestry, PushOrder | None]:
+    question = OrderQuestion(commit_sha=late, before_sha=before, newest_sha=newest)
     request = job_request(**{"repo_url": repository.url, "commit_sha": late, "ref": SPRING, **changes})
-    history = await history_of(request, question, policy=POLICY, scratch=tmp_path / "scratch")
+    history = await ask_repository(request, question, policy=POLICY, scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
     return history, answer(question, history)
 
@@ -50,8 +50,8 @@ async def test_a_late_push_is_older_than_what_the_branch_points_at(
     repository: Repository, tmp_path: Path
 ) -> None:
     late, newest = commits(repository, 2)
-    assert await asked(repository, late, newest, tmp_path) == (History(now=newest), Order.OLDER)
-    assert await asked(repository, newest, late, tmp_path) == (History(now=newest), Order.NEWER)
+    assert await asked(repository, late, newest, tmp_path) == (CommitAncestry(now=newest), PushOrder.OLDER)
+    assert await asked(repository, newest, late, tmp_path) == (CommitAncestry(now=newest), PushOrder.NEWER)
 
 
 async def test_of_two_that_the_branch_left_behind_the_history_tells(
@@ -59,12 +59,12 @@ async def test_of_two_that_the_branch_left_behind_the_history_tells(
 ) -> None:
     late, newest, now = commits(repository, 3)
     assert await asked(repository, late, newest, tmp_path) == (
-        History(now=now, in_newest=True),
-        Order.OLDER,
+        CommitAncestry(now=now, in_newest=True),
+        PushOrder.OLDER,
     )
     assert await asked(repository, newest, late, tmp_path) == (
-        History(now=now, has_newest=True),
-        Order.NEWER,
+        CommitAncestry(now=now, has_newest=True),
+        PushOrder.NEWER,
     )
 
 
@@ -74,14 +74,14 @@ async def test_a_forced_push_is_newer_than_what_it_left_behind(
     (abandoned,) = commits(repository, 1)
     repository.git("reset", "--quiet", "--hard", "main")
     (forced,) = commits(repository, 1)
-    assert (await asked(repository, abandoned, forced, tmp_path))[1] is Order.OLDER
-    assert (await asked(repository, forced, abandoned, tmp_path))[1] is Order.NEWER
+    assert (await asked(repository, abandoned, forced, tmp_path))[1] is PushOrder.OLDER
+    assert (await asked(repository, forced, abandoned, tmp_path))[1] is PushOrder.NEWER
 
 
 async def test_a_branch_put_back_is_at_its_newest_push(repository: Repository, tmp_path: Path) -> None:
     first, _, third = commits(repository, 3)
     repository.git("reset", "--quiet", "--hard", first)
-    assert (await asked(repository, first, third, tmp_path, before=third))[1] is Order.NEWER
+    assert (await asked(repository, first, third, tmp_path, before=third))[1] is PushOrder.NEWER
 
 
 async def test_one_that_was_put_back_and_went_on_is_left_open(repository: Repository, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_one_that_was_put_back_and_went_on_is_left_open(repository: Reposi
     repository.git("reset", "--quiet", "--hard", first)
     (now,) = commits(repository, 1)
     history, order = await asked(repository, first, second, tmp_path, before=third)
-    assert history == History(now=now, in_newest=True, goes_back=True)
+    assert history == CommitAncestry(now=now, in_newest=True, goes_back=True)
     assert order is None
 
 
@@ -104,8 +104,8 @@ async def test_a_merge_holds_both_sides(repository: Repository, tmp_path: Path) 
     (now,) = commits(repository, 1)
     for late in (one, other):
         assert await asked(repository, late, merged, tmp_path) == (
-            History(now=now, in_newest=True),
-            Order.OLDER,
+            CommitAncestry(now=now, in_newest=True),
+            PushOrder.OLDER,
         )
 
 
@@ -117,8 +117,8 @@ async def test_a_branch_that_is_gone_has_a_history_where_its_commits_still_are(
     repository.git("merge", "--quiet", "--ff-only", "spring")
     repository.git("branch", "--quiet", "--delete", "spring")
     assert await asked(repository, late, newest, tmp_path) == (
-        History(now=None, in_newest=True),
-        Order.OLDER,
+        CommitAncestry(now=None, in_newest=True),
+        PushOrder.OLDER,
     )
 
 
@@ -127,21 +127,21 @@ async def test_a_branch_made_again_is_at_its_newest_push(repository: Repository,
     repository.git("checkout", "--quiet", "main")
     repository.git("branch", "--quiet", "--delete", "--force", "spring")
     repository.git("branch", "spring", first)
-    assert (await asked(repository, first, second, tmp_path))[1] is Order.NEWER
-    assert (await asked(repository, second, first, tmp_path))[1] is Order.OLDER
+    assert (await asked(repository, first, second, tmp_path))[1] is PushOrder.NEWER
+    assert (await asked(repository, second, first, tmp_path))[1] is PushOrder.OLDER
 
 
 async def test_what_was_there_before_may_be_gone_for_good(repository: Repository, tmp_path: Path) -> None:
     late, newest, now = commits(repository, 3)
     assert await asked(repository, late, newest, tmp_path, before="9" * 40) == (
-        History(now=now, in_newest=True),
-        Order.OLDER,
+        CommitAncestry(now=now, in_newest=True),
+        PushOrder.OLDER,
     )
 
 
 async def test_commits_that_are_nowhere_leave_it_open(repository: Repository, tmp_path: Path) -> None:
     (now,) = commits(repository, 1)
-    assert await asked(repository, "8" * 40, "9" * 40, tmp_path) == (History(now=now), None)
+    assert await asked(repository, "8" * 40, "9" * 40, tmp_path) == (CommitAncestry(now=now), None)
 
 
 async def test_beyond_the_limit_nothing_is_known(
@@ -162,7 +162,7 @@ async def test_a_ref_that_is_none_is_not_asked_for(
 ) -> None:
     late, newest = commits(repository, 2)
     history, order = await asked(repository, late, newest, tmp_path, ref=ref)
-    assert (history.now, order) == (None, Order.OLDER)
+    assert (history.now, order) == (None, PushOrder.OLDER)
 
 
 @pytest.mark.parametrize("handler", [git_backend, plain_files], ids=["smart", "dumb"])
@@ -174,8 +174,8 @@ async def test_over_http(repository: Repository, tmp_path: Path, handler: Callab
         history, order = await asked(repository, late, newest, tmp_path, repo_url=url)
         assert history.now == now
         # A server of plain files gives no part of a history, and so leaves it open.
-        assert order is (Order.OLDER if handler is git_backend else None)
-        assert (await asked(repository, late, now, tmp_path, repo_url=url))[1] is Order.OLDER
+        assert order is (PushOrder.OLDER if handler is git_backend else None)
+        assert (await asked(repository, late, now, tmp_path, repo_url=url))[1] is PushOrder.OLDER
 
 
 @pytest.mark.parametrize(

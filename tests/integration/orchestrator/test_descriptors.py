@@ -11,11 +11,11 @@ from pathlib import Path
 
 import uvloop
 
-from solstice_orchestrator.processes.children import ended, reading, run, start, writing
+from solstice_orchestrator.processes.children import exit_code, pipe_reader, pipe_writer, run, start
 from solstice_orchestrator.worker.executors.supervisor_handle import open_supervisor
 from solstice_orchestrator.worker.workspaces import Workspace
 from tests.builders import execution, job
-from tests.lab import PROC, children
+from tests.executor_harness import NEEDS_PROC, child_processes
 
 SUPERVISORS = 240
 AT_ONCE = 6
@@ -61,7 +61,7 @@ def workspace(root: Path) -> Workspace:
     )
 
 
-@PROC
+@NEEDS_PROC
 def test_supervisors_close_no_descriptor_of_others(tmp_path: Path) -> None:
     async def supervise(turns: asyncio.Semaphore) -> None:
         async with turns, open_supervisor(execution(job()), workspace(tmp_path)) as keeper:
@@ -72,11 +72,11 @@ def test_supervisors_close_no_descriptor_of_others(tmp_path: Path) -> None:
         await asyncio.gather(*(supervise(turns) for _ in range(SUPERVISORS)))
         assert descriptors() <= open_before
 
-    before = children()
+    before = child_processes()
     with opening_files(tmp_path) as wrong:
         uvloop.run(many())
     assert wrong == []
-    assert children() <= before
+    assert child_processes() <= before
     assert zombies() == set()
 
 
@@ -105,7 +105,7 @@ def zombies() -> set[str]:
     return found
 
 
-@PROC
+@NEEDS_PROC
 def test_who_is_cancelled_while_a_child_ends_leaves_no_zombie() -> None:
     async def cancel() -> None:
         running = asyncio.ensure_future(run("sleep", "0.2"))
@@ -124,7 +124,7 @@ def test_what_is_not_read_stops_the_child_and_costs_no_memory() -> None:
             ("sh", "-c", "yes & wait"), Path("/"), {"PATH": os.defpath},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        with reading(process.stdout) as output:
+        with pipe_reader(process.stdout) as output:
             await output.read(1)
             await asyncio.sleep(0.3)
             # One piece, then all that the reader held: a limit of 64 KiB is exceeded once, by one more piece at most.
@@ -132,7 +132,7 @@ def test_what_is_not_read_stops_the_child_and_costs_no_memory() -> None:
             os.killpg(process.pid, 9)
             while await output.read(2**16):
                 pass
-        await ended(process)
+        await exit_code(process)
 
     uvloop.run(drown())
 
@@ -146,12 +146,12 @@ def test_more_than_a_pipe_holds_is_sent_in_order_without_waiting() -> None:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         came = b""
-        with reading(process.stdout) as output, writing(process.stdin) as tell:
+        with pipe_reader(process.stdout) as output, pipe_writer(process.stdin) as tell:
             tell(plan[:-8])
             tell(plan[-8:])
             while len(came) < len(plan):
                 came += await output.read(2**16)
-        await ended(process)
+        await exit_code(process)
         return came
 
     assert uvloop.run(send()) == plan
@@ -163,9 +163,9 @@ def test_what_is_sent_to_one_that_has_ended_is_dropped() -> None:
             ("true",), Path("/"), {"PATH": os.defpath},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        with reading(process.stdout) as output, writing(process.stdin) as tell:
+        with pipe_reader(process.stdout) as output, pipe_writer(process.stdin) as tell:
             await output.read()
-            await ended(process)
+            await exit_code(process)
             tell(b"stop\n" * 100_000)
             await asyncio.sleep(0.05)
             tell(b"stop\n")

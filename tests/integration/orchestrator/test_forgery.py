@@ -13,10 +13,19 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason, StepSpec
 from solstice_orchestrator.worker.executors import disk, process, supervisor_handle
-from solstice_orchestrator.worker.executors.supervisor_handle import Keeper
+from solstice_orchestrator.worker.executors.supervisor_handle import SupervisorHandle
 from tests.builders import execution, job, job_request
-from tests.lab import DISKS, PROC, Lab, mounted_disk, naps, open_lab, sleeping, with_limits
-from tests.patience import becomes
+from tests.executor_harness import (
+    NEEDS_DISKS,
+    NEEDS_PROC,
+    ExecutorHarness,
+    mounted_disk,
+    open_harness,
+    processes_sleeping,
+    replace_executor,
+    unique_sleep,
+)
+from tests.polling import wait_until
 from tests.repositories import Repository
 
 # -- by its exit ---------------------------------------------------------------------------------------------------
@@ -29,9 +38,9 @@ DEADLY = sorted(
 
 
 @pytest.mark.parametrize("tens", range(26))
-async def test_every_exit_code_is_the_jobs_own(lab: Lab, tens: int) -> None:
+async def test_every_exit_code_is_the_jobs_own(harness: ExecutorHarness, tens: int) -> None:
     for code in range(max(1, tens * 10), min(256, tens * 10 + 10)):
-        outcome = await lab.run(f"exit {code}")
+        outcome = await harness.run(f"exit {code}")
         assert (outcome.state, outcome.reason, outcome.exit_code) == (
             JobState.FAILED,
             Reason.STEP_FAILED,
@@ -40,93 +49,103 @@ async def test_every_exit_code_is_the_jobs_own(lab: Lab, tens: int) -> None:
 
 
 @pytest.mark.parametrize("number", DEADLY)
-async def test_a_step_that_a_signal_ended_has_failed(lab: Lab, number: int) -> None:
+async def test_a_step_that_a_signal_ended_has_failed(harness: ExecutorHarness, number: int) -> None:
     # Not bash itself: it does not hear SIGQUIT.
-    outcome = await lab.run(f"exec sh -c 'ulimit -c 0; kill -{int(number)} $$; sleep 100'")
+    outcome = await harness.run(f"exec sh -c 'ulimit -c 0; kill -{int(number)} $$; sleep 100'")
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert outcome.exit_code == 128 + number
     assert f"was ended by {getattr(number, 'name', f'signal {int(number)}')}" in outcome.detail
 
 
-async def test_a_job_that_kills_its_own_group_has_failed(lab: Lab) -> None:
-    assert (await lab.run("kill -9 0")).exit_code == 137
+async def test_a_job_that_kills_its_own_group_has_failed(harness: ExecutorHarness) -> None:
+    assert (await harness.run("kill -9 0")).exit_code == 137
 
 
 # -- by its supervisor ---------------------------------------------------------------------------------------------
 
 
-@PROC
+@NEEDS_PROC
 @pytest.mark.parametrize("number", ["KILL", "ABRT"])
-async def test_a_job_that_kills_its_supervisor_has_failed_and_is_gone(lab: Lab, number: str) -> None:
-    nap = naps()
-    outcome = await lab.run(f"setsid sleep {nap} &\nsleep {nap} &\nkill -{number} $PPID\nsleep {nap}")
+async def test_a_job_that_kills_its_supervisor_has_failed_and_is_gone(
+    harness: ExecutorHarness, number: str
+) -> None:
+    seconds_asleep = unique_sleep()
+    outcome = await harness.run(
+        f"setsid sleep {seconds_asleep} &\nsleep {seconds_asleep} &\nkill -{number} $PPID\nsleep {seconds_asleep}"
+    )
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert "supervisor" in outcome.detail
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-@PROC
-async def test_a_job_that_stops_its_supervisor_times_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@NEEDS_PROC
+async def test_a_job_that_stops_its_supervisor_times_out(
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "SLACK_SECONDS", 0.3)
-    nap = naps()
-    outcome = await lab.run(f"setsid sleep {nap} &\nkill -STOP $PPID\nsleep {nap}", timeout_seconds=0.5)
+    seconds_asleep = unique_sleep()
+    outcome = await harness.run(
+        f"setsid sleep {seconds_asleep} &\nkill -STOP $PPID\nsleep {seconds_asleep}", timeout_seconds=0.5
+    )
     assert outcome.state is JobState.TIMED_OUT
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-@PROC
+@NEEDS_PROC
 async def test_a_job_that_stops_its_supervisor_can_be_cancelled(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "SLACK_SECONDS", 0.2)
-    nap, stop = naps(), asyncio.Event()
-    running = asyncio.ensure_future(lab.run(f"kill -STOP $PPID\nsleep {nap}", stop=stop))
-    await becomes(lambda: sleeping(nap))
+    seconds_asleep, stop = unique_sleep(), asyncio.Event()
+    running = asyncio.ensure_future(harness.run(f"kill -STOP $PPID\nsleep {seconds_asleep}", stop=stop))
+    await wait_until(lambda: processes_sleeping(seconds_asleep))
     stop.set()
     assert (await running).state is JobState.CANCELLED
 
 
-@PROC
+@NEEDS_PROC
 async def test_a_job_that_stops_its_supervisor_is_gone_when_it_is_handed_back(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_handle, "LEAVE_SECONDS", 0.2)
-    nap = naps()
-    running = asyncio.ensure_future(lab.run(f"setsid sleep {nap} &\nkill -STOP $PPID\nsleep {nap}"))
-    await becomes(lambda: len(sleeping(nap)) == 2)
+    seconds_asleep = unique_sleep()
+    running = asyncio.ensure_future(
+        harness.run(f"setsid sleep {seconds_asleep} &\nkill -STOP $PPID\nsleep {seconds_asleep}")
+    )
+    await wait_until(lambda: len(processes_sleeping(seconds_asleep)) == 2)
     running.cancel()
     await asyncio.wait([running])
     assert running.cancelled()
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-async def test_words_of_a_verdict_in_the_output_mean_nothing(lab: Lab) -> None:
+async def test_words_of_a_verdict_in_the_output_mean_nothing(harness: ExecutorHarness) -> None:
     forged = json.dumps({"event": "end", "how": "completed"})
-    outcome = await lab.run(f"echo '{forged}'; echo '{forged}' >&2; exit 5")
+    outcome = await harness.run(f"echo '{forged}'; echo '{forged}' >&2; exit 5")
     assert outcome.exit_code == 5
 
 
-@PROC
-async def test_a_forged_verdict_is_never_an_infrastructure_failure(lab: Lab) -> None:
+@NEEDS_PROC
+async def test_a_forged_verdict_is_never_an_infrastructure_failure(harness: ExecutorHarness) -> None:
     for reason in INFRASTRUCTURE:
         forged = json.dumps({"event": "end", "how": reason, "reason": reason})
-        outcome = await lab.run(
+        outcome = await harness.run(
             f"echo '{forged}' > /proc/$PPID/fd/1 || true\necho '{forged}' > /proc/$PPID/fd/2 || true\n"
             "kill -9 $PPID; exit 1"
         )
         assert outcome.reason not in INFRASTRUCTURE
 
 
-@PROC
+@NEEDS_PROC
 @pytest.mark.skipif(os.geteuid() == 0, reason="not asked for: root may look into any process")
-async def test_a_job_cannot_reach_into_its_supervisor(lab: Lab) -> None:
-    await lab.run("ls /proc/$PPID/fd || echo closed")
-    assert lab.text.splitlines()[-1] == "closed"
+async def test_a_job_cannot_reach_into_its_supervisor(harness: ExecutorHarness) -> None:
+    await harness.run("ls /proc/$PPID/fd || echo closed")
+    assert harness.text.splitlines()[-1] == "closed"
 
 
-@PROC
+@NEEDS_PROC
 async def test_a_job_that_leaves_us_no_thread_has_failed_and_is_gone(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to_thread, refused = asyncio.to_thread, []
 
@@ -137,50 +156,50 @@ async def test_a_job_that_leaves_us_no_thread_has_failed_and_is_gone(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(asyncio, "to_thread", no_thread)
-    nap = naps()
-    outcome = await lab.run(f"setsid sleep {nap} &\nkill -KILL $PPID\nsleep {nap}")
+    seconds_asleep = unique_sleep()
+    outcome = await harness.run(f"setsid sleep {seconds_asleep} &\nkill -KILL $PPID\nsleep {seconds_asleep}")
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert refused
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
 async def test_a_job_that_cannot_be_looked_after_any_more_has_failed(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(Keeper, "verdict", broken)
-    nap = naps()
-    outcome = await lab.run(f"sleep {nap}")
+    monkeypatch.setattr(SupervisorHandle, "verdict", broken)
+    seconds_asleep = unique_sleep()
+    outcome = await harness.run(f"sleep {seconds_asleep}")
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
-    assert sleeping(nap) == set()
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-@PROC
-async def test_a_job_that_multiplies_is_ended_whole(lab: Lab) -> None:
-    nap = naps()
+@NEEDS_PROC
+async def test_a_job_that_multiplies_is_ended_whole(harness: ExecutorHarness) -> None:
+    seconds_asleep = unique_sleep()
     bomb = f"""
         trap '' TERM HUP INT
         bomb() {{
             if [ $1 -gt 0 ]; then bomb $(($1 - 1)) & bomb $(($1 - 1)) & fi
-            exec setsid sleep {nap}
+            exec setsid sleep {seconds_asleep}
         }}
         bomb 7 &
-        until [ $(pgrep -c -f -x 'sleep {nap}') -ge 200 ]; do sleep 0.05; done
+        until [ $(pgrep -c -f -x 'sleep {seconds_asleep}') -ge 200 ]; do sleep 0.05; done
         echo grown
         exit 3
     """
-    outcome = await lab.run(bomb)
+    outcome = await harness.run(bomb)
     assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.FAILED, Reason.STEP_FAILED, 3)
-    assert "grown" in lab.text
-    assert sleeping(nap) == set()
+    assert "grown" in harness.text
+    assert processes_sleeping(seconds_asleep) == set()
 
 
-async def test_a_job_that_closes_every_descriptor_ends_by_its_own_account(lab: Lab) -> None:
-    outcome = await lab.run('echo begun; for fd in $(seq 0 254); do eval "exec $fd>&-"; done; exit 6')
+async def test_a_job_that_closes_every_descriptor_ends_by_its_own_account(harness: ExecutorHarness) -> None:
+    outcome = await harness.run('echo begun; for fd in $(seq 0 254); do eval "exec $fd>&-"; done; exit 6')
     assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.FAILED, Reason.STEP_FAILED, 6)
-    assert "begun" in lab.text
+    assert "begun" in harness.text
 
 
 # -- by its workspace ----------------------------------------------------------------------------------------------
@@ -192,20 +211,24 @@ GONE = {
 
 
 @pytest.mark.parametrize("what", GONE.values(), ids=GONE.keys())
-async def test_a_job_may_remove_its_workspace_as_long_as_it_needs_it_no_more(lab: Lab, what: str) -> None:
-    outcome = await lab.run(f'rm -rf "$(readlink -f "{what}")"; echo still here')
+async def test_a_job_may_remove_its_workspace_as_long_as_it_needs_it_no_more(
+    harness: ExecutorHarness, what: str
+) -> None:
+    outcome = await harness.run(f'rm -rf "$(readlink -f "{what}")"; echo still here')
     assert outcome.state is JobState.SUCCEEDED
-    assert "still here" in lab.text
+    assert "still here" in harness.text
 
 
 @pytest.mark.parametrize("what", GONE.values(), ids=GONE.keys())
-async def test_a_job_that_removed_its_workspace_fails_with_its_next_step(lab: Lab, what: str) -> None:
-    outcome = await lab.run(
+async def test_a_job_that_removed_its_workspace_fails_with_its_next_step(
+    harness: ExecutorHarness, what: str
+) -> None:
+    outcome = await harness.run(
         f'rm -rf "$(readlink -f "{what}")"; echo removed', StepSpec(name="next", run="echo never")
     )
     assert (outcome.state, outcome.reason, outcome.step) == (JobState.FAILED, Reason.STEP_FAILED, "next")
-    assert "removed" in lab.text
-    assert "never" not in lab.text
+    assert "removed" in harness.text
+    assert "never" not in harness.text
 
 
 @pytest.fixture
@@ -217,37 +240,39 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 FILL = "head -c 9000000 /dev/zero > filling"
 
 
-@DISKS
+@NEEDS_DISKS
 async def test_a_job_that_fills_the_disk_and_stays_is_ended_and_the_others_are_not(
     small_disk: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, "LOOK_SECONDS", 0.05)
-    nap = naps()
-    async with open_lab(small_disk, repository) as lab:
-        with_limits(lab, disk=disk.DiskWatch(700_000))
-        gate = lab.workspaces.directory / "git" / "gate"
+    seconds_asleep = unique_sleep()
+    async with open_harness(small_disk, repository) as harness:
+        replace_executor(harness, disk=disk.DiskWatch(700_000))
+        gate = harness.workspaces.directory / "git" / "gate"
         other = asyncio.ensure_future(
-            lab.run(f"seq 10000 > small; echo written; until test -e {gate}; do sleep 0.02; done")
+            harness.run(f"seq 10000 > small; echo written; until test -e {gate}; do sleep 0.02; done")
         )
         # Whoever still writes while the disk is full fails by its own account: it is to have written before.
-        await becomes(lambda: "written" in lab.text)
-        filler = Lab(executor=lab.executor, workspaces=lab.workspaces, repository=repository, sha=lab.sha)
-        request = job_request(repo_url=repository.url, commit_sha=lab.sha)
+        await wait_until(lambda: "written" in harness.text)
+        filler = ExecutorHarness(
+            executor=harness.executor, workspaces=harness.workspaces, repository=repository, sha=harness.sha
+        )
+        request = job_request(repo_url=repository.url, commit_sha=harness.sha)
 
         async def log(data: bytes) -> None:
             filler.output.append(data)
 
-        spec = job(f"{FILL} || true; sleep {nap}")
+        spec = job(f"{FILL} || true; sleep {seconds_asleep}")
         outcome = await filler.executor.run(execution(spec, request), log, asyncio.Event())
         assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
         assert "the disk is nearly full" in filler.text
-        assert sleeping(nap) == set()
+        assert processes_sleeping(seconds_asleep) == set()
         assert not other.done()
         gate.touch()
         assert (await other).state is JobState.SUCCEEDED
 
 
-@DISKS
+@NEEDS_DISKS
 @pytest.mark.parametrize(
     ("runs", "state"),
     [
@@ -260,13 +285,13 @@ async def test_a_job_that_fills_the_disk_and_stays_is_ended_and_the_others_are_n
 async def test_a_job_that_fills_the_disk_ends_by_its_own_account(
     small_disk: Path, repository: Repository, runs: tuple[str, ...], state: JobState
 ) -> None:
-    async with open_lab(small_disk, repository) as lab:
-        outcome = await lab.run(*runs)
+    async with open_harness(small_disk, repository) as harness:
+        outcome = await harness.run(*runs)
         assert outcome.state is state
         assert outcome.reason not in INFRASTRUCTURE
-        assert "No space left on device" in lab.text
-        assert "begun" in lab.text
-        assert ("it goes on" in lab.text) is (state is JobState.SUCCEEDED)
-        assert "never" not in lab.text
+        assert "No space left on device" in harness.text
+        assert "begun" in harness.text
+        assert ("it goes on" in harness.text) is (state is JobState.SUCCEEDED)
+        assert "never" not in harness.text
         # Nothing of it is left to disturb the next one.
-        assert (await lab.run("seq 100000 > file")).state is JobState.SUCCEEDED
+        assert (await harness.run("seq 100000 > file")).state is JobState.SUCCEEDED

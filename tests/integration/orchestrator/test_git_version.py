@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.orchestrator import Place, orchestrator
+from tests.servers.orchestrator import SharedFiles, orchestrator
 
 
-def told(folder: Path, path: str, **settings: str) -> list[dict[str, str]]:
-    with orchestrator(Place(directory=folder), PATH=path, **settings) as process:
+def events_of_daemon(folder: Path, path: str, **settings: str) -> list[dict[str, str]]:
+    with orchestrator(SharedFiles(directory=folder), PATH=path, **settings) as process:
         return [event for event in process.events if event["event"] == "git.unfit"]
 
 
@@ -24,12 +24,12 @@ def test_one_that_is_too_old_to_be_held_to_addresses(
     program.write_text(f"#!/bin/sh\necho git version {version}\n")
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
-    events = told(tmp_path, path, GIT_ALLOW_PRIVATE=private)
+    events = events_of_daemon(tmp_path, path, GIT_ALLOW_PRIVATE=private)
     assert [(event["level"], event["version"]) for event in events] == (
         [("warning", f"git version {version}")] if warned else []
     )
 
 
 def test_none_at_all(tmp_path: Path) -> None:
-    (event,) = told(tmp_path, str(tmp_path / "nowhere"))
+    (event,) = events_of_daemon(tmp_path, str(tmp_path / "nowhere"))
     assert "No such file" in event["detail"]

@@ -18,10 +18,10 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.commit_ancestry import history_of
-from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
+from solstice_orchestrator.git.commit_ancestry import ask_repository
+from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_single
 from solstice_orchestrator.git.heads import Branch, head_of
-from solstice_orchestrator.superseding.push_order import Question
+from solstice_orchestrator.superseding.push_order import OrderQuestion
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.git_servers import answering, git_backend, http_server
@@ -51,8 +51,8 @@ async def checkout(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
 
 
 async def plan(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
-    want = Want(request=request(url), paths=("workflow.kdl",))
-    answer = await fetch_apart(want, Apart.AGAIN, policy=limits, scratch=folder / "scratch")
+    want = FilesRequest(request=request(url), paths=("workflow.kdl",))
+    answer = await fetch_single(want, SingleFetch.AGAIN, policy=limits, scratch=folder / "scratch")
     assert isinstance(answer, CheckoutFailed)
     return answer
 
@@ -64,9 +64,9 @@ async def head(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
 
 
 async def descent(url: str, folder: Path, limits: GitPolicy) -> CheckoutFailed:
-    question = Question(commit_sha=SHA, newest_sha="b" * 40, before_sha=None)
+    question = OrderQuestion(commit_sha=SHA, newest_sha="b" * 40, before_sha=None)
     with pytest.raises(CheckoutFailed) as caught:
-        await history_of(request(url), question, policy=limits, scratch=folder / "scratch")
+        await ask_repository(request(url), question, policy=limits, scratch=folder / "scratch")
     return caught.value
 
 

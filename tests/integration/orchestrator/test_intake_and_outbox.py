@@ -21,17 +21,17 @@ from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.backlog import Backlog
 from solstice_orchestrator.stages.intake import Intake
-from solstice_orchestrator.stages.outbox_relay import Outbox
+from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.store.protocol import Admission
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.builders import job_request
-from tests.stores import FAILED, WORLD_WRONG, Clock, claimed, planned, running
+from tests.stores import CHECKOUT_ERRORED, FAILED, ManualClock, claimed, planned, running
 
 WAIT_SECONDS = 60
 
 
-class MoodyStore(SqliteStore):
+class FailingStore(SqliteStore):
     """A store that is away while it is told to be, and counts who asks."""
 
     away = False
@@ -50,16 +50,16 @@ class MoodyStore(SqliteStore):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[MoodyStore]:
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[FailingStore]:
     rng = random.Random(1)
     rules = Rules(new_id=id_source(rng), rng=rng, holder="test")
-    async with MoodyStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
-        assert isinstance(opened, MoodyStore)
+    async with FailingStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
+        assert isinstance(opened, FailingStore)
         yield opened
 
 
@@ -75,9 +75,9 @@ async def task_of(work: "asyncio.Task[None]") -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def taking(
+async def running_intake(
     broker: Broker,
-    store: MoodyStore,
+    store: FailingStore,
     jobs: Route,
     settings: BrokerSettings,
     *,
@@ -94,10 +94,10 @@ async def taking(
 
 
 @asynccontextmanager
-async def telling(
-    broker: Broker, store: MoodyStore, jobs: Route, settings: BrokerSettings
-) -> AsyncIterator[Outbox]:
-    outbox = Outbox(
+async def running_outbox(
+    broker: Broker, store: FailingStore, jobs: Route, settings: BrokerSettings
+) -> AsyncIterator[OutboxRelay]:
+    outbox = OutboxRelay(
         store=store,
         broker=broker,
         jobs=jobs,
@@ -118,7 +118,7 @@ async def publish(broker: Broker, jobs: Route, *bodies: bytes) -> None:
     assert all(outcome.confirmed for outcome in outcomes)
 
 
-async def until(store: MoodyStore, condition: Callable[[], bool], *, runs: int | None = None) -> None:
+async def until(store: FailingStore, condition: Callable[[], bool], *, runs: int | None = None) -> None:
     """Wait for a condition that a change in the store, or time, makes true."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while True:
@@ -152,7 +152,7 @@ async def emptied(broker: Broker, queue: str) -> None:
 
 
 async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     good = [job_request() for _ in range(3)]
     await publish(
@@ -164,12 +164,12 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
         b'{"schema_version":"jobrequest.v9"}',
         good[2].encode(),
     )
-    async with taking(broker, store, jobs, broker_settings):
-        letters = await received(broker, jobs.dlq, 2)
+    async with running_intake(broker, store, jobs, broker_settings):
+        dead_letters = await received(broker, jobs.dlq, 2)
         await until(store, lambda: True, runs=3)
         # What is kept and not yet acknowledged when the intake ends comes back, for somebody else.
         await emptied(broker, jobs.queue)
-    assert sorted(str(letter.headers["x-solstice-reason"]) for letter in letters) == [
+    assert sorted(str(dead_letter.headers["x-solstice-reason"]) for dead_letter in dead_letters) == [
         "not_utf8",
         "unknown_version",
     ]
@@ -178,21 +178,21 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
 
 
 async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings, clock: Clock
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings, clock: ManualClock
 ) -> None:
     backlog = Backlog(store=store, most=10, metrics=Metrics())
     tonight = [job_request(not_before=format_seconds(clock() + 3600)) for _ in range(100)]
     never = job_request(not_before="9999-12-31T23:59:59Z")
     await publish(broker, jobs, never.encode(), *(request.encode() for request in tonight))
-    async with taking(broker, store, jobs, broker_settings, backlog=backlog, clock=clock):
+    async with running_intake(broker, store, jobs, broker_settings, backlog=backlog, clock=clock):
         await until(store, lambda: True, runs=100)
         await backlog.look()
         assert not backlog.held
         await publish(broker, jobs, job_request().encode())
         await until(store, lambda: True, runs=101)
-        (letter,) = await received(broker, jobs.dlq, 1)
-        assert letter.body == never.encode()
-        assert letter.headers["x-solstice-reason"] == "not_before_too_far"
+        (dead_letter,) = await received(broker, jobs.dlq, 1)
+        assert dead_letter.body == never.encode()
+        assert dead_letter.headers["x-solstice-reason"] == "not_before_too_far"
         # Their time has come: now they are work like any other.
         clock.forward(3600)
         await store.claim_planning("somebody", 1)
@@ -202,11 +202,11 @@ async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
 
 
 async def test_a_store_that_is_away_pauses_intake_and_nothing_is_lost(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     requests = [job_request() for _ in range(200)]
     store.away = True
-    async with taking(broker, store, jobs, broker_settings, prefetch=10):
+    async with running_intake(broker, store, jobs, broker_settings, prefetch=10):
         await publish(broker, jobs, *[request.encode() for request in requests])
         await until(store, lambda: store.asked >= 5)
         depth = await broker.depth(jobs.queue)
@@ -215,58 +215,61 @@ async def test_a_store_that_is_away_pauses_intake_and_nothing_is_lost(
         store.away = False
         await until(store, lambda: True, runs=200)
         await emptied(broker, jobs.queue)
-    async with taking(broker, store, jobs, broker_settings):
+    async with running_intake(broker, store, jobs, broker_settings):
         # Whatever had not been acked would come again now, before this one.
         await publish(broker, jobs, job_request().encode())
         await until(store, lambda: True, runs=201)
 
 
 async def test_poison_does_not_wait_for_the_store(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     store.away = True
-    async with taking(broker, store, jobs, broker_settings):
+    async with running_intake(broker, store, jobs, broker_settings):
         await publish(broker, jobs, job_request().encode(), b"poison")
         assert len(await received(broker, jobs.dlq, 1)) == 1
 
 
 async def test_a_request_that_breaks_us_does_not_stop_the_others(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     requests = [job_request() for _ in range(5)]
     store.broken_by = requests[2].request_id
     await publish(broker, jobs, *[request.encode() for request in requests])
-    async with taking(broker, store, jobs, broker_settings):
-        (letter,) = await received(broker, jobs.dlq, 1)
+    async with running_intake(broker, store, jobs, broker_settings):
+        (dead_letter,) = await received(broker, jobs.dlq, 1)
         await until(store, lambda: True, runs=4)
-    assert (letter.body, letter.headers["x-solstice-reason"]) == (requests[2].encode(), "internal_error")
-    assert "a mistake of ours" in str(letter.headers["x-solstice-detail"])
+    assert (dead_letter.body, dead_letter.headers["x-solstice-reason"]) == (
+        requests[2].encode(),
+        "internal_error",
+    )
+    assert "a mistake of ours" in str(dead_letter.headers["x-solstice-detail"])
 
 
 async def test_an_intake_that_dies_before_its_ack_runs_nothing_twice(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     requests = [job_request() for _ in range(50)]
     await store.admit(requests)
     await publish(broker, jobs, *[request.encode() for request in requests])
     store.away = True
-    async with taking(broker, store, jobs, broker_settings):
+    async with running_intake(broker, store, jobs, broker_settings):
         await until(store, lambda: store.asked >= 3)
     store.away = False
-    async with taking(broker, store, jobs, broker_settings):
+    async with running_intake(broker, store, jobs, broker_settings):
         await publish(broker, jobs, job_request().encode())
         await until(store, lambda: True, runs=51)
         await emptied(broker, jobs.queue)
 
 
 async def test_what_happened_is_told_once_and_in_order(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     for _ in range(5):
         claim = await running(store)
         await store.finish(claim.key, FAILED)
     rows = await store.outbox(1000)
-    async with telling(broker, store, jobs, broker_settings):
+    async with running_outbox(broker, store, jobs, broker_settings):
         deliveries = await received(broker, STATUSES.queue, len(rows))
     assert [delivery.body for delivery in deliveries] == [row.body for row in rows]
     for delivery in deliveries:
@@ -275,10 +278,10 @@ async def test_what_happened_is_told_once_and_in_order(
 
 
 async def test_finishing_tells_the_rest_and_then_returns(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     await store.admit([job_request() for _ in range(600)])
-    outbox = Outbox(
+    outbox = OutboxRelay(
         store=store,
         broker=broker,
         jobs=jobs,
@@ -294,16 +297,16 @@ async def test_finishing_tells_the_rest_and_then_returns(
 
 
 async def test_a_spent_budget_ends_in_the_dead_letters_with_its_history(
-    broker: Broker, store: MoodyStore, jobs: Route, broker_settings: BrokerSettings, clock: Clock
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings, clock: ManualClock
 ) -> None:
     request = job_request()
     await planned(store, request=request)
     for _ in range(MAX_ATTEMPTS):
         clock.forward(1000)
         (claim,) = await claimed(store)
-        await store.finish(claim.key, WORLD_WRONG)
-    async with telling(broker, store, jobs, broker_settings):
-        (letter,) = await received(broker, jobs.dlq, 1)
-    assert letter.body == request.encode()
-    assert letter.headers["x-solstice-reason"] == "checkout_failed"
-    assert str(letter.headers["x-solstice-history"]).count("no route to host") == MAX_ATTEMPTS
+        await store.finish(claim.key, CHECKOUT_ERRORED)
+    async with running_outbox(broker, store, jobs, broker_settings):
+        (dead_letter,) = await received(broker, jobs.dlq, 1)
+    assert dead_letter.body == request.encode()
+    assert dead_letter.headers["x-solstice-reason"] == "checkout_failed"
+    assert str(dead_letter.headers["x-solstice-history"]).count("no route to host") == MAX_ATTEMPTS

@@ -15,7 +15,7 @@ from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.store import open_store
-from tests.patience import becomes_true
+from tests.polling import wait_until_true
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
 
 WAIT_SECONDS = 60
@@ -50,9 +50,9 @@ async def test_a_missing_permission_is_told_once_and_outlived(
             work = asyncio.create_task(
                 intake.run(jobs_route(settings).queue, topology, prefetch=1), name="intake"
             )
-            await becomes_true("the missing permission is told", told)
+            await wait_until_true("the missing permission is told", told)
             rabbitmq.api("PUT", permissions, {"configure": ".*", "write": ".*", "read": ".*"})
-            await becomes_true("it consumes", consuming)
+            await wait_until_true("it consumes", consuming)
             work.cancel()
             await asyncio.wait([work])
     finally:

@@ -9,8 +9,8 @@ from solstice_common.storage.migrations import migrate
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
 from tests.integration.orchestrator.test_owner_upgrade import job_row
-from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.old_schemas import insert_postgresql, insert_sqlite, migrations_before
+from tests.servers.postgresql import ScratchDatabase
 
 COUNTED_SINCE: Final = 16
 JOBS: Final = {"planning": 0, "waiting": 1, "running": 3, "succeeded": 2}
@@ -33,7 +33,7 @@ def job_rows() -> list[dict[str, Any]]:
 
 
 def test_in_sqlite(tmp_path: Path) -> None:
-    before, steps = steps_of("sqlite", COUNTED_SINCE)
+    before, steps = migrations_before("sqlite", COUNTED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, before)
@@ -45,8 +45,8 @@ def test_in_sqlite(tmp_path: Path) -> None:
         assert dict(connection.execute("SELECT run_id, job_count FROM runs")) == EXPECTED
 
 
-async def test_in_postgresql(postgresql_database: PostgreSQLDatabase) -> None:
-    before, steps = steps_of("postgresql", COUNTED_SINCE)
+async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+    before, steps = migrations_before("postgresql", COUNTED_SINCE)
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, before)
         rows = [("runs", run_row(state)) for state in JOBS]

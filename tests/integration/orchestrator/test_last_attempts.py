@@ -9,11 +9,11 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.admin.check import check
-from solstice_orchestrator.store.admin.record import recorded
+from solstice_orchestrator.store.admin.record import recorded_runs
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.builders import job
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import CANCELLED, FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, claimed, planned, running
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import CANCELLED, CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, claimed, planned, running
 
 OLDER = """
 INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail)
@@ -23,12 +23,12 @@ SELECT job_id, attempt, worker_id, state, reason, started_at, finished_at, exit_
 
 
 @pytest.fixture
-async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
     async with open_store(postgresql_database.url, retry_base_seconds=0.0) as opened:
         yield opened
 
 
-async def written(database: PostgreSQLDatabase) -> list[tuple[int, str, str]]:
+async def written(database: ScratchDatabase) -> list[tuple[int, str, str]]:
     """The attempts that have rows of their own."""
     rows = await asyncio.to_thread(
         database.query, "SELECT number, state, reason FROM attempts ORDER BY job_id, number"
@@ -39,7 +39,7 @@ async def written(database: PostgreSQLDatabase) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
 @pytest.mark.parametrize("names", [["alone"], ["one", "other"]], ids=["at once", "with locks"])
 async def test_a_plain_end_writes_no_row(
-    store: JobStore, postgresql_database: PostgreSQLDatabase, names: Sequence[str], outcome: Outcome
+    store: JobStore, postgresql_database: ScratchDatabase, names: Sequence[str], outcome: Outcome
 ) -> None:
     await planned(store, *[job("true", name=name) for name in names])
     for claim in await claimed(store):
@@ -50,7 +50,7 @@ async def test_a_plain_end_writes_no_row(
 
 
 async def test_a_cancelled_attempt_writes_no_row(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
+    store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     claim = await running(store)
     await store.cancel_job(claim.key.job_id)
@@ -60,22 +60,22 @@ async def test_a_cancelled_attempt_writes_no_row(
 
 
 async def test_what_goes_on_or_ends_with_other_words_is_written(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
+    store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     claim = await running(store, job("true", retries=1))
-    for outcome in (RELEASED, WORLD_WRONG, FAILED):
+    for outcome in (RELEASED, CHECKOUT_ERRORED, FAILED):
         assert await store.finish(claim.key, outcome)
         await store.rescue()
         (claim,) = await claimed(store)
     await store.cancel_job(claim.key.job_id)
-    assert await store.finish(claim.key, WORLD_WRONG)
+    assert await store.finish(claim.key, CHECKOUT_ERRORED)
     view = await store.job(claim.key.job_id)
     assert view is not None
     assert view.state is JobState.CANCELLED
     rows = await written(postgresql_database)
     assert rows == [
         (number, outcome.state, outcome.reason)
-        for number, outcome in enumerate([RELEASED, WORLD_WRONG, FAILED, WORLD_WRONG], 1)
+        for number, outcome in enumerate([RELEASED, CHECKOUT_ERRORED, FAILED, CHECKOUT_ERRORED], 1)
     ]
     attempts = await store.attempts(claim.key.job_id)
     assert [(each.number, each.state, each.reason) for each in attempts] == rows
@@ -83,30 +83,28 @@ async def test_what_goes_on_or_ends_with_other_words_is_written(
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
 async def test_what_an_older_version_wrote_is_told_once(
-    store: JobStore, postgresql_database: PostgreSQLDatabase, outcome: Outcome
+    store: JobStore, postgresql_database: ScratchDatabase, outcome: Outcome
 ) -> None:
     url = postgresql_database.url
     claim = await running(store)
-    await store.finish(claim.key, WORLD_WRONG)
+    await store.finish(claim.key, CHECKOUT_ERRORED)
     await store.rescue()
     (claim,) = await claimed(store)
     await store.finish(claim.key, outcome)
     before = await store.attempts(claim.key.job_id)
-    trace = [run async for run in recorded(url, 0.0)]
+    trace = [run async for run in recorded_runs(url, 0.0)]
     assert [each.number for each in before] == [1, 2]
     assert (await check(url)).counts["attempts"] == 2
     await asyncio.to_thread(postgresql_database.query, OLDER)
     assert len(await written(postgresql_database)) == 2
     assert await store.attempts(claim.key.job_id) == before
     assert (await check(url)).counts["attempts"] == 2
-    assert [run async for run in recorded(url, 0.0)] == trace
+    assert [run async for run in recorded_runs(url, 0.0)] == trace
     assert await store.finish(claim.key, outcome)
     assert not await store.finish(claim.key, CANCELLED)
 
 
-async def test_a_row_of_its_own_is_what_counts(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
-) -> None:
+async def test_a_row_of_its_own_is_what_counts(store: JobStore, postgresql_database: ScratchDatabase) -> None:
     claim = await running(store)
     await store.finish(claim.key, FAILED)
     await asyncio.to_thread(postgresql_database.query, OLDER)
@@ -118,7 +116,7 @@ async def test_a_row_of_its_own_is_what_counts(
 
 
 async def test_a_job_that_ended_without_any_attempt_tells_of_none(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
+    store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     run_id = await planned(store)
     (view,) = await store.jobs(run_id=run_id, limit=9)
@@ -129,10 +127,10 @@ async def test_a_job_that_ended_without_any_attempt_tells_of_none(
 
 
 async def test_a_purged_run_takes_its_attempts_along_wherever_they_stand(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
+    store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     claim = await running(store)
-    await store.finish(claim.key, WORLD_WRONG)
+    await store.finish(claim.key, CHECKOUT_ERRORED)
     await store.rescue()
     (claim,) = await claimed(store)
     await store.finish(claim.key, SUCCEEDED)

@@ -12,8 +12,8 @@ from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from tests.integration.orchestrator.test_owner_upgrade import job_row
-from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.old_schemas import insert_postgresql, insert_sqlite, migrations_before
+from tests.servers.postgresql import ScratchDatabase
 
 MARKED_SINCE: Final = 20
 JOB: Final = job_row(1, "acme/app", "running") | {"attempt": 1, "worker_id": "worker", "lease_until": 2e9}
@@ -37,7 +37,7 @@ async def log_of_both(url: str) -> list[tuple[int, bytes, ChunkKind]]:
 
 
 async def test_in_sqlite(tmp_path: Path) -> None:
-    before, steps = steps_of("sqlite", MARKED_SINCE)
+    before, steps = migrations_before("sqlite", MARKED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as older:
         older.execute("PRAGMA foreign_keys = ON")
@@ -58,8 +58,8 @@ async def test_in_sqlite(tmp_path: Path) -> None:
         assert older.execute("SELECT count(*) FROM log_marks").fetchone() == (0,)
 
 
-async def test_in_postgresql(postgresql_database: PostgreSQLDatabase) -> None:
-    before, steps = steps_of("postgresql", MARKED_SINCE)
+async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+    before, steps = migrations_before("postgresql", MARKED_SINCE)
     async with connected(postgresql_database.url) as older:
         await migrate_postgresql(older, postgresql_database.url, before)
         await insert_postgresql(older, "runs", RUN)

@@ -13,7 +13,7 @@ import pytest
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
-from solstice_orchestrator.git.commit_group import Apart, Want, fetch_apart
+from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_single
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 
@@ -96,8 +96,10 @@ async def checked_out(forge: Forge, sha: str, place: Path, limits: GitPolicy) ->
 
 async def planned(forge: Forge, sha: str, folder: Path, limits: GitPolicy) -> bytes:
     """The script that planning reads."""
-    want = Want(request=job_request(repo_url=forge.repository.url, commit_sha=sha, ref=None), paths=(SCRIPT,))
-    answer = await fetch_apart(want, Apart.AGAIN, policy=limits, scratch=folder / "scratch")
+    want = FilesRequest(
+        request=job_request(repo_url=forge.repository.url, commit_sha=sha, ref=None), paths=(SCRIPT,)
+    )
+    answer = await fetch_single(want, SingleFetch.AGAIN, policy=limits, scratch=folder / "scratch")
     assert not isinstance(answer, CheckoutFailed), answer
     return answer[SCRIPT]
 

@@ -9,8 +9,8 @@ from solstice_common.storage.migrations import migrate
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
 from solstice_orchestrator.scheduling.quotas import owner_of
-from tests.older_stores import insert_postgresql, insert_sqlite, steps_of
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.old_schemas import insert_postgresql, insert_sqlite, migrations_before
+from tests.servers.postgresql import ScratchDatabase
 
 REPOSITORIES: Final = (
     "acme/app",
@@ -59,7 +59,7 @@ EXPECTED: Final = {row["job_id"]: owner_of(row["repository"]) for row in ROWS}
 
 
 def test_in_sqlite(tmp_path: Path) -> None:
-    before, steps = steps_of("sqlite", OWNED_SINCE)
+    before, steps = migrations_before("sqlite", OWNED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, before)
@@ -69,8 +69,8 @@ def test_in_sqlite(tmp_path: Path) -> None:
         assert dict(connection.execute("SELECT job_id, owner FROM jobs")) == EXPECTED
 
 
-async def test_in_postgresql(postgresql_database: PostgreSQLDatabase) -> None:
-    before, steps = steps_of("postgresql", OWNED_SINCE)
+async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+    before, steps = migrations_before("postgresql", OWNED_SINCE)
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, before)
         for row in ROWS:

@@ -14,14 +14,14 @@ import pytest
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState, RunState
-from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Reason, RunSpec
+from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Reason, RunSpec
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.stages import planning
 from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask
 from solstice_orchestrator.store.views import RunView
-from solstice_orchestrator.superseding.push_order import Answers, History, Question
+from solstice_orchestrator.superseding.push_order import CommitAncestry, OrderAnswers, OrderQuestion
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.workspaces import open_workspaces
@@ -36,7 +36,7 @@ job "test" runs-on="big" { needs "lint"; step run="cat hello" }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class PlanningSetup:
     store: JobStore
     repository: Repository
     scratch: Path
@@ -82,31 +82,33 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PlanningSetup]:
     monkeypatch.setattr(planning, "LAG_SECONDS", (0.01, 0.01))
     async with open_store(
         f"sqlite:///{tmp_path}/store.sqlite3", rng=random.Random(7), retry_base_seconds=0.0
     ) as store:
-        yield Scene(store=store, repository=Repository(tmp_path / "repository"), scratch=tmp_path / "scratch")
+        yield PlanningSetup(
+            store=store, repository=Repository(tmp_path / "repository"), scratch=tmp_path / "scratch"
+        )
 
 
-async def test_a_run_becomes_the_jobs_of_its_workflow(scene: Scene) -> None:
-    request = scene.commit({".solstice/workflow.kdl": WORKFLOW, "hello": "x"}, priority="high")
-    async with scene.planning():
-        run_id = await scene.admit(request)
-        assert (await scene.planned(run_id)).state is RunState.WAITING
-    jobs = await scene.store.jobs(run_id=run_id, limit=10)
+async def test_a_run_becomes_the_jobs_of_its_workflow(setup: PlanningSetup) -> None:
+    request = setup.commit({".solstice/workflow.kdl": WORKFLOW, "hello": "x"}, priority="high")
+    async with setup.planning():
+        run_id = await setup.admit(request)
+        assert (await setup.planned(run_id)).state is RunState.WAITING
+    jobs = await setup.store.jobs(run_id=run_id, limit=10)
     assert [(job.name, job.state, job.runs_on, job.needs, job.priority.value) for job in jobs] == [
         ("lint", JobState.WAITING, "linux", (), "high"),
         ("test", JobState.BLOCKED, "big", ("lint",), "high"),
     ]
 
 
-async def test_runs_that_waited_before_planning_began_are_planned(scene: Scene) -> None:
-    runs = [await scene.admit(scene.commit({".solstice/job.sh": f"echo {n}"})) for n in range(5)]
-    async with scene.planning(concurrency=2):
+async def test_runs_that_waited_before_planning_began_are_planned(setup: PlanningSetup) -> None:
+    runs = [await setup.admit(setup.commit({".solstice/job.sh": f"echo {n}"})) for n in range(5)]
+    async with setup.planning(concurrency=2):
         for run_id in runs:
-            assert (await scene.planned(run_id)).state is RunState.WAITING
+            assert (await setup.planned(run_id)).state is RunState.WAITING
 
 
 @pytest.mark.parametrize(
@@ -126,37 +128,37 @@ async def test_runs_that_waited_before_planning_began_are_planned(scene: Scene) 
     ids=["bad workflow", "no workflow", "no such path", "no such commit", "protocol", "a stranger's"],
 )
 async def test_what_never_can_be_planned_ends_its_run_with_a_reason(
-    scene: Scene, files: Mapping[str, str], changes: Mapping[str, str], words: str
+    setup: PlanningSetup, files: Mapping[str, str], changes: Mapping[str, str], words: str
 ) -> None:
-    async with scene.planning():
-        run = await scene.planned(await scene.admit(scene.commit(files, **changes)))
+    async with setup.planning():
+        run = await setup.planned(await setup.admit(setup.commit(files, **changes)))
     assert run.state is RunState.ERRORED
     assert words in run.detail
 
 
 async def test_a_commit_that_appears_a_little_later_is_planned(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A forge may tell of a push before its last replica has it.
     monkeypatch.setattr(planning, "LAG_SECONDS", (0.2,) * 100)
-    request = scene.commit({".solstice/job.sh": "x"})
-    objects = scene.repository.path / ".git"
-    hidden = scene.repository.path / "hidden"
+    request = setup.commit({".solstice/job.sh": "x"})
+    objects = setup.repository.path / ".git"
+    hidden = setup.repository.path / "hidden"
     objects.rename(hidden)
-    scene.repository.git("init", "--quiet")
-    empty = scene.repository.path / ".git"
-    async with scene.planning():
-        run_id = await scene.admit(request)
-        looked = scene.scratch
+    setup.repository.git("init", "--quiet")
+    empty = setup.repository.path / ".git"
+    async with setup.planning():
+        run_id = await setup.admit(request)
+        looked = setup.scratch
         async with asyncio.timeout(20):
-            while not (looked.exists() and list(looked.iterdir())):  # noqa: ASYNC110  git rings no bell
+            while not (looked.exists() and list(looked.iterdir())):  # noqa: ASYNC110  git sends no notification
                 await asyncio.sleep(0.01)
-        empty.rename(scene.repository.path / "empty")
+        empty.rename(setup.repository.path / "empty")
         hidden.rename(objects)
-        assert (await scene.planned(run_id)).state is RunState.WAITING
+        assert (await setup.planned(run_id)).state is RunState.WAITING
 
 
-async def test_a_run_whose_planning_is_cut_short_is_handed_back(scene: Scene) -> None:
+async def test_a_run_whose_planning_is_cut_short_is_handed_back(setup: PlanningSetup) -> None:
     stranger = asyncio.Event()
 
     async def never_answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,18 +170,18 @@ async def test_a_run_whose_planning_is_cut_short_is_handed_back(scene: Scene) ->
 
     async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        request = scene.commit({}, repo_url=f"http://127.0.0.1:{port}/harbour")
-        async with scene.planning(git=GitPolicy(protocols=("http",))):
-            run_id = await scene.admit(request)
+        request = setup.commit({}, repo_url=f"http://127.0.0.1:{port}/harbour")
+        async with setup.planning(git=GitPolicy(protocols=("http",))):
+            run_id = await setup.admit(request)
             await stranger.wait()
-    run = await scene.store.run(run_id)
+    run = await setup.store.run(run_id)
     assert run is not None
     assert run.state is RunState.PLANNING
-    (task,) = await scene.store.claim_planning("another", 5)
+    (task,) = await setup.store.claim_planning("another", 5)
     assert task.run_id == run_id
 
 
-class Moody:
+class FailingStore:
     """A store whose next calls find it down."""
 
     def __init__(self, store: JobStore, failures: int) -> None:
@@ -195,17 +197,19 @@ class Moody:
         return await self._store.claim_planning(worker_id, limit)
 
 
-async def test_planning_goes_on_when_the_store_is_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_planning_goes_on_when_the_store_is_back(
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
-    moody = Moody(scene.store, failures=5)
-    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
-    async with scene.planning(store=moody, concurrency=1):
-        assert (await scene.planned(run_id)).state is RunState.WAITING
+    moody = FailingStore(setup.store, failures=5)
+    run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
+    async with setup.planning(store=moody, concurrency=1):
+        assert (await setup.planned(run_id)).state is RunState.WAITING
     assert moody.failures == 0
 
 
 async def test_a_run_that_breaks_us_takes_no_other_with_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_on_one(request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules) -> Any:
         if request.sender == "breaker":
@@ -213,25 +217,25 @@ async def test_a_run_that_breaks_us_takes_no_other_with_it(
         return plan_jobs(request, files, rules)
 
     monkeypatch.setattr(planning, "plan_jobs", break_on_one)
-    sound = scene.commit({".solstice/job.sh": "x"})
-    async with scene.planning(concurrency=1), scene.store.changes() as changed:
-        breaking = await scene.admit(
+    sound = setup.commit({".solstice/job.sh": "x"})
+    async with setup.planning(concurrency=1), setup.store.changes() as changed:
+        breaking = await setup.admit(
             sound.model_copy(update={"request_id": str(uuid.uuid4()), "sender": "breaker"})
         )
-        run_id = await scene.admit(sound)
-        assert (await scene.planned(run_id)).state is RunState.WAITING
+        run_id = await setup.admit(sound)
+        assert (await setup.planned(run_id)).state is RunState.WAITING
         async with asyncio.timeout(30):
-            while (run := await scene.store.run(breaking)) is None or not run.state.final:
+            while (run := await setup.store.run(breaking)) is None or not run.state.final:
                 changed.clear()
                 await changed.wait()
     assert run.state is RunState.ERRORED
     assert "RecursionError: a mistake" in run.detail
 
 
-async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(scene: Scene) -> None:
+async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(setup: PlanningSetup) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
-    class Slow(Moody):
+    class Slow(FailingStore):
         """Claims, and says so late."""
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
@@ -240,20 +244,20 @@ async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(scene: S
             await answer.wait()
             return claimed
 
-    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
-    async with scene.planning(store=Slow(scene.store, failures=0)):
+    run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
+    async with setup.planning(store=Slow(setup.store, failures=0)):
         await asked.wait()
         asyncio.get_running_loop().call_soon(answer.set)
-    (task,) = await scene.store.claim_planning("another", 5)
+    (task,) = await setup.store.claim_planning("another", 5)
     assert task.run_id == run_id
 
 
 async def test_runs_that_were_claimed_and_whose_claim_was_never_answered_are_planned_soon(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
 
-    class Breaking(Moody):
+    class Breaking(FailingStore):
         """Loses its connection as it commits the first claim."""
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
@@ -263,28 +267,28 @@ async def test_runs_that_were_claimed_and_whose_claim_was_never_answered_are_pla
                 raise StoreUnavailable("test", "the connection was lost")
             return claimed
 
-    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
-    breaking = Breaking(scene.store, failures=1)
-    async with scene.planning(store=breaking):
-        assert (await scene.planned(run_id)).state is RunState.WAITING
+    run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
+    breaking = Breaking(setup.store, failures=1)
+    async with setup.planning(store=breaking):
+        assert (await setup.planned(run_id)).state is RunState.WAITING
     assert breaking.failures == 0
 
 
 async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
 
-    class Stumbling(Moody):
+    class Stumbling(FailingStore):
         """Does not take the first plans."""
 
         async def planned(
             self,
             task: PlanningTask,
             jobs: Sequence[JobSpec],
-            run: RunSpec = NOTHING_SAID,
-            answers: Answers | None = None,
-        ) -> bool | Question:
+            run: RunSpec = DEFAULT_RUN_SPEC,
+            answers: OrderAnswers | None = None,
+        ) -> bool | OrderQuestion:
             if self.failures:
                 self.failures -= 1
                 raise StoreUnavailable("test", "the disk is full")
@@ -293,101 +297,101 @@ async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             return await self._store.claim_planning(worker_id, limit)
 
-    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
-    async with scene.planning(store=Stumbling(scene.store, failures=2)):
-        assert (await scene.planned(run_id)).state is RunState.WAITING
+    run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
+    async with setup.planning(store=Stumbling(setup.store, failures=2)):
+        assert (await setup.planned(run_id)).state is RunState.WAITING
 
 
-async def test_a_commit_goes_from_request_to_log_and_result(scene: Scene, tmp_path: Path) -> None:
-    request = scene.commit({".solstice/workflow.kdl": WORKFLOW, "hello": "hello from the commit\n"})
-    async with scene.planning(), open_workspaces(tmp_path / "work") as workspaces:
+async def test_a_commit_goes_from_request_to_log_and_result(setup: PlanningSetup, tmp_path: Path) -> None:
+    request = setup.commit({".solstice/workflow.kdl": WORKFLOW, "hello": "hello from the commit\n"})
+    async with setup.planning(), open_workspaces(tmp_path / "work") as workspaces:
         executor = make_executor("process", workspaces=workspaces, git=GitPolicy(protocols=("file",)))
-        run_id = await scene.admit(request)
-        await scene.planned(run_id)
+        run_id = await setup.admit(request)
+        await setup.planned(run_id)
         for _ in range(2):
-            (claim,) = await scene.store.claim("here", {"linux": 1, "big": 1}, 5)
-            await execute(claim, store=scene.store, executor=executor, stop=asyncio.Event())
-    run = await scene.store.run(run_id)
+            (claim,) = await setup.store.claim("here", {"linux": 1, "big": 1}, 5)
+            await execute(claim, store=setup.store, executor=executor, stop=asyncio.Event())
+    run = await setup.store.run(run_id)
     assert run is not None
     assert run.state is RunState.SUCCEEDED
-    test = (await scene.store.jobs(run_id=run_id, limit=5))[1]
-    page = await scene.store.log(test.job_id)
+    test = (await setup.store.jobs(run_id=run_id, limit=5))[1]
+    page = await setup.store.log(test.job_id)
     assert page is not None
     assert b"".join(chunk.data for chunk in page.chunks).endswith(b"$ step 1\nhello from the commit\n")
 
 
-def pushes_of_spring(scene: Scene, count: int) -> list[JobRequestV1]:
+def pushes_of_spring(setup: PlanningSetup, count: int) -> list[JobRequestV1]:
     """Pushes that tell neither their time nor all that came between them."""
-    scene.repository.git("checkout", "--quiet", "-b", "spring")
-    made = [scene.commit({".solstice/job.sh": f"echo {n}"}, ref="refs/heads/spring") for n in range(count)]
+    setup.repository.git("checkout", "--quiet", "-b", "spring")
+    made = [setup.commit({".solstice/job.sh": f"echo {n}"}, ref="refs/heads/spring") for n in range(count)]
     return [made[0], *made[2:]]
 
 
-async def test_an_older_push_that_comes_late_makes_way_for_the_newer_one(scene: Scene) -> None:
-    oldest, newest = pushes_of_spring(scene, 3)
-    async with scene.planning():
-        first = await scene.admit(newest)
-        assert (await scene.planned(first)).state is RunState.WAITING
-        late = await scene.planned(await scene.admit(oldest))
+async def test_an_older_push_that_comes_late_makes_way_for_the_newer_one(setup: PlanningSetup) -> None:
+    oldest, newest = pushes_of_spring(setup, 3)
+    async with setup.planning():
+        first = await setup.admit(newest)
+        assert (await setup.planned(first)).state is RunState.WAITING
+        late = await setup.planned(await setup.admit(oldest))
         assert late.state is RunState.CANCELLED
-        assert (await scene.planned(first)).state is RunState.WAITING
-    (job,) = await scene.store.jobs(run_id=late.run_id, limit=9)
+        assert (await setup.planned(first)).state is RunState.WAITING
+    (job,) = await setup.store.jobs(run_id=late.run_id, limit=9)
     assert job.detail == f"superseded by {first}"
 
 
-async def test_also_when_both_are_planned_together(scene: Scene) -> None:
-    oldest, newest = pushes_of_spring(scene, 3)
-    first, second = await scene.admit(newest), await scene.admit(oldest)
-    async with scene.planning(), asyncio.timeout(60), scene.store.changes() as changed:
-        while {(await scene.planned(each)).state for each in (first, second)} != {
+async def test_also_when_both_are_planned_together(setup: PlanningSetup) -> None:
+    oldest, newest = pushes_of_spring(setup, 3)
+    first, second = await setup.admit(newest), await setup.admit(oldest)
+    async with setup.planning(), asyncio.timeout(60), setup.store.changes() as changed:
+        while {(await setup.planned(each)).state for each in (first, second)} != {
             RunState.WAITING,
             RunState.CANCELLED,
         }:
             changed.clear()
             await changed.wait()
-    run = await scene.store.run(first)
+    run = await setup.store.run(first)
     assert run is not None
     assert run.state is RunState.WAITING
 
 
 async def test_a_repository_that_cannot_be_asked_leaves_it_to_who_asked_last(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object, **__: object) -> History:
+    async def away(*_: object, **__: object) -> CommitAncestry:
         raise CheckoutFailed(Reason.CHECKOUT_FAILED, "the forge is away")
 
-    monkeypatch.setattr(planning, "history_of", away)
-    oldest, newest = pushes_of_spring(scene, 3)
-    async with scene.planning():
-        first = await scene.admit(newest)
-        await scene.planned(first)
-        second = await scene.planned(await scene.admit(oldest))
+    monkeypatch.setattr(planning, "ask_repository", away)
+    oldest, newest = pushes_of_spring(setup, 3)
+    async with setup.planning():
+        first = await setup.admit(newest)
+        await setup.planned(first)
+        second = await setup.planned(await setup.admit(oldest))
         assert second.state is RunState.WAITING
-        assert (await scene.planned(first)).state is RunState.CANCELLED
+        assert (await setup.planned(first)).state is RunState.CANCELLED
 
 
 async def test_one_that_is_always_overtaken_is_planned_in_the_end(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Busy(Moody):
+    class Busy(FailingStore):
         """Has another question each time."""
 
         async def planned(
             self,
             task: PlanningTask,
             jobs: Sequence[JobSpec],
-            run: RunSpec = NOTHING_SAID,
-            answers: Answers | None = None,
-        ) -> bool | Question:
+            run: RunSpec = DEFAULT_RUN_SPEC,
+            answers: OrderAnswers | None = None,
+        ) -> bool | OrderQuestion:
             if answers is None:
                 return await self._store.planned(task, jobs, run)
-            return Question(
+            return OrderQuestion(
                 commit_sha=task.request.commit_sha, before_sha=None, newest_sha=f"{len(answers):040x}"
             )
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             return await self._store.claim_planning(worker_id, limit)
 
-    run_id = await scene.admit(scene.commit({".solstice/job.sh": "x"}))
-    async with scene.planning(store=Busy(scene.store, failures=0)):
-        assert (await scene.planned(run_id)).state is RunState.WAITING
+    run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
+    async with setup.planning(store=Busy(setup.store, failures=0)):
+        assert (await setup.planned(run_id)).state is RunState.WAITING

@@ -11,7 +11,7 @@ from solstice_common.messages.states import RunState
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, WORKER, claimed, planned
 
 PATIENCE = "20s"
@@ -19,7 +19,7 @@ PATIENCE = "20s"
 
 
 @pytest.fixture
-def url(postgresql_database: PostgreSQLDatabase) -> str:
+def url(postgresql_database: ScratchDatabase) -> str:
     """Of a database in which whoever waits for a lock fails."""
     postgresql_database.query(
         f"ALTER DATABASE \"{postgresql_database.name}\" SET lock_timeout = '{PATIENCE}'"
@@ -115,7 +115,7 @@ async def test_the_only_job_of_a_run_starts_even_while_somebody_changes_that(
 
 
 async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_or_waiting(
-    store: JobStore, url: str, postgresql_database: PostgreSQLDatabase
+    store: JobStore, url: str, postgresql_database: ScratchDatabase
 ) -> None:
     runs = [1, 7, 1, 3, 12, 1, 1, 20, 2, 5] * 3
     ids = await waiting_jobs(store, *runs)

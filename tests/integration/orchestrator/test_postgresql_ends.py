@@ -15,14 +15,14 @@ from solstice_orchestrator.store.postgresql import store as postgresql_store
 from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import (
     CANCELLED,
+    CHECKOUT_ERRORED,
     FAILED,
     RELEASED,
     SUCCEEDED,
     WORKER,
-    WORLD_WRONG,
     claimed,
     planned,
     running,
@@ -33,13 +33,13 @@ Elsewhere = Callable[[JobStore, Claim], Awaitable[object]]
 
 
 @pytest.fixture
-async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
     async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
         yield opened
 
 
 @pytest.fixture
-async def other(postgresql_database: PostgreSQLDatabase, store: JobStore) -> AsyncIterator[JobStore]:
+async def other(postgresql_database: ScratchDatabase, store: JobStore) -> AsyncIterator[JobStore]:
     """Another orchestrator's."""
     async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
         yield opened
@@ -53,7 +53,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
     return usual
 
 
-async def told(store: JobStore) -> Sequence[tuple[str | None, str | None, int | None]]:
+async def outbox_statuses(store: JobStore) -> Sequence[tuple[str | None, str | None, int | None]]:
     """What is told of jobs, in its order: state, reason, and the number among what is told of the job."""
     statuses = [JobStatusV1.decode(tiding.body) for tiding in await store.outbox(256)]
     return [(each.state, each.reason, each.sequence) for each in statuses if each.job_id is not None]
@@ -80,7 +80,7 @@ async def test_what_was_claimed_here_is_ended_without_reading_it_again(
         view.started_at,
         view.finished_at,
     )
-    assert (await told(store))[-1] == (outcome.state, outcome.reason, view.sequence)
+    assert (await outbox_statuses(store))[-1] == (outcome.state, outcome.reason, view.sequence)
 
 
 async def test_many_are_ended_together_whatever_is_known_of_each(
@@ -101,7 +101,7 @@ async def test_many_are_ended_together_whatever_is_known_of_each(
 
 
 async def test_a_run_of_which_an_older_version_has_not_counted_the_jobs_is_read(
-    store: JobStore, postgresql_database: PostgreSQLDatabase, looked_at: AsyncMock
+    store: JobStore, postgresql_database: ScratchDatabase, looked_at: AsyncMock
 ) -> None:
     await planned(store, job("true"))
     await asyncio.to_thread(postgresql_database.query, "UPDATE runs SET job_count = 0")
@@ -168,7 +168,7 @@ async def test_what_others_did_meanwhile_counts(
     assert view is not None
     assert (view.state, view.reason) == (state, reason)
     # Of what was tried in vain nothing is told.
-    messages = await told(store)
+    messages = await outbox_statuses(store)
     assert [sequence for _, _, sequence in messages] == list(range(1, view.sequence + 1))
     assert messages[-1][:2] == (state, reason)
 
@@ -198,7 +198,7 @@ async def test_a_longer_lease_and_another_priority_are_no_reason_to_look(
     assert (view.state, view.priority) == (JobState.SUCCEEDED, Priority.HIGH)
 
 
-@pytest.mark.parametrize("outcome", [RELEASED, WORLD_WRONG], ids=["handed back", "the world was wrong"])
+@pytest.mark.parametrize("outcome", [RELEASED, CHECKOUT_ERRORED], ids=["handed back", "the world was wrong"])
 async def test_ends_that_ask_for_more_than_the_rows_are_looked_at(
     store: JobStore, looked_at: AsyncMock, outcome: Outcome
 ) -> None:

@@ -11,7 +11,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.views import LogChunk
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, WORKER, running
 
 LEASE = 60.0
@@ -21,7 +21,7 @@ Write = Callable[[JobStore, Claim], Awaitable[object]]
 
 
 @pytest.fixture
-async def store(postgresql_database: PostgreSQLDatabase) -> AsyncIterator[JobStore]:
+async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
     async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
         yield opened
 
@@ -40,7 +40,7 @@ async def renew(store: JobStore, claim: Claim) -> object:
 
 @pytest.mark.parametrize("late", [append, finish, renew], ids=lambda write: write.__name__)
 async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
-    store: JobStore, postgresql_database: PostgreSQLDatabase, late: Write
+    store: JobStore, postgresql_database: ScratchDatabase, late: Write
 ) -> None:
     claim = await running(store)
     rescuer = await asyncpg.connect(postgresql_database.url)
@@ -50,7 +50,7 @@ async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
         await rescuer.execute(OTHER_HOLDER, claim.key.job_id)
         writing = asyncio.ensure_future(late(store, claim))
         async with asyncio.timeout(30):
-            while not (writing.done() or await somebody_waits(postgresql_database)):  # noqa: ASYNC110  locks of other sessions ring no bell
+            while not (writing.done() or await somebody_waits(postgresql_database)):  # noqa: ASYNC110  locks of other sessions send no notification
                 await asyncio.sleep(0.01)
         await rescuing.commit()
     finally:
@@ -64,7 +64,7 @@ async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
     assert list(page.chunks) == []
 
 
-async def somebody_waits(database: PostgreSQLDatabase) -> bool:
+async def somebody_waits(database: ScratchDatabase) -> bool:
     """Whether a session waits for a lock.
 
     Asked on a connection of its own: within a transaction, such as the rescuer's, statistics stand still.
@@ -72,7 +72,7 @@ async def somebody_waits(database: PostgreSQLDatabase) -> bool:
     return bool(await asyncio.to_thread(database.query, WAITING))
 
 
-async def age(database: PostgreSQLDatabase, seconds: float) -> None:
+async def age(database: ScratchDatabase, seconds: float) -> None:
     """Let everything be so much longer ago, for the database's clock runs by itself."""
     await asyncio.to_thread(
         database.query,
@@ -83,7 +83,7 @@ async def age(database: PostgreSQLDatabase, seconds: float) -> None:
 
 
 async def test_leases_end_by_the_databases_clock(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
+    store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     claim = await running(store)
     await age(postgresql_database, LEASE - 10)

@@ -8,12 +8,12 @@ from solstice_orchestrator.domain.jobs import Concurrency, Reason
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.postgresql import store as postgresql_store
 from tests.builders import job
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, claimed, planned
 
 
 async def test_a_group_that_nobody_settled_is_settled_by_the_next_rescue(
-    postgresql_database: PostgreSQLDatabase, monkeypatch: pytest.MonkeyPatch
+    postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: object, **__: object) -> None:
         raise StoreUnavailable("store", "away, as planned")

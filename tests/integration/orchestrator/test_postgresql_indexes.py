@@ -9,9 +9,9 @@ from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request
-from tests.schedules import COMMIT, scheduled, taken
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import FAILED, RELEASED, SUCCEEDED, WORKER, WORLD_WRONG, claimed, planned, running
+from tests.schedules import COMMIT, added_schedule, claimed_tick
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, WORKER, claimed, planned, running
 
 QUOTAS = Quotas(slots=Caps(default=9), starts_per_hour=Caps(default=90))
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages", "ticks")
@@ -23,7 +23,7 @@ async def live(store: JobStore) -> None:
     claim = await running(store, job("true", name="a"), job("true", name="b", needs=("a",)))
     await store.append_log(claim.key, [LogChunk(sequence=1, at=0.0, data=b"x")])
     await store.renew(WORKER, [claim.key])
-    await store.finish(claim.key, WORLD_WRONG)
+    await store.finish(claim.key, CHECKOUT_ERRORED)
     await store.rescue()
     (again,) = await claimed(store)
     await store.finish(again.key, RELEASED)
@@ -64,15 +64,15 @@ async def live(store: JobStore) -> None:
     await store.delayed()
     await store.demand(300.0)
     await store.demand(300.0, "linux")
-    name = (await scheduled(store.timetable, name=f"s-{uuid.uuid4().hex}")).name
+    name = (await added_schedule(store.schedule_store, name=f"s-{uuid.uuid4().hex}")).name
     for _ in range(2):
-        await store.timetable.fire(name)
-        await store.timetable.fired(await taken(store.timetable), COMMIT)
-    await store.timetable.pause_seconds()
-    await store.timetable.pause(name)
+        await store.schedule_store.fire(name)
+        await store.schedule_store.fired(await claimed_tick(store.schedule_store), COMMIT)
+    await store.schedule_store.pause_seconds()
+    await store.schedule_store.pause(name)
 
 
-def walks(database: PostgreSQLDatabase) -> dict[str, int]:
+def walks(database: ScratchDatabase) -> dict[str, int]:
     """How often each of the growing tables was walked through, by sessions that have ended."""
     database.await_silence()
     rows = database.query(
@@ -82,7 +82,7 @@ def walks(database: PostgreSQLDatabase) -> dict[str, int]:
 
 
 async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(
-    postgresql_database: PostgreSQLDatabase,
+    postgresql_database: ScratchDatabase,
 ) -> None:
     url = postgresql_database.url
     async with open_store(url):

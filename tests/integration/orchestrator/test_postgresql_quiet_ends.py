@@ -9,14 +9,14 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.store import open_store
 from tests.builders import job
-from tests.servers.postgresql import PostgreSQLDatabase
+from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, claimed, planned
 
 RUNS: Final = 4
 """All versions of so many rows fit on a page."""
 
 
-def versions(database: PostgreSQLDatabase) -> tuple[int, int]:
+def versions(database: ScratchDatabase) -> tuple[int, int]:
     """How many versions of runs followed another one, and how many of these no index has an entry of."""
     database.await_silence()
     (row,) = database.query("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'runs'")
@@ -25,7 +25,7 @@ def versions(database: PostgreSQLDatabase) -> tuple[int, int]:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["ended where it was claimed", "ended elsewhere"])
 async def test_a_run_that_begins_and_succeeds_touches_no_index(
-    postgresql_database: PostgreSQLDatabase, *, elsewhere: bool
+    postgresql_database: ScratchDatabase, *, elsewhere: bool
 ) -> None:
     url = postgresql_database.url
     async with open_store(url) as store:
@@ -45,7 +45,7 @@ async def test_a_run_that_begins_and_succeeds_touches_no_index(
 
 
 async def test_runs_of_which_an_older_version_has_not_counted_the_jobs_are_listed(
-    postgresql_database: PostgreSQLDatabase,
+    postgresql_database: ScratchDatabase,
 ) -> None:
     async with open_store(postgresql_database.url) as store:
         first = await planned(store, job("true", priority=Priority.HIGH))

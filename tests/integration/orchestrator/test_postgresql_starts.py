@@ -12,33 +12,33 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job, job_request
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import FAILED, RELEASED, SUCCEEDED, WORLD_WRONG, Clock, claimed, planned, running
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, ManualClock, claimed, planned, running
 
 LEASE = 60.0
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-async def store(postgresql_database: PostgreSQLDatabase, clock: Clock) -> AsyncIterator[JobStore]:
+async def store(postgresql_database: ScratchDatabase, clock: ManualClock) -> AsyncIterator[JobStore]:
     async with open_store(postgresql_database.url, lease_seconds=LEASE, clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
 async def other(
-    postgresql_database: PostgreSQLDatabase, store: JobStore, clock: Clock
+    postgresql_database: ScratchDatabase, store: JobStore, clock: ManualClock
 ) -> AsyncIterator[JobStore]:
     """Another orchestrator's."""
     async with open_store(postgresql_database.url, lease_seconds=LEASE, clock=clock) as opened:
         yield opened
 
 
-async def rows(database: PostgreSQLDatabase) -> Sequence[Any]:
+async def rows(database: ScratchDatabase) -> Sequence[Any]:
     """The version of each run's row, and what it says."""
     statement = "SELECT ctid::text, xmin::text, state, sequence, started_at FROM runs ORDER BY run_id"
     return await asyncio.to_thread(database.query, statement)
@@ -57,7 +57,7 @@ async def numbers_told(store: JobStore, run_id: str) -> list[int | None]:
 
 
 async def test_the_row_stays_as_it_was_and_every_reader_sees_that_the_run_runs(
-    store: JobStore, postgresql_database: PostgreSQLDatabase, clock: Clock
+    store: JobStore, postgresql_database: ScratchDatabase, clock: ManualClock
 ) -> None:
     request = job_request()
     run_id = await planned(store, job("true"), request=request)
@@ -77,32 +77,32 @@ async def test_the_row_stays_as_it_was_and_every_reader_sees_that_the_run_runs(
 
 
 async def test_a_run_of_two_jobs_is_written_when_the_first_of_them_starts(
-    store: JobStore, postgresql_database: PostgreSQLDatabase
+    store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     await planned(store, job("true", name="one"), job("true", name="two"))
     await claimed(store, limit=1)
     assert [row["state"] for row in await rows(postgresql_database)] == ["running"]
 
 
-async def nothing(_store: JobStore, _claim: Claim, _clock: Clock) -> None:
+async def nothing(_store: JobStore, _claim: Claim, _clock: ManualClock) -> None:
     pass
 
 
-async def handed_back_and_taken(store: JobStore, claim: Claim, clock: Clock) -> None:
+async def handed_back_and_taken(store: JobStore, claim: Claim, clock: ManualClock) -> None:
     assert await store.finish(claim.key, RELEASED)
     assert (await run_of(store, claim.run_id)).state is RunState.WAITING
     clock.forward(1)
     assert len(await claimed(store)) == 1
 
 
-async def failed_by_us_and_taken(store: JobStore, claim: Claim, clock: Clock) -> None:
-    assert await store.finish(claim.key, WORLD_WRONG)
+async def failed_by_us_and_taken(store: JobStore, claim: Claim, clock: ManualClock) -> None:
+    assert await store.finish(claim.key, CHECKOUT_ERRORED)
     assert (await run_of(store, claim.run_id)).state is RunState.WAITING
     clock.forward(3600)
     assert len(await claimed(store)) == 1
 
 
-async def rescued_and_taken(store: JobStore, claim: Claim, clock: Clock) -> None:
+async def rescued_and_taken(store: JobStore, claim: Claim, clock: ManualClock) -> None:
     clock.forward(LEASE + 1)
     assert await store.rescue() == [claim.key]
     assert (await run_of(store, claim.run_id)).state is RunState.WAITING
@@ -110,11 +110,11 @@ async def rescued_and_taken(store: JobStore, claim: Claim, clock: Clock) -> None
     assert len(await claimed(store)) == 1
 
 
-async def of_another_class(store: JobStore, claim: Claim, _clock: Clock) -> None:
+async def of_another_class(store: JobStore, claim: Claim, _clock: ManualClock) -> None:
     await store.prioritise(claim.key.job_id, Priority.HIGH)
 
 
-async def asked_to_end(store: JobStore, claim: Claim, _clock: Clock) -> None:
+async def asked_to_end(store: JobStore, claim: Claim, _clock: ManualClock) -> None:
     await store.cancel_run(claim.run_id)
 
 
@@ -134,8 +134,8 @@ MEANWHILE = [
 async def test_its_start_and_what_is_told_of_it_are_as_if_it_had_been(
     store: JobStore,
     other: JobStore,
-    clock: Clock,
-    meanwhile: Callable[[JobStore, Claim, Clock], Awaitable[None]],
+    clock: ManualClock,
+    meanwhile: Callable[[JobStore, Claim, ManualClock], Awaitable[None]],
     whose: str,
     outcome: Any,
 ) -> None:
@@ -157,7 +157,7 @@ async def test_its_start_and_what_is_told_of_it_are_as_if_it_had_been(
 
 
 async def test_a_run_of_which_an_older_version_says_that_it_runs_does(
-    store: JobStore, postgresql_database: PostgreSQLDatabase, clock: Clock
+    store: JobStore, postgresql_database: ScratchDatabase, clock: ManualClock
 ) -> None:
     claim = await running(store)
     began = clock.now

@@ -8,8 +8,8 @@ from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunS
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job, job_request
 from tests.integration.orchestrator.test_store_upgrade import STEPS, fill
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import FAILED, SUCCEEDED, Clock, admitted, claimed, planned, planning_task
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import FAILED, SUCCEEDED, ManualClock, admitted, claimed, planned, planning_task
 
 SINCE: Final = 17
 TIMEOUT: Final = 900.0
@@ -31,9 +31,9 @@ async def by_state(store: JobStore) -> dict[RunState, list[str]]:
 
 
 async def test_runs_are_found_let_go_and_ended_after_the_upgrade(
-    postgresql_database: PostgreSQLDatabase, tmp_path: Path
+    postgresql_database: ScratchDatabase, tmp_path: Path
 ) -> None:
-    url, file, clock = postgresql_database.url, tmp_path / "store.db", Clock()
+    url, file, clock = postgresql_database.url, tmp_path / "store.db", ManualClock()
     async with open_store(f"sqlite:///{file}", clock=clock) as source:
         for outcome in (SUCCEEDED, FAILED):
             await with_limits(source, job("true"), RunSpec(timeout_seconds=TIMEOUT))

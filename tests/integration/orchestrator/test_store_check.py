@@ -13,9 +13,9 @@ from solstice_common.storage.migrations import migrations_of
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.admin.check import check
 from tests.builders import job_request
-from tests.lived_in import live_in
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import Clock
+from tests.populated_store import populate
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import ManualClock
 
 Change = Callable[[str], None]
 
@@ -36,14 +36,14 @@ def change(store_url: str, request: pytest.FixtureRequest) -> Change:
     return sqlite
 
 
-async def lived_in(url: str) -> None:
-    clock = Clock()
+async def populated(url: str) -> None:
+    clock = ManualClock()
     async with open_store(url, clock=clock) as store:
-        await live_in(store, clock)
+        await populate(store, clock)
 
 
 async def test_a_store_that_was_lived_in_is_well(store_url: str) -> None:
-    await lived_in(store_url)
+    await populated(store_url)
     found = await check(store_url)
     assert found.well
     assert found.version == found.known == max(each.version for each in migrations_of(schema(store_url)))
@@ -56,7 +56,7 @@ async def test_a_store_that_was_lived_in_is_well(store_url: str) -> None:
 
 
 async def test_messages_are_counted_and_not_the_rows_that_hold_them(store_url: str) -> None:
-    async with open_store(store_url, clock=Clock()) as store:
+    async with open_store(store_url, clock=ManualClock()) as store:
         await store.admit([job_request() for _ in range(100)])
         group = await store.outbox(10)
         await store.published([each.number for each in group])
@@ -67,14 +67,14 @@ def schema(url: str) -> str:
     return f"solstice_orchestrator.store.schema.{url.partition(':')[0]}"
 
 
-async def test_no_password_is_shown(postgresql_database: PostgreSQLDatabase) -> None:
+async def test_no_password_is_shown(postgresql_database: ScratchDatabase) -> None:
     found = await check(postgresql_database.url)
     assert found.database.endswith(postgresql_database.name)
     assert ":" not in found.database.partition("@")[0].removeprefix("postgresql:")
 
 
 async def test_a_new_database_waits_for_its_migrations(
-    postgresql_database: PostgreSQLDatabase, tmp_path: Path
+    postgresql_database: ScratchDatabase, tmp_path: Path
 ) -> None:
     file = tmp_path / "empty.db"
     file.touch()
@@ -103,7 +103,7 @@ async def test_a_new_database_waits_for_its_migrations(
 async def test_what_does_not_fit_together_is_counted(
     store_url: str, change: Change, damage: str, problem: str | None
 ) -> None:
-    await lived_in(store_url)
+    await populated(store_url)
     change(damage)
     found = await check(store_url)
     assert [said for said in found.problems if not said.startswith("rows of")] == (
@@ -113,7 +113,7 @@ async def test_what_does_not_fit_together_is_counted(
 
 
 async def test_rows_that_lost_what_they_belong_to_are_found(store_url: str, change: Change) -> None:
-    await lived_in(store_url)
+    await populated(store_url)
     # Logs are those of builds; of the attempts at linting two have rows of their own in every store.
     change("DELETE FROM jobs WHERE name IN ('build', 'lint')")
     problems = " ".join((await check(store_url)).problems)
@@ -122,7 +122,7 @@ async def test_rows_that_lost_what_they_belong_to_are_found(store_url: str, chan
 
 
 async def test_a_newer_schema_is_refused(store_url: str, change: Change) -> None:
-    await lived_in(store_url)
+    await populated(store_url)
     change("UPDATE schema_migrations SET version = 9999 WHERE version = 2")
     with pytest.raises(SchemaTooNew):
         await check(store_url)
@@ -138,7 +138,7 @@ async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 async def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    await lived_in(f"sqlite:///{file}")
+    await populated(f"sqlite:///{file}")
     with closing(sqlite3.connect(file)) as connection:
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_state'"

@@ -1,4 +1,4 @@
-"""A SQLite store that was lived in is taken over into PostgreSQL: everything arrives, or nothing."""
+"""A SQLite store in which something of everything has happened is taken over into PostgreSQL: everything arrives, or nothing."""
 
 import sqlite3
 from contextlib import closing
@@ -14,20 +14,20 @@ from solstice_orchestrator.schedules.ticks import TickState
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.admin import move as moving
 from solstice_orchestrator.store.admin.check import check
-from solstice_orchestrator.store.admin.move import NotMoved, move
+from solstice_orchestrator.store.admin.move import MoveRefused, move
 from solstice_orchestrator.store.protocol import AttemptKey, Duplicate, JobStore
 from tests.builders import job_request
-from tests.lived_in import LivedIn, live_in
-from tests.schedules import COMMIT, taken
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import SUCCEEDED, WORKER, Clock, claimed, planning_task
+from tests.populated_store import PopulatedStore, populate
+from tests.schedules import COMMIT, claimed_tick
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import SUCCEEDED, WORKER, ManualClock, claimed, planning_task
 
 LATER = 3600.0
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def life(file: Path, clock: Clock) -> LivedIn:
+async def populated(file: Path, clock: ManualClock) -> PopulatedStore:
     async with open_store(f"sqlite:///{file}", clock=clock) as store:
-        return await live_in(store, clock)
+        return await populate(store, clock)
 
 
-async def move_it(file: Path, database: PostgreSQLDatabase, clock: Clock) -> moving.Moved:
+async def move_it(file: Path, database: ScratchDatabase, clock: ManualClock) -> moving.MoveResult:
     """An hour after the last orchestrator was seen."""
     return await move(file, database.url, clock=lambda: clock() + LATER)
 
@@ -61,13 +61,13 @@ async def everything(store: JobStore) -> list[object]:
 async def every_schedule(store: JobStore) -> list[object]:
     """The same of what is built regularly."""
     seen: list[object] = []
-    for schedule in await store.timetable.schedules(limit=100):
-        seen += [schedule, await store.timetable.ticks(schedule.schedule_id, 100)]
+    for schedule in await store.schedule_store.schedules(limit=100):
+        seen += [schedule, await store.schedule_store.ticks(schedule.schedule_id, 100)]
     return seen
 
 
 async def test_readers_see_the_same_in_both(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     moved = await move_it(file, postgresql_database, clock)
     async with (
@@ -76,14 +76,14 @@ async def test_readers_see_the_same_in_both(
     ):
         assert await everything(target) == await everything(source)
         assert await every_schedule(target) == await every_schedule(source) != []
-        assert len((await target.runs(limit=100)).runs) == len(life.runs) == moved.rows["runs"]
+        assert len((await target.runs(limit=100)).runs) == len(populated.runs) == moved.rows["runs"]
     checkup = await check(postgresql_database.url)
     assert checkup.well
     assert checkup.counts == (await check(f"sqlite:///{file}")).counts
 
 
 async def test_work_goes_on_where_it_was(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     await move_it(file, postgresql_database, clock)
     async with (
@@ -96,11 +96,11 @@ async def test_work_goes_on_where_it_was(
         assert told
         # What was asked for already is known.
         assert await target.admit([job_request(idempotency_key="pushed once")]) == [
-            Duplicate(run_id=life.finished)
+            Duplicate(run_id=populated.finished)
         ]
         # The job that ran is still its holder's, and what needs it follows.
-        jobs = {view.name: view for view in await target.jobs(run_id=life.running, limit=10)}
-        held = await keys(target, life.running)
+        jobs = {view.name: view for view in await target.jobs(run_id=populated.running, limit=10)}
+        held = await keys(target, populated.running)
         renewal = await target.renew(WORKER, held)
         assert renewal.lost == frozenset()
         assert [key.job_id for key in renewal.cancelled] == [jobs["lint"].job_id]
@@ -110,11 +110,11 @@ async def test_work_goes_on_where_it_was(
         assert claim.key.job_id == jobs["test"].job_id
         # What waited for another label starts there, what was to be planned is.
         (claim,) = await claimed(target, free={"illumos": 1})
-        assert claim.run_id == life.waiting
-        assert (await planning_task(target)).run_id == life.planning
+        assert claim.run_id == populated.waiting
+        assert (await planning_task(target)).run_id == populated.planning
         # The tick whose forge was away fires there, once its pause is over.
-        clock.forward(await target.timetable.pause_seconds() or 0.0)
-        settled = await target.timetable.fired(await taken(target.timetable), COMMIT)
+        clock.forward(await target.schedule_store.pause_seconds() or 0.0)
+        settled = await target.schedule_store.fired(await claimed_tick(target.schedule_store), COMMIT)
         assert settled is not None
         assert settled.state is TickState.FIRED
 
@@ -128,7 +128,7 @@ async def keys(store: JobStore, run_id: str) -> list[AttemptKey]:
 
 
 async def test_whatever_one_schema_keeps_the_other_has_a_place_for(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     moved = await move_it(file, postgresql_database, clock)
     with closing(sqlite3.connect(file)) as connection:
@@ -157,7 +157,7 @@ async def test_whatever_one_schema_keeps_the_other_has_a_place_for(
 
 
 async def test_the_source_stays_as_it_was(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     async with open_store(f"sqlite:///{file}", clock=clock) as source:
         before = await everything(source)
@@ -168,9 +168,9 @@ async def test_the_source_stays_as_it_was(
 
 async def test_progress_is_told_in_batches(
     file: Path,
-    life: LivedIn,
-    clock: Clock,
-    postgresql_database: PostgreSQLDatabase,
+    populated: PopulatedStore,
+    clock: ManualClock,
+    postgresql_database: ScratchDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(moving, "BATCH_ROWS", 4)
@@ -187,19 +187,19 @@ async def test_progress_is_told_in_batches(
 
 
 async def test_a_source_that_is_in_use_is_refused_unless_that_is_known(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
-    with pytest.raises(NotMoved, match=r"worker .* was at work"):
+    with pytest.raises(MoveRefused, match=r"worker .* was at work"):
         await move(file, postgresql_database.url, clock=clock)
     assert (await check(postgresql_database.url)).counts["runs"] == 0
     await move(file, postgresql_database.url, clock=clock, in_use=True)
 
 
 async def test_a_target_with_anything_in_it_is_refused(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     await move_it(file, postgresql_database, clock)
-    with pytest.raises(NotMoved, match="not empty"):
+    with pytest.raises(MoveRefused, match="not empty"):
         await move_it(file, postgresql_database, clock)
     assert (await check(postgresql_database.url)).well
 
@@ -209,7 +209,7 @@ class Interrupted(Exception):
 
 
 async def test_after_an_interruption_it_can_be_begun_again(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     def interrupt(table: str, _done: int, _total: int) -> None:
         if table == "runs":
@@ -219,11 +219,11 @@ async def test_after_an_interruption_it_can_be_begun_again(
         await move(file, postgresql_database.url, progress=interrupt, clock=lambda: clock() + LATER)
     assert set((await check(postgresql_database.url)).counts.values()) == {0}
     moved = await move_it(file, postgresql_database, clock)
-    assert moved.rows["runs"] == len(life.runs)
+    assert moved.rows["runs"] == len(populated.runs)
 
 
 async def test_a_server_that_dies_in_the_middle_leaves_nothing_behind(
-    file: Path, life: LivedIn, clock: Clock, own_postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, own_postgresql_database: ScratchDatabase
 ) -> None:
     def kill(table: str, _done: int, _total: int) -> None:
         if table == "runs":
@@ -233,11 +233,11 @@ async def test_a_server_that_dies_in_the_middle_leaves_nothing_behind(
         await move(file, own_postgresql_database.url, progress=kill, clock=lambda: clock() + LATER)
     own_postgresql_database.server.start()
     assert set((await check(own_postgresql_database.url)).counts.values()) == {0}
-    assert (await move_it(file, own_postgresql_database, clock)).rows["runs"] == len(life.runs)
+    assert (await move_it(file, own_postgresql_database, clock)).rows["runs"] == len(populated.runs)
 
 
 async def test_nobody_can_write_to_the_source_meanwhile(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     refused: list[str] = []
 
@@ -253,7 +253,7 @@ async def test_nobody_can_write_to_the_source_meanwhile(
 
 
 async def test_a_name_that_postgresql_cannot_hold_arrives_readable(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("UPDATE jobs SET detail = 'a' || char(0) || 'b'")
@@ -264,9 +264,9 @@ async def test_a_name_that_postgresql_cannot_hold_arrives_readable(
 
 async def test_rows_that_did_not_arrive_undo_the_move(
     file: Path,
-    life: LivedIn,
-    clock: Clock,
-    postgresql_database: PostgreSQLDatabase,
+    populated: PopulatedStore,
+    clock: ManualClock,
+    postgresql_database: ScratchDatabase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real = asyncpg.Connection.copy_records_to_table
@@ -275,13 +275,13 @@ async def test_rows_that_did_not_arrive_undo_the_move(
         return await real(self, table, columns=columns, records=records[1:] if table == "jobs" else records)
 
     monkeypatch.setattr(asyncpg.Connection, "copy_records_to_table", lossy)
-    with pytest.raises(NotMoved, match=r"rows for jobs, .* arrived; nothing was kept"):
+    with pytest.raises(MoveRefused, match=r"rows for jobs, .* arrived; nothing was kept"):
         await move_it(file, postgresql_database, clock)
     assert set((await check(postgresql_database.url)).counts.values()) == {0}
 
 
 async def test_what_cannot_be_moved_says_why(
-    tmp_path: Path, file: Path, life: LivedIn, postgresql_database: PostgreSQLDatabase
+    tmp_path: Path, file: Path, populated: PopulatedStore, postgresql_database: ScratchDatabase
 ) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("INSERT INTO schema_migrations VALUES (9999, 'x', 0)")
@@ -297,11 +297,11 @@ async def test_what_cannot_be_moved_says_why(
 
 
 async def test_what_is_to_start_later_starts_there_at_its_time(
-    file: Path, life: LivedIn, clock: Clock, postgresql_database: PostgreSQLDatabase
+    file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     await move_it(file, postgresql_database, clock)
     async with open_store(postgresql_database.url, clock=clock) as target:
-        run = await target.run(life.delayed)
+        run = await target.run(populated.delayed)
         assert run is not None
         assert (run.state, await target.delayed()) == (RunState.DELAYED, 1)
         pause = await target.planning_pause()
@@ -310,4 +310,4 @@ async def test_what_is_to_start_later_starts_there_at_its_time(
         assert pause == pytest.approx(run.not_before - clock(), abs=0.01)
         assert (await target.demand(2 * 86_400.0)).delayed == {"illumos": 1}
         clock.forward(pause)
-        assert life.delayed in {task.run_id for task in await target.claim_planning("anew", 9)}
+        assert populated.delayed in {task.run_id for task in await target.claim_planning("anew", 9)}

@@ -28,11 +28,11 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.worker import execution
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.worker.log_buffer import Patience
+from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
 from tests.builders import job
-from tests.patience import becomes, becomes_true
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import SUCCEEDED, Clock, card, planned, state_of, told
+from tests.polling import wait_until, wait_until_true
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import SUCCEEDED, ManualClock, outbox_statuses, planned, state_of, worker_record
 
 LEASE: Final[float] = OrchestratorSettings.model_fields["lease_seconds"].default
 RENEW: Final[float] = OrchestratorSettings.model_fields["renew_seconds"].default
@@ -52,7 +52,7 @@ def fresh_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Gate:
+class GatedExecutor:
     """An executor whose jobs wait until the gate is open; what became of each attempt, in order."""
 
     open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,16 +74,21 @@ class Gate:
 
 
 @asynccontextmanager
-async def worker(name: str, store: JobStore, gate: Gate, clock: Clock) -> AsyncIterator[Dispatch]:
+async def worker(
+    name: str, store: JobStore, gate: GatedExecutor, clock: ManualClock
+) -> AsyncIterator[Dispatch]:
     """One that takes a job at a time, renews its leases and rescues others', until left."""
     rng = random.Random(name)
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
             store=store,
             execute=partial(
-                execute, store=store, executor=gate, patience=Patience(seconds=LEASE, monotonic=clock)
+                execute,
+                store=store,
+                executor=gate,
+                retry_limit=StoreRetryLimit(seconds=LEASE, monotonic=clock),
             ),
-            card=card(name),
+            registration=worker_record(name),
             jobs=jobs,
             metrics=Metrics(),
             rng=rng,
@@ -91,7 +96,7 @@ async def worker(name: str, store: JobStore, gate: Gate, clock: Clock) -> AsyncI
             renew_seconds=RENEW,
             monotonic=clock,
         )
-        await store.register(card(name))
+        await store.register(worker_record(name))
         claiming = loops.create_task(dispatch.claim_jobs())
         others = [
             loops.create_task(dispatch.keep_leases()),
@@ -119,11 +124,11 @@ async def seen_away(events: Events) -> None:
 
     before = tries()
     # The first of them may have been under way; what follows from the second is there when the third is.
-    await becomes(lambda: tries() >= before + 3)
+    await wait_until(lambda: tries() >= before + 3)
 
 
 @asynccontextmanager
-async def away(database: PostgreSQLDatabase, events: Events) -> AsyncIterator[None]:
+async def away(database: ScratchDatabase, events: Events) -> AsyncIterator[None]:
     """The server is gone meanwhile, and whoever holds the job knows it."""
     await asyncio.to_thread(database.server.kill)
     try:
@@ -139,23 +144,23 @@ async def runs(store: JobStore, job_id: str) -> None:
     async def said() -> bool:
         return await output(store, job_id) == b"waits\n"
 
-    await becomes_true("the job has begun", said)
+    await wait_until_true("the job has begun", said)
 
 
 async def has_ended(store: JobStore, job_id: str) -> None:
     async def ended() -> bool:
         return (await state_of(store, job_id))[0].final
 
-    await becomes_true("the job has ended", ended)
+    await wait_until_true("the job has ended", ended)
 
 
 @pytest.fixture
-def database(own_postgresql_database: PostgreSQLDatabase) -> PostgreSQLDatabase:
+def database(own_postgresql_database: ScratchDatabase) -> ScratchDatabase:
     return own_postgresql_database
 
 
-async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database: PostgreSQLDatabase) -> None:
-    clock, gate = Clock(), Gate()
+async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database: ScratchDatabase) -> None:
+    clock, gate = ManualClock(), GatedExecutor()
     with capture_logs() as events:
         async with open_store(database.url, clock=clock, retry_base_seconds=0.0) as store:
             run_id = await planned(store, job("wait"))
@@ -166,7 +171,7 @@ async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database:
                     clock.forward(LEASE - 1.0)
                     await seen_away(events)
                     gate.open.set()
-                    await becomes(lambda: gate.ended)
+                    await wait_until(lambda: gate.ended)
                 await has_ended(store, view.job_id)
             (attempt,) = await store.attempts(view.job_id)
             assert (attempt.number, attempt.state, attempt.reason) == (
@@ -175,17 +180,19 @@ async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database:
                 Reason.COMPLETED,
             )
             assert await output(store, view.job_id) == b"waits\ndone\n"
-            assert [each.state for each in await told(store) if each.job_id][-1:] == ["succeeded"]
-            assert [each.state for each in await told(store) if each.job_id].count("succeeded") == 1
+            assert [each.state for each in await outbox_statuses(store) if each.job_id][-1:] == ["succeeded"]
+            assert [each.state for each in await outbox_statuses(store) if each.job_id].count(
+                "succeeded"
+            ) == 1
     assert gate.ended == [(1, "done")]
     assert count(events, LogEvent.LEASE_LOST) == 0
 
 
 @pytest.mark.parametrize("ends", ["after it", "within it"])
 async def test_a_job_whose_lease_ends_in_an_outage_succeeds_once(
-    database: PostgreSQLDatabase, ends: str
+    database: ScratchDatabase, ends: str
 ) -> None:
-    clock, gate = Clock(), Gate()
+    clock, gate = ManualClock(), GatedExecutor()
     with capture_logs() as events:
         async with open_store(database.url, clock=clock, retry_base_seconds=0.0) as store:
             run_id = await planned(store, job("wait"))
@@ -196,10 +203,10 @@ async def test_a_job_whose_lease_ends_in_an_outage_succeeds_once(
                     if ends == "within it":
                         # Its end is known, and cannot be told before it is somebody else's job.
                         gate.open.set()
-                        await becomes(lambda: gate.ended)
+                        await wait_until(lambda: gate.ended)
                     clock.forward(LEASE + 1.0)
-                    await becomes(lambda: any(count(events, each) for each in GIVEN_UP))
-                    await becomes(lambda: gate.ended)
+                    await wait_until(lambda: any(count(events, each) for each in GIVEN_UP))
+                    await wait_until(lambda: gate.ended)
                 gate.open.set()
                 await has_ended(store, view.job_id)
             attempts = await store.attempts(view.job_id)
@@ -207,7 +214,9 @@ async def test_a_job_whose_lease_ends_in_an_outage_succeeds_once(
             assert attempts[-1].state is JobState.SUCCEEDED
             for lost in attempts[:-1]:
                 assert lost.reason in {Reason.LEASE_EXPIRED, Reason.AGENT_LOST, Reason.RELEASED}
-            assert [each.state for each in await told(store) if each.job_id].count("succeeded") == 1
+            assert [each.state for each in await outbox_statuses(store) if each.job_id].count(
+                "succeeded"
+            ) == 1
     if ends == "after it":
         assert gate.ended == [(1, "killed"), (2, "done")]
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.store import open_store
 from tests.builders import job
-from tests.stores import planned, told
+from tests.stores import outbox_statuses, planned
 
 PEER = Path(__file__).with_name("claiming_peer.py")
 JOBS = 120
@@ -48,6 +48,6 @@ async def test_every_job_goes_to_exactly_one_of_three_processes(store_url: str) 
         views = await store.jobs(limit=1000)
         assert {view.state for view in views} == {JobState.SUCCEEDED}
         sequences: dict[str, list[int]] = {}
-        for status in await told(store):
+        for status in await outbox_statuses(store):
             sequences.setdefault(status.job_id or status.run_id, []).append(status.sequence)
         assert all(each == sorted(set(each)) for each in sequences.values())

@@ -12,18 +12,18 @@ from solstice_common.storage.postgresql_schema import migrate
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.admin import move
 from solstice_orchestrator.store.admin.check import check
-from tests.integration.orchestrator.test_store_moving import everything
-from tests.lived_in import LivedIn, live_in
-from tests.outbox_upgrade import PARCELS, WAITED, told_after_the_upgrade
-from tests.servers.postgresql import PostgreSQLDatabase
-from tests.stores import SUCCEEDED, Clock, claimed
+from tests.integration.orchestrator.test_store_move import everything
+from tests.outbox_upgrade import BATCHES_VERSION, OLD_ROWS, check_outbox_after_upgrade
+from tests.populated_store import PopulatedStore, populate
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import SUCCEEDED, ManualClock, claimed
 
 STEPS = migrations_of("solstice_orchestrator.store.schema.postgresql")
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -32,16 +32,16 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def life(file: Path, clock: Clock) -> LivedIn:
+async def populated(file: Path, clock: ManualClock) -> PopulatedStore:
     async with open_store(f"sqlite:///{file}", clock=clock) as store:
-        return await live_in(store, clock)
+        return await populate(store, clock)
 
 
 async def fill(url: str, file: Path, steps: tuple[Migration, ...]) -> None:
     """The store as a version that knew no more than these steps would have left it."""
     async with connected(url) as connection:
         await migrate(connection, url, steps)
-        with move._held(file) as held:
+        with move._locked_source(file) as held:
             for table in await move._tables(connection):
                 if table.name == "outbox":
                     continue  # the file has it in parcels, of which they knew nothing; see below
@@ -51,7 +51,11 @@ async def fill(url: str, file: Path, steps: tuple[Migration, ...]) -> None:
 
 @pytest.mark.parametrize("steps", range(1, len(STEPS)), ids=lambda steps: f"from-{STEPS[steps - 1].version}")
 async def test_everything_is_there_after_the_upgrade_and_work_goes_on(
-    postgresql_database: PostgreSQLDatabase, file: Path, life: LivedIn, clock: Clock, steps: int
+    postgresql_database: ScratchDatabase,
+    file: Path,
+    populated: PopulatedStore,
+    clock: ManualClock,
+    steps: int,
 ) -> None:
     url = postgresql_database.url
     await fill(url, file, STEPS[:steps])
@@ -65,21 +69,21 @@ async def test_everything_is_there_after_the_upgrade_and_work_goes_on(
         source = await stack.enter_async_context(open_store(f"sqlite:///{file}", clock=clock))
         assert await everything(stores[0]) == await everything(source)
         (claim,) = await claimed(stores[1], free={"illumos": 1})
-        assert claim.run_id == life.waiting
+        assert claim.run_id == populated.waiting
         assert await stores[2].finish(claim.key, SUCCEEDED)
     after = await check(url)
     assert after.well
-    assert after.counts["runs"] == len(life.runs)
+    assert after.counts["runs"] == len(populated.runs)
 
 
 async def test_what_waited_in_the_outbox_is_told_after_the_upgrade_before_all_that_is_new(
-    postgresql_database: PostgreSQLDatabase, clock: Clock
+    postgresql_database: ScratchDatabase, clock: ManualClock
 ) -> None:
     url = postgresql_database.url
     async with connected(url) as connection:
-        await migrate(connection, url, [step for step in STEPS if step.version < PARCELS])
+        await migrate(connection, url, [step for step in STEPS if step.version < BATCHES_VERSION])
         await connection.executemany(
-            "INSERT INTO outbox (kind, request_id, body, headers) VALUES ($1, $2, $3, $4)", WAITED
+            "INSERT INTO outbox (kind, request_id, body, headers) VALUES ($1, $2, $3, $4)", OLD_ROWS
         )
     async with open_store(url, clock=clock) as store:
-        await told_after_the_upgrade(store)
+        await check_outbox_after_upgrade(store)

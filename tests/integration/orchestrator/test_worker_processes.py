@@ -8,12 +8,18 @@ import httpx2
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.scheduling.workers import Drain, Pause, Presence, Resume, WorkerState
+from solstice_orchestrator.scheduling.workers import (
+    DrainOrder,
+    PauseOrder,
+    Presence,
+    ResumeOrder,
+    WorkerState,
+)
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobView
+from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs, wait_until_running
 from tests.repositories import Repository
-from tests.servers.orchestrator import OrchestratorProcess, Place, orchestrator
-from tests.yard import Yard, ask_for, ended, job_runs, jobs_become
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 
 SPOILED = "".join(
     f'job "spoiled-{number}" {{ step "fetch" run="error provision_failed"; }}\n' for number in range(3)
@@ -23,18 +29,18 @@ GOOD = 'job "good" { step "say" run="say well"; }'
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(directory=tmp_path)
+def shared_files(tmp_path: Path) -> SharedFiles:
+    return SharedFiles(directory=tmp_path)
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path)
+def gated_job(tmp_path: Path) -> GatedJob:
+    return GatedJob(tmp_path)
 
 
 @pytest.fixture
-async def store(place: Place) -> AsyncIterator[JobStore]:
-    async with open_store(place.database_url, lease_seconds=3) as opened:
+async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
+    async with open_store(shared_files.database_url, lease_seconds=3) as opened:
         yield opened
 
 
@@ -43,35 +49,37 @@ async def has_ended(process: OrchestratorProcess) -> int:
 
 
 async def test_a_drained_worker_finishes_its_job_however_long_and_ends_well(
-    place: Place, yard: Yard, store: JobStore
+    shared_files: SharedFiles, gated_job: GatedJob, store: JobStore
 ) -> None:
-    with orchestrator(place, DRAIN_SECONDS="0", WORKER_NAME="quay") as process:
-        await ask_for(place, yard)
-        await job_runs(store)
-        await store.steer_worker(process.worker_id, Drain())
+    with orchestrator(shared_files, DRAIN_SECONDS="0", WORKER_NAME="quay") as process:
+        await publish_requests(shared_files, gated_job)
+        await wait_until_running(store)
+        await store.steer_worker(process.worker_id, DrainOrder())
         assert await asyncio.to_thread(process.logged, "orchestrator.drain_ordered")
-        await ask_for(place, yard)
+        await publish_requests(shared_files, gated_job)
         async with httpx2.AsyncClient(base_url=process.url) as client:
             (worker,) = (await client.get("/api/v1/workers")).json()["workers"]
         assert (worker["name"], worker["state"], len(worker["jobs"])) == ("quay", "draining", 1)
-        yard.open_gate()
+        gated_job.open_gate()
         assert await has_ended(process) == 0
         assert process.logged("orchestrator.drained")["handed_back"] == 0
     assert [view.state for view in await store.jobs(limit=9)] == [JobState.SUCCEEDED]
     (after,) = await store.workers()
     assert after.presence is Presence.ENDED
-    with orchestrator(place, WORKER_NAME="quay") as heir:
-        views = await jobs_become(store, lambda views: len(views) == 2 and ended(views))
+    with orchestrator(shared_files, WORKER_NAME="quay") as heir:
+        views = await wait_for_jobs(store, lambda views: len(views) == 2 and all_ended(views))
         assert {view.state for view in views} == {JobState.SUCCEEDED}
         (now,) = await store.workers()
         assert (now.worker_id, now.state) == (heir.worker_id, WorkerState.ACTIVE)
 
 
-async def test_sigterm_cuts_a_drain_short(place: Place, yard: Yard, store: JobStore) -> None:
-    with orchestrator(place, DRAIN_SECONDS="0") as process:
-        await ask_for(place, yard)
-        await job_runs(store)
-        await store.steer_worker(process.worker_id, Drain())
+async def test_sigterm_cuts_a_drain_short(
+    shared_files: SharedFiles, gated_job: GatedJob, store: JobStore
+) -> None:
+    with orchestrator(shared_files, DRAIN_SECONDS="0") as process:
+        await publish_requests(shared_files, gated_job)
+        await wait_until_running(store)
+        await store.steer_worker(process.worker_id, DrainOrder())
         await asyncio.to_thread(process.logged, "orchestrator.drain_ordered")
         process.terminate()
         assert await has_ended(process) == 0
@@ -79,38 +87,38 @@ async def test_sigterm_cuts_a_drain_short(place: Place, yard: Yard, store: JobSt
 
 
 async def test_a_paused_worker_takes_nothing_also_after_a_restart_until_it_is_resumed(
-    place: Place, yard: Yard, store: JobStore
+    shared_files: SharedFiles, gated_job: GatedJob, store: JobStore
 ) -> None:
-    yard.open_gate()
-    with orchestrator(place, WORKER_NAME="quay") as process:
-        await store.steer_worker(process.worker_id, Pause())
+    gated_job.open_gate()
+    with orchestrator(shared_files, WORKER_NAME="quay") as process:
+        await store.steer_worker(process.worker_id, PauseOrder())
         await asyncio.to_thread(process.logged, "worker.state_changed")
         process.kill()
     with (
-        orchestrator(place, WORKER_NAME="quay") as paused,
-        orchestrator(place, WORKER_NAME="pier", CAPACITY_MAP="illumos=1") as planner,
+        orchestrator(shared_files, WORKER_NAME="quay") as paused,
+        orchestrator(shared_files, WORKER_NAME="pier", CAPACITY_MAP="illumos=1") as planner,
     ):
         assert paused.logged("orchestrator.started")["state"] == "paused"
-        await ask_for(place, yard)
-        await jobs_become(store, lambda views: [view.state for view in views] == [JobState.WAITING])
+        await publish_requests(shared_files, gated_job)
+        await wait_for_jobs(store, lambda views: [view.state for view in views] == [JobState.WAITING])
         assert planner.logged("run.planned")
-        await store.steer_worker(paused.worker_id, Resume())
-        (after,) = await jobs_become(store, ended)
+        await store.steer_worker(paused.worker_id, ResumeOrder())
+        (after,) = await wait_for_jobs(store, all_ended)
         assert (after.state, after.worker_id) == (JobState.SUCCEEDED, paused.worker_id)
 
 
 async def test_a_worker_without_what_jobs_need_is_left_alone_also_after_a_restart(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
     spoiled = Repository(tmp_path / "spoiled")
     commit = spoiled.commit({".solstice/workflow.kdl": SPOILED})
     settings = {"EXECUTOR": "scripted", "WORKER_NAME": "quay"}
-    with orchestrator(place, **settings) as process:
-        await ask_for(place, Commit(spoiled, commit, "bad/committer"))
+    with orchestrator(shared_files, **settings) as process:
+        await publish_requests(shared_files, Commit(spoiled, commit, "bad/committer"))
         heard = await asyncio.to_thread(process.logged, "worker.state_changed")
         assert (heard["was"], heard["state"]) == ("active", "quarantined")
         process.kill()
-    with orchestrator(place, **settings) as heir:
+    with orchestrator(shared_files, **settings) as heir:
         assert heir.logged("orchestrator.started")["state"] == "quarantined"
         worker = await store.worker(heir.worker_id)
         assert worker is not None
@@ -118,16 +126,18 @@ async def test_a_worker_without_what_jobs_need_is_left_alone_also_after_a_restar
 
 
 async def test_after_a_quarantine_the_job_of_another_repository_goes_first(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
     spoiled, good = Repository(tmp_path / "spoiled"), Repository(tmp_path / "good")
     bad = Commit(spoiled, spoiled.commit({".solstice/workflow.kdl": SPOILED}), "bad/committer")
     # One slot, and retries that are due long before the quarantine ends: whoever goes first then is alone.
-    with orchestrator(place, EXECUTOR="scripted", CAPACITY_MAP="linux=1") as process:
-        await ask_for(place, bad)
+    with orchestrator(shared_files, EXECUTOR="scripted", CAPACITY_MAP="linux=1") as process:
+        await publish_requests(shared_files, bad)
         until = (await asyncio.to_thread(process.logged, "worker.state_changed"))["quarantined_until"]
-        await ask_for(place, Commit(good, good.commit({".solstice/workflow.kdl": GOOD}), "good/neighbour"))
-        views = await jobs_become(store, lambda views: len(views) == 4 and any(map(is_good, views)))
+        await publish_requests(
+            shared_files, Commit(good, good.commit({".solstice/workflow.kdl": GOOD}), "good/neighbour")
+        )
+        views = await wait_for_jobs(store, lambda views: len(views) == 4 and any(map(is_good, views)))
     (first,) = filter(is_good, views)
     begun = [
         attempt.started_at
@@ -146,20 +156,20 @@ def is_good(view: JobView) -> bool:
 
 
 async def test_one_job_that_breaks_its_executor_however_often_it_is_pushed_quarantines_no_worker(
-    place: Place, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
     spoiled = Repository(tmp_path / "spoiled")
     bad = Commit(spoiled, spoiled.commit({".solstice/workflow.kdl": ONE_SPOILED}), "bad/committer")
-    with orchestrator(place, EXECUTOR="scripted", RETRY_BASE_SECONDS="0") as process:
-        await ask_for(place, bad, 5)
-        views = await jobs_become(store, lambda views: len(views) == 5 and ended(views))
+    with orchestrator(shared_files, EXECUTOR="scripted", RETRY_BASE_SECONDS="0") as process:
+        await publish_requests(shared_files, bad, 5)
+        views = await wait_for_jobs(store, lambda views: len(views) == 5 and all_ended(views))
         assert {(view.state, view.attempt) for view in views} == {(JobState.ERRORED, 3)}
         (worker,) = await store.workers()
         assert (worker.state, worker.failures_in_a_row) == (WorkerState.ACTIVE, 1)
         assert "worker.state_changed" not in {event.get("event") for event in process.events}
 
 
-class Commit(Yard):
+class Commit(GatedJob):
     """A commit that is asked for, without a gate."""
 
     def __init__(self, repository: Repository, commit: str, name: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from solstice_common.http.bounds import Bounds
-from solstice_common.http.connections import Connections
+from solstice_common.http.connections import ServerConnections
 from solstice_common.http.protocol import BoundedProtocol
-from tests.unit.forge.transports import Socket, connected, turns
+from tests.http_transports import Socket, connected, loop_iterations
 
 CONNECTIONS = 50
 BODY_BYTES = 200_000
@@ -34,7 +34,7 @@ async def test_the_body_of_a_request_that_was_answered_is_not_held(
     app: Any, budget: int, status: bytes
 ) -> None:
     # The connections stay open for a while, so that the other sides can read their answers.
-    shared = Connections(Bounds(body_bytes=budget))
+    shared = ServerConnections(Bounds(body_bytes=budget))
     opened: list[tuple[Any, Socket]] = []
     tracemalloc.start()
     try:
@@ -44,7 +44,7 @@ async def test_the_body_of_a_request_that_was_answered_is_not_held(
             protocol.shared = shared
             opened.append((protocol, socket))
             protocol.data_received(HEAD + b"x" * BODY_BYTES)
-            await turns()
+            await loop_iterations()
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

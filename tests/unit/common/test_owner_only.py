@@ -11,7 +11,7 @@ from solstice_common.broker.rabbitmq.broker import RabbitMQBroker
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_common.storage.postgresql import connected
-from solstice_common.storage.sqlite import Database
+from solstice_common.storage.sqlite import SqliteDatabase
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -27,7 +27,7 @@ async def test_a_sqlite_file_is_for_its_owner_whatever_the_umask(tmp_path: Path,
         path.chmod(before)
     previous = os.umask(0)
     try:
-        async with Database.open(path) as database:
+        async with SqliteDatabase.open(path) as database:
             await database.write(lambda connection: connection.execute("CREATE TABLE x (y)").rowcount)
             found = modes(path.parent)
     finally:

@@ -14,7 +14,7 @@ from solstice_common.messages import Source as Origin
 from solstice_common.references import References
 from solstice_forge.config import configured_sources, parse_sources
 from solstice_forge.decisions.rules import ALL_EVENTS, Forks, Rule, RuleEvent
-from solstice_forge.decisions.sources import FORGES, App, Source
+from solstice_forge.decisions.sources import FORGES, Source, SourceApp
 from solstice_forge.settings import ForgeSettings
 
 ENVIRON = {"ACME_SECRET": "a secret of acme", "ACME_TOKEN": "a token"}
@@ -77,7 +77,7 @@ def test_whole_file_becomes_sources(tmp_path: Path) -> None:
             Rule(name="rule 2", events=ALL_EVENTS, forks=Forks.APPROVE),
         ),
     )
-    assert sources["hub"].app == App(id=7, private_key=KEY)
+    assert sources["hub"].app == SourceApp(id=7, private_key=KEY)
     assert sources["hub"].url == "https://github.com"
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from solstice_forge.statuses.call_endings import Again, Dead, Told
+from solstice_forge.statuses.call_endings import Reported, RetryLater, Undeliverable
 from solstice_forge.statuses.changes import after
-from solstice_forge.statuses.protocol import Phase, Telling
+from solstice_forge.statuses.protocol import OutgoingStatus, Phase
 from solstice_forge.statuses.wanted_status import commit_status, place
 from tests.statuses import job_status, run_id
 
@@ -29,7 +29,7 @@ def row(**changes: Any) -> dict[str, Any]:
     }
 
 
-def telling(**changes: Any) -> Telling:
+def telling(**changes: Any) -> OutgoingStatus:
     values: dict[str, Any] = {
         "row_id": 1,
         "repository": "river/app",
@@ -46,11 +46,11 @@ def telling(**changes: Any) -> Telling:
         "calls": 4,
         "check_id": None,
     }
-    return Telling(**{**values, **changes})
+    return OutgoingStatus(**{**values, **changes})
 
 
-def again(**changes: Any) -> Again:
-    return Again(**{"at": NOW + 2, "why": "502", "failed": True, "unsure": False, **changes})
+def again(**changes: Any) -> RetryLater:
+    return RetryLater(**{"at": NOW + 2, "why": "502", "failed": True, "unsure": False, **changes})
 
 
 @pytest.mark.parametrize("since", [None, NOW - 3600], ids=["first", "tenth"])
@@ -82,16 +82,16 @@ def test_a_call_that_stalled_holds_up_a_newer_one_from_its_end_as_well() -> None
 
 def test_what_was_told_ends_the_failures_and_a_newer_one_goes_out_at_once() -> None:
     failing = {"failures": 9, "failing_since": NOW - 60}
-    columns = after(row(**failing), telling(), Told(check_id=7), now=NOW, horizon=HORIZON)
+    columns = after(row(**failing), telling(), Reported(check_id=7), now=NOW, horizon=HORIZON)
     assert (columns["phase"], columns["calls"], columns["told_state"]) == (Phase.TOLD.value, 5, "running")
     assert (columns["failures"], columns["failing_since"], columns["check_id"]) == (0, None, 7)
-    newer = after(row(sequence=2, **failing), telling(), Told(), now=NOW, horizon=HORIZON)
+    newer = after(row(sequence=2, **failing), telling(), Reported(), now=NOW, horizon=HORIZON)
     assert "phase" not in newer
     assert newer["next_at"] == NOW
 
 
 def test_what_the_forge_never_takes_is_dead_and_says_why() -> None:
-    dead = Dead(reason="not_found", detail="404 Not Found")
+    dead = Undeliverable(reason="not_found", detail="404 Not Found")
     columns = after(row(failures=9), telling(), dead, now=NOW, horizon=HORIZON)
     assert (columns["phase"], columns["last_failure"], columns["failures"]) == (
         Phase.DEAD.value,

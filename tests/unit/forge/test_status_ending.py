@@ -5,19 +5,27 @@ import random
 import pytest
 
 from solstice_forge.remote.protocol import Done, Later, Never, Result
-from solstice_forge.statuses.call_endings import GIVE_UP_SECONDS, PATIENT, Again, Dead, Ending, Told, ending
+from solstice_forge.statuses.call_endings import (
+    DEFAULT_RETRY_RULES,
+    GIVE_UP_SECONDS,
+    CallEnding,
+    Reported,
+    RetryLater,
+    Undeliverable,
+    ending,
+)
 
 NOW = 1_790_000_000.0
 
 
-def ended(result: Result[int | None], *, failures: int = 0, failing_since: float | None = None) -> Ending:
+def ended(result: Result[int | None], *, failures: int = 0, failing_since: float | None = None) -> CallEnding:
     return ending(
         result,
         failures=failures,
         failing_since=failing_since,
         now=NOW,
         rng=random.Random(1),
-        rules=PATIENT,
+        rules=DEFAULT_RETRY_RULES,
     )
 
 
@@ -33,28 +41,30 @@ def ended(result: Result[int | None], *, failures: int = 0, failing_since: float
     ],
 )
 def test_what_a_forge_refuses_for_good_has_one_word_and_its_own(status: int, detail: str, word: str) -> None:
-    assert ended(Never(status=status, detail=detail)) == Dead(reason=word, detail=f"{status} {detail}")
+    assert ended(Never(status=status, detail=detail)) == Undeliverable(
+        reason=word, detail=f"{status} {detail}"
+    )
 
 
 def test_what_the_forge_shows_is_told() -> None:
-    assert ended(Done(7)) == Told(check_id=7)
+    assert ended(Done(7)) == Reported(check_id=7)
 
 
 def test_a_limit_is_no_failure_however_long_the_forge_has_failed() -> None:
     limited = ended(Later(at=NOW + 60, why="429", limited=True), failures=9, failing_since=0.0)
-    assert limited == Again(at=NOW + 60, why="429", failed=False, unsure=False)
+    assert limited == RetryLater(at=NOW + 60, why="429", failed=False, unsure=False)
     past = ended(Later(at=NOW - 60, why="429", limited=True))
-    assert isinstance(past, Again)
+    assert isinstance(past, RetryLater)
     assert past.at == NOW
 
 
 def test_a_failure_is_tried_again_after_a_pause_and_not_before_the_forge_wants() -> None:
     soon = ended(Later(at=0.0, why="502", perhaps_done=True))
-    assert isinstance(soon, Again)
-    assert NOW < soon.at <= NOW + PATIENT.last_retry
+    assert isinstance(soon, RetryLater)
+    assert NOW < soon.at <= NOW + DEFAULT_RETRY_RULES.last_retry
     assert (soon.why, soon.failed, soon.unsure) == ("502", True, True)
     later = ended(Later(at=NOW + 500, why="502"))
-    assert isinstance(later, Again)
+    assert isinstance(later, RetryLater)
     assert (later.at, later.unsure) == (NOW + 500, False)
 
 
@@ -65,8 +75,8 @@ def test_a_failure_is_tried_again_after_a_pause_and_not_before_the_forge_wants()
 )
 def test_a_forge_that_is_away_for_a_day_is_given_up(since: float | None, *, dead: bool) -> None:
     outcome = ended(Later(at=0.0, why="502 Bad Gateway"), failures=40, failing_since=since)
-    assert isinstance(outcome, Dead) is dead
-    if isinstance(outcome, Dead):
+    assert isinstance(outcome, Undeliverable) is dead
+    if isinstance(outcome, Undeliverable):
         assert (outcome.reason, outcome.detail) == (
             "forge_unavailable",
             "given up after 41 attempts: 502 Bad Gateway",

@@ -8,7 +8,7 @@ from solstice_common.broker.protocol import BrokerHealth, PublishStatus
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.queue_times.forecast import Judgement, Met
+from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
 
 CONNECTED = BrokerHealth(connected=True)
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=1)
@@ -39,11 +39,15 @@ def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
             'solstice_job_run_seconds_sum{label="linux",state="failed"} 2.0',
         ),
         (
-            lambda m: m.started_as_expected(Judgement(met=Met.LATE, error_seconds=40.0)),
+            lambda m: m.started_as_expected(
+                ForecastCheck(accuracy=ForecastAccuracy.LATE, error_seconds=40.0)
+            ),
             'solstice_expected_starts_total{met="late"} 1.0',
         ),
         (
-            lambda m: m.started_as_expected(Judgement(met=Met.LATE, error_seconds=40.0)),
+            lambda m: m.started_as_expected(
+                ForecastCheck(accuracy=ForecastAccuracy.LATE, error_seconds=40.0)
+            ),
             "solstice_expected_start_error_seconds_sum 40.0",
         ),
         (lambda m: m.leases_renewed(4), "solstice_lease_renewals_total 4.0"),

@@ -52,6 +52,6 @@ def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_unless_told_o
         settings.lease_seconds,  # it renewed the moment before it died
         settings.rescue_seconds * (1 + JITTER),  # and whoever sweeps had just looked
         backoff_ceiling(failures, settings.retry_base_seconds),
-        POLL_SECONDS * (1 + JITTER),  # the end of a backoff rings no bell
+        POLL_SECONDS * (1 + JITTER),  # the end of a backoff sends no notification
     )
     assert sum(longest_waits) < 90

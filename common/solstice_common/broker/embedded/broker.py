@@ -17,7 +17,7 @@ import structlog
 
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.embedded import rows
-from solstice_common.broker.embedded.process_locks import Lifelines
+from solstice_common.broker.embedded.process_locks import ProcessLocks
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import (
     BrokerHealth,
@@ -29,10 +29,10 @@ from solstice_common.broker.protocol import (
     new_message_id,
 )
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
-from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.runtime.file_notifier import FileNotifier
 from solstice_common.runtime.pausing import pause
 from solstice_common.settings import sqlite_path
-from solstice_common.storage.sqlite import Database, Work, migrations_of
+from solstice_common.storage.sqlite import SqliteDatabase, Work, migrations_of
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
@@ -52,13 +52,20 @@ class EmbeddedBroker:
     """`Broker` on a SQLite file; open with `EmbeddedBroker.open`."""
 
     def __init__(
-        self, url: str, *, name: str, database: Database, bell: Doorbell, lifelines: Lifelines, owner_id: int
+        self,
+        url: str,
+        *,
+        name: str,
+        database: SqliteDatabase,
+        notifier: FileNotifier,
+        process_locks: ProcessLocks,
+        owner_id: int,
     ) -> None:
         self._url = url
         self.name = name
-        self.bell = bell
+        self.notifier = notifier
         self._database = database
-        self._lifelines = lifelines
+        self._process_locks = process_locks
         self._owner_id = owner_id
         self._trouble = ""
         self._closed = False
@@ -75,21 +82,26 @@ class EmbeddedBroker:
         """
         path = sqlite_path(url)
         migrations = migrations_of("solstice_common.broker.embedded.schema")
-        async with Database.open(path, migrations) as database:
-            bell, lifelines = _beside(path)
-            with lifelines.hold() as token:
+        async with SqliteDatabase.open(path, migrations) as database:
+            notifier, process_locks = _beside(path)
+            with process_locks.hold() as token:
                 owner_id = await database.write(partial(rows.add_owner, token=token, name=name))
                 broker = cls(
-                    url, name=name, database=database, bell=bell, lifelines=lifelines, owner_id=owner_id
+                    url,
+                    name=name,
+                    database=database,
+                    notifier=notifier,
+                    process_locks=process_locks,
+                    owner_id=owner_id,
                 )
                 try:
-                    await broker._return_of_the_lost()
+                    await broker._requeue_of_lost_owners()
                     yield broker
                 finally:
                     broker._close()
                     with contextlib.suppress(StoreUnavailable):  # if not now, then as after a kill
                         if await database.write(partial(rows.remove_owner, token=token)):
-                            bell.ring()
+                            notifier.notify()
 
     @property
     def url(self) -> str:
@@ -105,8 +117,8 @@ class EmbeddedBroker:
             raise BrokerUnavailable(self._url, "it was closed")
 
     async def declare(self, topology: Topology) -> None:
-        await self._once(partial(rows.declare, topology=topology))
-        self.bell.ring()
+        await self._write(partial(rows.declare, topology=topology))
+        self.notifier.notify()
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         stored = [rows.row_of(message, new_message_id()) for message in messages]
@@ -123,16 +135,16 @@ class EmbeddedBroker:
 
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator["EmbeddedConsumer"]:
-        async with self._listening() as rung:
+        async with self._listening() as notified:
             consumer_id = await self.persist(partial(rows.add_consumer, owner_id=self._owner_id, queue=queue))
-            consumer = EmbeddedConsumer(self, queue, consumer_id, prefetch, rung)
+            consumer = EmbeddedConsumer(self, queue, consumer_id, prefetch, notified)
             try:
                 yield consumer
             finally:
                 consumer.close()
                 with contextlib.suppress(StoreUnavailable):  # if not now, then when the broker is left
                     if await self._database.write(partial(rows.remove_consumer, consumer_id=consumer_id)):
-                        self.bell.ring()
+                        self.notifier.notify()
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[asyncio.Event]:
@@ -140,22 +152,22 @@ class EmbeddedBroker:
         async with contextlib.AsyncExitStack() as stack:
             while True:
                 try:
-                    rung = await stack.enter_async_context(self.bell.listen())
+                    notified = await stack.enter_async_context(self.notifier.listen())
                 except OSError as error:
-                    await self.sit_out(StoreUnavailable(str(self._url), str(error)))
+                    await self.pause_after(StoreUnavailable(str(self._url), str(error)))
                 else:
                     break
-            yield rung
+            yield notified
 
     async def depth(self, queue: str) -> QueueDepth | None:
-        await self.return_of_the_dead()
+        await self.requeue_of_dead_processes()
         try:
             return await self._database.read(partial(rows.depth, queue=queue))
         except StoreUnavailable as error:
             raise BrokerUnavailable(self._url, error.detail) from error
 
     def submit(self, work: Work[T]) -> "asyncio.Future[T]":
-        """Begin a write; see `Database.submit`."""
+        """Begin a write; see `SqliteDatabase.submit`."""
         return self._database.submit(work)
 
     async def persist(self, work: Work[T]) -> T:
@@ -164,12 +176,12 @@ class EmbeddedBroker:
             try:
                 result = await self._database.submit(work)
             except StoreUnavailable as error:
-                await self.sit_out(error)
+                await self.pause_after(error)
             else:
                 self.note_trouble(None)
                 return result
 
-    async def sit_out(self, error: StoreUnavailable) -> None:
+    async def pause_after(self, error: StoreUnavailable) -> None:
         """Pause before the next try; raises `error` when there will be none."""
         if self._closed:
             raise error
@@ -184,29 +196,29 @@ class EmbeddedBroker:
             _log.info(LogEvent.BROKER_RECOVERED, url=self._url)
         self._trouble = "" if error is None else error.detail
 
-    async def return_of_the_dead(self) -> None:
+    async def requeue_of_dead_processes(self) -> None:
         """Give back what processes held that were killed; looks at most once in `LOOK_SECONDS`."""
         now = asyncio.get_running_loop().time()
         if now < self._sweep_at:
             return
         self._sweep_at = now + LOOK_SECONDS
-        await self._bury(self._lifelines.cut())
+        await self._remove_owners(self._process_locks.dead_tokens())
 
-    async def _return_of_the_lost(self) -> None:
+    async def _requeue_of_lost_owners(self) -> None:
         """The same for owners whose lock file is gone as well (somebody tidied the directory)."""
         tokens = await self._database.read(rows.owner_tokens)
-        await self._bury([token for token in tokens if not self._lifelines.alive(token)])
+        await self._remove_owners([token for token in tokens if not self._process_locks.alive(token)])
 
-    async def _bury(self, tokens: Iterable[str]) -> None:
+    async def _remove_owners(self, tokens: Iterable[str]) -> None:
         for token in tokens:
             with contextlib.suppress(StoreUnavailable):  # the next look tries again
                 returned = await self._database.write(partial(rows.remove_owner, token=token))
-                self._lifelines.forget(token)
+                self._process_locks.forget(token)
                 _log.info(LogEvent.BROKER_OWNER_LOST, url=self._url, owner=token, returned=returned)
                 if returned:
-                    self.bell.ring()
+                    self.notifier.notify()
 
-    async def _once(self, work: Work[T]) -> T:
+    async def _write(self, work: Work[T]) -> T:
         try:
             return await self._database.write(work)
         except StoreUnavailable as error:
@@ -219,16 +231,16 @@ class EmbeddedBroker:
             return
         stored = [row for publish, _ in batch for row in publish]
         written = self._database.submit(partial(rows.store, rows=stored))
-        written.add_done_callback(partial(self._sent, batch))
+        written.add_done_callback(partial(self._on_stored, batch))
 
-    def _sent(self, batch: Sequence[_Publish], written: "asyncio.Future[list[Published]]") -> None:
+    def _on_stored(self, batch: Sequence[_Publish], written: "asyncio.Future[list[Published]]") -> None:
         error = written.exception()
         if isinstance(error, StoreUnavailable):
             self.note_trouble(error)
         elif error is None:
             self.note_trouble(None)
             if rows.CONFIRMED in written.result():
-                self.bell.ring()
+                self.notifier.notify()
         start = 0
         for publish, outcome in batch:
             end = start + len(publish)
@@ -258,23 +270,23 @@ class EmbeddedConsumer:
     """`Consumer` of one queue of the file. Messages are taken when `batch` asks, never hoarded."""
 
     def __init__(
-        self, broker: EmbeddedBroker, queue: str, consumer_id: int, prefetch: int, rung: asyncio.Event
+        self, broker: EmbeddedBroker, queue: str, consumer_id: int, prefetch: int, notified: asyncio.Event
     ) -> None:
         self._broker = broker
         self._queue = queue
         self._consumer_id = consumer_id
         self._prefetch = prefetch
-        self._rung = rung
+        self._notified = notified
         self._unsettled: dict[object, Delivery] = {}
         self._claim: asyncio.Future[list[Delivery]] | None = None
 
     async def batch(self) -> Sequence[Delivery]:
         while True:
-            self._rung.clear()
-            await self._broker.return_of_the_dead()
+            self._notified.clear()
+            await self._broker.requeue_of_dead_processes()
             if deliveries := await self._claimed():
                 return deliveries
-            await pause(LOOK_SECONDS, unless=self._rung)
+            await pause(LOOK_SECONDS, unless=self._notified)
 
     async def _claimed(self) -> list[Delivery]:
         """What is ready now, within the prefetch."""
@@ -290,7 +302,7 @@ class EmbeddedConsumer:
             deliveries = await asyncio.shield(self._claim)
         except StoreUnavailable as error:
             self._claim = None
-            await self._broker.sit_out(error)
+            await self._broker.pause_after(error)
             return []
         self._claim = None
         self._broker.note_trouble(None)
@@ -322,12 +334,12 @@ class EmbeddedConsumer:
                     rows.settle,
                     queue=self._queue,
                     consumer_id=self._consumer_id,
-                    verdicts=rows.Settlement(acked=acked, retried=retried, refused=refused),
+                    verdicts=rows.SettledMessages(acked=acked, retried=retried, refused=refused),
                 )
             )
-        self._rung.set()
+        self._notified.set()
         if retried or refused:
-            self._broker.bell.ring()
+            self._broker.notifier.notify()
 
     def close(self) -> None:
         """Settle nothing any more."""
@@ -340,8 +352,10 @@ class EmbeddedConsumer:
         return rows.DeadLetter(message=message, headers=headers, message_id=new_message_id())
 
 
-def _beside(path: Path) -> tuple[Doorbell, Lifelines]:
+def _beside(path: Path) -> tuple[FileNotifier, ProcessLocks]:
     try:
-        return Doorbell(path.with_name(f"{path.name}.bell")), Lifelines(path.with_name(f"{path.name}.owners"))
+        return FileNotifier(path.with_name(f"{path.name}.bell")), ProcessLocks(
+            path.with_name(f"{path.name}.owners")
+        )
     except OSError as error:
         raise StoreUnavailable(str(path), str(error)) from error

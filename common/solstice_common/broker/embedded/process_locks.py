@@ -18,7 +18,7 @@ from pathlib import Path
 _SUFFIX = ".lock"
 
 
-class Lifelines:
+class ProcessLocks:
     """The lock files of one shared file; `directory` belongs to them alone."""
 
     def __init__(self, directory: Path) -> None:
@@ -41,7 +41,7 @@ class Lifelines:
             visible.unlink(missing_ok=True)
             os.close(descriptor)
 
-    def cut(self) -> list[str]:
+    def dead_tokens(self) -> list[str]:
         """The tokens whose holders ended without leaving, as far as can be told now; the same until `forget`."""
         # Without a directory there are none; with too many open files it is seen at the next look.
         with contextlib.suppress(OSError):

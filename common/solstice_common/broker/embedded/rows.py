@@ -36,8 +36,8 @@ _READY = (
     "FROM messages WHERE queue_id = (SELECT queue_id FROM queues WHERE name = ?)"
     " AND NOT EXISTS (SELECT 1 FROM unsettled WHERE unsettled.message = messages.message)"
 )
-_HELD = "message IN (SELECT message FROM unsettled WHERE consumer_id = ?)"
-_CHOSEN = f"{_HELD} AND message IN (SELECT value FROM json_each(?))"  # noqa: S608  constants only
+_UNSETTLED = "message IN (SELECT message FROM unsettled WHERE consumer_id = ?)"
+_CHOSEN = f"{_UNSETTLED} AND message IN (SELECT value FROM json_each(?))"  # noqa: S608  constants only
 _RETURN = "UPDATE messages SET returned = returned + 1 WHERE "
 _FREE = "DELETE FROM unsettled WHERE "
 _FORGET = "DELETE FROM messages WHERE "
@@ -53,7 +53,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class SettledMessages:
     """Verdicts on deliveries of one consumer, by the messages' numbers."""
 
     acked: Sequence[int]
@@ -132,7 +132,7 @@ def claim(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: i
     ]
 
 
-def settle(connection: sqlite3.Connection, queue: str, consumer_id: int, verdicts: Settlement) -> None:
+def settle(connection: sqlite3.Connection, queue: str, consumer_id: int, verdicts: SettledMessages) -> None:
     """Carry out verdicts on messages that the consumer still holds; others are left alone."""
     done = list(verdicts.acked)
     if verdicts.retried:
@@ -141,7 +141,7 @@ def settle(connection: sqlite3.Connection, queue: str, consumer_id: int, verdict
         connection.execute(_FREE + _CHOSEN, chosen)
     if verdicts.refused:
         _dead_letter(connection, queue, consumer_id, verdicts.refused)
-        done.extend(letter.message for letter in verdicts.refused)
+        done.extend(dead_letter.message for dead_letter in verdicts.refused)
     if done:
         connection.execute(_FORGET + _CHOSEN, (consumer_id, json.dumps(done)))
 
@@ -162,8 +162,8 @@ def add_consumer(connection: sqlite3.Connection, owner_id: int, queue: str) -> i
 
 def remove_consumer(connection: sqlite3.Connection, consumer_id: int) -> int:
     """Return what the consumer holds to its queue; how many messages that were."""
-    returned = connection.execute(_RETURN + _HELD, (consumer_id,)).rowcount
-    connection.execute(_FREE + _HELD, (consumer_id,))
+    returned = connection.execute(_RETURN + _UNSETTLED, (consumer_id,)).rowcount
+    connection.execute(_FREE + _UNSETTLED, (consumer_id,))
     connection.execute("DELETE FROM consumers WHERE consumer_id = ?", (consumer_id,))
     return returned
 
@@ -255,7 +255,7 @@ def _route(connection: sqlite3.Connection, exchange: str, key: str) -> list[int]
 
 
 def _dead_letter(
-    connection: sqlite3.Connection, queue: str, consumer_id: int, letters: Sequence[DeadLetter]
+    connection: sqlite3.Connection, queue: str, consumer_id: int, dead_letters: Sequence[DeadLetter]
 ) -> None:
     """Copy refused messages to the queues of the dead-letter exchange.
 
@@ -267,10 +267,10 @@ def _dead_letter(
     exchange = arguments.get("x-dead-letter-exchange")
     if exchange is None:
         return
-    for letter in letters:
+    for dead_letter in dead_letters:
         origin = connection.execute(
             "SELECT routing_key FROM messages JOIN unsettled USING (message) WHERE message = ? AND consumer_id = ?",
-            (letter.message, consumer_id),
+            (dead_letter.message, consumer_id),
         ).fetchone()
         if origin is None:
             continue
@@ -282,7 +282,14 @@ def _dead_letter(
                 " type, correlation_id, priority, published_at, content_type, app_id, body)"
                 " SELECT ?, ?, ?, ?, ?, type, correlation_id, priority, published_at, content_type, app_id, body"
                 " FROM messages WHERE message = ?",
-                (target, exchange, key, letter.message_id, json.dumps(letter.headers), letter.message),
+                (
+                    target,
+                    exchange,
+                    key,
+                    dead_letter.message_id,
+                    json.dumps(dead_letter.headers),
+                    dead_letter.message,
+                ),
             )
 
 

@@ -8,7 +8,7 @@ import pamqp.frame
 from pamqp import commands as spec
 
 
-class Settlement(Enum):
+class AckAction(Enum):
     """What a consumer may tell the broker about a delivery."""
 
     ACK = "ack"
@@ -45,26 +45,26 @@ class AckLedger:
         """Whether the tag was delivered and not settled yet."""
         return self._lowest_open <= tag <= self._highest and tag not in self._settled
 
-    def settle(self, decisions: Mapping[int, Settlement]) -> list[spec.Basic.Ack | spec.Basic.Reject]:
+    def settle(self, decisions: Mapping[int, AckAction]) -> list[spec.Basic.Ack | spec.Basic.Reject]:
         """The frames that carry out `decisions`, in order of writing; what is settled already is left out.
 
         All acks up to the first undecided delivery become one with `multiple`; the few others one each.
         """
-        if all(what is Settlement.ACK for what in decisions.values()) and self._is_next(decisions):
+        if all(what is AckAction.ACK for what in decisions.values()) and self._is_next(decisions):
             # Nearly always: all is acked, in the order it came.
             self._lowest_open += len(decisions)
             return [spec.Basic.Ack(self._lowest_open - 1, multiple=len(decisions) > 1)]
         fresh = {tag: what for tag, what in sorted(decisions.items()) if self.is_open(tag)}
         frames: list[spec.Basic.Ack | spec.Basic.Reject] = [
-            spec.Basic.Reject(tag, requeue=what is Settlement.REQUEUE)
+            spec.Basic.Reject(tag, requeue=what is AckAction.REQUEUE)
             for tag, what in fresh.items()
-            if what is not Settlement.ACK
+            if what is not AckAction.ACK
         ]
         self._settled.update(fresh)
         while self._lowest_open in self._settled:
             self._settled.remove(self._lowest_open)
             self._lowest_open += 1
-        acks = [tag for tag, what in fresh.items() if what is Settlement.ACK]
+        acks = [tag for tag, what in fresh.items() if what is AckAction.ACK]
         prefix = [tag for tag in acks if tag < self._lowest_open]
         if prefix:
             # The last tag must be one that is open at the broker until now; rejected ones in between are gone already.

@@ -42,10 +42,10 @@ class RabbitMQBroker:
         self._topologies: list[Topology] = []
         self._mismatches: dict[str, TopologyMismatch] = {}
         self._publishing = Link(
-            url, shown=self._url, name=f"{name} (publish)", prepare=self.redeclare, rng=rng
+            url, shown_url=self._url, name=f"{name} (publish)", prepare=self.redeclare, rng=rng
         )
         self._consuming = Link(
-            url, shown=self._url, name=f"{name} (consume)", prepare=self.redeclare, rng=rng
+            url, shown_url=self._url, name=f"{name} (consume)", prepare=self.redeclare, rng=rng
         )
         self._publisher = Publisher(self._publishing, confirm_timeout_seconds=confirm_timeout_seconds)
 

@@ -14,12 +14,12 @@ from pamqp.common import FieldTable
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import Delivery, Published, PublishStatus
-from solstice_common.broker.rabbitmq.acks import Settlement
+from solstice_common.broker.rabbitmq.acks import AckAction
 from solstice_common.broker.rabbitmq.dead_letters import RESERVED_BYTES, fitting
 from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.properties import of_properties
 from solstice_common.broker.rabbitmq.publisher import Envelope
-from solstice_common.broker.rabbitmq.subscription import Arrival, QueueMissing, Subscription
+from solstice_common.broker.rabbitmq.subscription import QueueMissing, ReceivedDelivery, Subscription
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
 from solstice_common.errors import TopologyMismatch
 from solstice_common.runtime.backoff import backoff_seconds
@@ -34,12 +34,12 @@ RETRY_CAP_SECONDS: Final = 60.0
 
 UNWRITABLE: Final = Published(PublishStatus.REJECTED, "the dead letter could not be written")
 
-Decisions = dict[Subscription, dict[int, Settlement]]
+Decisions = dict[Subscription, dict[int, AckAction]]
 
 log = structlog.get_logger(__name__)
 
 
-class Surroundings(Protocol):
+class ConsumerBroker(Protocol):
     """What a consumer needs of its broker."""
 
     @property
@@ -60,10 +60,10 @@ class RabbitMQConsumer:
     """See `protocol.Consumer`; `run` must be running."""
 
     def __init__(
-        self, link: Link, surroundings: Surroundings, queue: str, *, prefetch: int, rng: random.Random
+        self, link: Link, broker: ConsumerBroker, queue: str, *, prefetch: int, rng: random.Random
     ) -> None:
         self._link = link
-        self._surroundings = surroundings
+        self._broker = broker
         self._queue = queue
         self._prefetch = prefetch
         self._rng = rng
@@ -89,22 +89,22 @@ class RabbitMQConsumer:
         some minutes must not exhaust.
         """
         decisions: Decisions = {}
-        refused: list[tuple[Arrival, Refuse]] = []
+        refused: list[tuple[ReceivedDelivery, Refuse]] = []
         for delivery, verdict in verdicts:
-            if not isinstance(delivery, Arrival):
+            if not isinstance(delivery, ReceivedDelivery):
                 raise TypeError(f"this delivery is not one of RabbitMQ's: {delivery!r}")
             if not delivery.claim():
                 continue
             match verdict:
                 case Ack():
-                    decisions.setdefault(delivery.subscription, {})[delivery.tag] = Settlement.ACK
+                    decisions.setdefault(delivery.subscription, {})[delivery.tag] = AckAction.ACK
                 case Retry():
                     self._requeue_later(delivery)
                 case Refuse():
                     refused.append((delivery, verdict))
-        await _carry_out(decisions)
+        await _settle(decisions)
         if refused:
-            await _carry_out(await self._dead_letter(refused))
+            await _settle(await self._dead_letter(refused))
 
     async def run(self) -> None:
         """Keep a subscription, whatever happens to the link, the channel or the queue."""
@@ -113,7 +113,7 @@ class RabbitMQConsumer:
             wire = await self._link.connected()
             began = time.monotonic()
             try:
-                self._mismatch = self._surroundings.mismatch(self._queue)
+                self._mismatch = self._broker.mismatch(self._queue)
                 if self._mismatch is None:
                     await self._subscribe(wire)
                 else:
@@ -142,11 +142,11 @@ class RabbitMQConsumer:
 
     async def _redeclare(self, wire: Wire) -> None:
         try:
-            await self._surroundings.redeclare(wire)
+            await self._broker.redeclare(wire)
         except LinkLost as lost:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
-    def _requeue_later(self, delivery: Arrival) -> None:
+    def _requeue_later(self, delivery: ReceivedDelivery) -> None:
         # A count on a first delivery was put there by whoever published the message.
         count = delivery.headers.get("x-delivery-count") if delivery.redelivered else 0
         pause = backoff_seconds(
@@ -156,25 +156,25 @@ class RabbitMQConsumer:
             cap_seconds=RETRY_CAP_SECONDS,
         )
         asyncio.get_running_loop().call_later(
-            pause, delivery.subscription.settle_soon, {delivery.tag: Settlement.REQUEUE}
+            pause, delivery.subscription.settle_soon, {delivery.tag: AckAction.REQUEUE}
         )
 
-    async def _dead_letter(self, refused: Sequence[tuple[Arrival, Refuse]]) -> Decisions:
+    async def _dead_letter(self, refused: Sequence[tuple[ReceivedDelivery, Refuse]]) -> Decisions:
         """Publish what was refused to the dead-letter exchange; what to tell the broker of each."""
         # What the broker delivers again anyway is refused then, once.
         refused = [(delivery, why) for delivery, why in refused if not delivery.subscription.over]
-        exchange = self._surroundings.dead_letter_exchange(self._queue)
+        exchange = self._broker.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
         if exchange is not None:
-            letters = [self._letter(exchange, delivery, why) for delivery, why in refused]
+            envelopes = [self._envelope_or_none(exchange, delivery, why) for delivery, why in refused]
             published = iter(
-                await self._surroundings.publish_envelopes([each for each in letters if each is not None])
+                await self._broker.publish_envelopes([each for each in envelopes if each is not None])
             )
-            outcomes = [UNWRITABLE if each is None else next(published) for each in letters]
+            outcomes = [UNWRITABLE if each is None else next(published) for each in envelopes]
         decisions: Decisions = {}
         for (delivery, why), outcome in zip(refused, outcomes, strict=True):
-            kept = outcome is not None and outcome.confirmed
-            if not kept:
+            confirmed = outcome is not None and outcome.confirmed
+            if not confirmed:
                 log.error(
                     LogEvent.DEAD_LETTER_FAILED,
                     queue=self._queue,
@@ -183,24 +183,22 @@ class RabbitMQConsumer:
                     detail="no dead-letter exchange was declared" if outcome is None else outcome.detail,
                 )
             # Dropped, the broker dead-letters it itself: without our reason, but it is not lost.
-            settlement = Settlement.ACK if kept else Settlement.DROP
+            settlement = AckAction.ACK if confirmed else AckAction.DROP
             decisions.setdefault(delivery.subscription, {})[delivery.tag] = settlement
         return decisions
 
-    def _letter(self, exchange: str, delivery: Arrival, why: Refuse) -> Envelope | None:
+    def _envelope_or_none(self, exchange: str, delivery: ReceivedDelivery, why: Refuse) -> Envelope | None:
         """The dead letter; None when a mistake of ours prevents it."""
         try:
-            return self._dead(exchange, delivery, why)
+            return self._dead_letter_envelope(exchange, delivery, why)
         except Exception:
             log.exception(LogEvent.DEAD_LETTER_FAILED, queue=self._queue, reason=why.reason)
             return None
 
-    def _dead(self, exchange: str, delivery: Arrival, why: Refuse) -> Envelope:
+    def _dead_letter_envelope(self, exchange: str, delivery: ReceivedDelivery, why: Refuse) -> Envelope:
         theirs = delivery.properties
         headers = fitting(
-            refusal_headers(
-                delivery, why, queue=self._queue, by=self._surroundings.name, at=datetime.now(UTC)
-            ),
+            refusal_headers(delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)),
             self._link.header_bytes - RESERVED_BYTES,
         )
         return Envelope(
@@ -225,6 +223,6 @@ class RabbitMQConsumer:
         )
 
 
-async def _carry_out(decisions: Decisions) -> None:
+async def _settle(decisions: Decisions) -> None:
     for subscription, settlements in decisions.items():
         await subscription.settle(settlements)

@@ -25,7 +25,7 @@ from solstice_common.errors import TopologyMismatch
 from solstice_common.topology import Exchange, Queue, Topology
 
 
-class Ignoring:
+class IgnoringUser:
     """The user of a channel that carries no messages."""
 
     def delivered(self, frame: object, properties: object, body: bytes) -> None: ...
@@ -41,7 +41,7 @@ async def declare(wire: Wire, topology: Topology) -> None:
     Raises TopologyMismatch when an object exists with other properties, LinkLost when the broker does not answer or
     does not allow it.
     """
-    channel = await wire.open_channel(Ignoring())
+    channel = await wire.open_channel(IgnoringUser())
     try:
         for exchange in topology.exchanges:
             await _declare_exchange(channel, exchange)
@@ -58,7 +58,7 @@ async def declare(wire: Wire, topology: Topology) -> None:
 
 async def depth(wire: Wire, queue: str) -> QueueDepth | None:
     """How many messages wait; None when there is no such queue."""
-    channel = await wire.open_channel(Ignoring())
+    channel = await wire.open_channel(IgnoringUser())
     try:
         with link_errors():
             try:

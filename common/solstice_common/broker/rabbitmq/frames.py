@@ -79,7 +79,7 @@ class FrameStream:
     def __init__(self, reader: StreamReader, take: Take) -> None:
         self._reader = reader
         self._take = take
-        self._cut = Cutter()
+        self._cut = FrameSplitter()
         self._frames: deque[Received] = deque()
 
     def __aiter__(self) -> Self:
@@ -101,7 +101,7 @@ class FrameStream:
         return self._frames.popleft()
 
 
-class Cutter:
+class FrameSplitter:
     """Pieces of a stream in, whole frames out; what is left of one waits for the next piece."""
 
     def __init__(self) -> None:

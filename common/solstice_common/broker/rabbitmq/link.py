@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from solstice_common.broker.rabbitmq.wire import LEAST_FRAME_BYTES, LinkLost, Wire, dial
+from solstice_common.broker.rabbitmq.wire import LEAST_FRAME_BYTES, LinkLost, Wire, open_wire
 from solstice_common.errors import BrokerUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
@@ -32,13 +32,13 @@ class Link:
         self,
         url: str,
         *,
-        shown: str,
+        shown_url: str,
         name: str,
         prepare: Callable[[Wire], Awaitable[None]],
         rng: random.Random,
     ) -> None:
         self._url = url
-        self._shown = shown
+        self._shown_url = shown_url
         self._name = name
         self._prepare = prepare
         self._rng = rng
@@ -70,7 +70,7 @@ class Link:
             async with asyncio.timeout(timeout_seconds):
                 return await self.connected()
         except TimeoutError:
-            raise BrokerUnavailable(self._shown, self.detail) from None
+            raise BrokerUnavailable(self._shown_url, self.detail) from None
 
     async def run(self) -> None:
         """Connect, wait until the link is lost, and again, for ever."""
@@ -91,7 +91,7 @@ class Link:
             )
             log.warning(
                 LogEvent.BROKER_DISCONNECTED,
-                url=self._shown,
+                url=self._shown_url,
                 connection=self._name,
                 detail=self.detail,
                 retry_in=round(pause, 2),
@@ -100,18 +100,18 @@ class Link:
             await asyncio.sleep(pause)
 
     async def _one_connection(self) -> None:
-        wire = await dial(self._url, self._name, timeout_seconds=CONNECT_SECONDS)
+        wire = await open_wire(self._url, self._name, timeout_seconds=CONNECT_SECONDS)
         try:
             await self._prepare(wire)
             self._wire = wire
             self._connected_at = time.monotonic()
             self._up.set()
-            log.info(LogEvent.BROKER_CONNECTED, url=self._shown, connection=self._name)
+            log.info(LogEvent.BROKER_CONNECTED, url=self._shown_url, connection=self._name)
             raise LinkLost(await wire.ended())
         finally:
             self._wire = None
             self._up.clear()
-            await wire.hang_up()
+            await wire.close_wire()
 
 
 @asynccontextmanager
@@ -123,7 +123,7 @@ async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIte
     """
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     for task in tasks:
-        task.add_done_callback(_tell)
+        task.add_done_callback(_log_crash)
     try:
         yield
     finally:
@@ -135,7 +135,7 @@ async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIte
                 task.result()
 
 
-def _tell(task: "asyncio.Task[None]") -> None:
+def _log_crash(task: "asyncio.Task[None]") -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
         log.error(LogEvent.TASK_CRASHED, task=task.get_name(), exc_info=error)

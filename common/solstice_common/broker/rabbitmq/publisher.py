@@ -77,7 +77,7 @@ class _Pending:
 class Unconfirmed:
     """The messages on one channel whose outcome the broker has not told yet; the user of that channel."""
 
-    made_room: Callable[[], None]
+    has_room: Callable[[], None]
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
     _by_tag: dict[int, _Pending] = field(default_factory=dict)
     _last: int = 0
@@ -123,7 +123,7 @@ class Unconfirmed:
                 pending.settle(CONFIRMED)
         while self._oldest <= self._last and self._oldest not in self._by_tag:
             self._oldest += 1
-        self.made_room()
+        self.has_room()
 
     def lost(self, why: str) -> None:
         """The channel is gone: what the broker's word blames is rejected, everything else may have arrived."""

@@ -11,7 +11,7 @@ from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp import commands as spec
 
 from solstice_common.broker.protocol import NO_HEADERS
-from solstice_common.broker.rabbitmq.acks import AckLedger, Settlement, encode
+from solstice_common.broker.rabbitmq.acks import AckAction, AckLedger, encode
 from solstice_common.broker.rabbitmq.declare import close_channel
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
@@ -27,13 +27,13 @@ class Subscription:
     """Deliveries of one queue until the channel ends; the user of that channel."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
-        self.ready: deque[Arrival] = deque()
+        self.ready: deque[ReceivedDelivery] = deque()
         """What arrived and nobody took yet, oldest first."""
         self.over = False
         """The channel is gone: the broker delivers again whatever it was not told of."""
         self._arrived = arrived
         self._ledger = AckLedger()
-        self._decided: dict[int, Settlement] = {}
+        self._decided: dict[int, AckAction] = {}
         self._due = asyncio.Event()
         self._written = asyncio.Event()
         self._cancelled = asyncio.Event()
@@ -56,7 +56,7 @@ class Subscription:
             self._end()
             await close_channel(channel)
 
-    async def settle(self, decisions: Mapping[int, Settlement]) -> None:
+    async def settle(self, decisions: Mapping[int, AckAction]) -> None:
         """Return when the decisions are written, together with all others of this turn of the event loop."""
         if self.over or not decisions:
             return
@@ -64,13 +64,13 @@ class Subscription:
         self._due.set()
         await self._written.wait()
 
-    def settle_soon(self, decisions: Mapping[int, Settlement]) -> None:
+    def settle_soon(self, decisions: Mapping[int, AckAction]) -> None:
         """The same, without waiting."""
         self._decided.update(decisions)
         self._due.set()
 
     def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None:
-        arrival = Arrival(self, frame, header, body)
+        arrival = ReceivedDelivery(self, frame, header, body)
         self._ledger.delivered(arrival.tag)
         self.ready.append(arrival)
         self._arrived()
@@ -143,7 +143,7 @@ class Subscription:
         self._written.set()
 
 
-class Arrival:
+class ReceivedDelivery:
     """A Delivery of RabbitMQ's, whose properties are read when they are asked for."""
 
     __slots__ = ("_claimed", "_frame", "_header", "_properties", "body", "subscription", "tag")

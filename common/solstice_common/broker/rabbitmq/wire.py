@@ -2,7 +2,7 @@
 
 aiormq spends a task, a future and several small writes on each message. A channel of ours gets each frame the moment
 it is read and writes many frames at once; that, a blocked connection's reason, and a close that cannot hang are not
-to be had from its public interface. What is used beyond that is named in `tests/unit/common/test_rabbitmq_wire.py`,
+to be had from its public interface. What is used beyond that is named in `tests/unit/common/broker/test_rabbitmq_wire.py`,
 which fails when a new version of aiormq changes it.
 """
 
@@ -182,7 +182,7 @@ class _RememberingTransport(TransportFactory):
             self._writer.transport.abort()
 
 
-class _Outspoken:
+class _RefusalReporter:
     """Passes on why the broker does not want us; aiormq would only say that it is not the frame it expected."""
 
     def __init__(self, receiver: FrameReceiver) -> None:
@@ -196,7 +196,7 @@ class _Outspoken:
 
 
 class Wire(Connection):
-    """One connection; opened by `dial`, closed by `hang_up`."""
+    """One connection; opened by `open_wire`, closed by `close_wire`."""
 
     def __init__(self, url: str, name: str) -> None:
         address = URL(url)
@@ -233,7 +233,7 @@ class Wire(Connection):
         await asyncio.wait([gone])
         return _why(gone)
 
-    async def hang_up(self) -> None:
+    async def close_wire(self) -> None:
         """Close within a few seconds, whatever state the connection is in; never raises."""
         closing = asyncio.ensure_future(self.close())
         try:
@@ -255,7 +255,7 @@ class Wire(Connection):
         frame_receiver: FrameReceiver,
         wait_response: bool = True,  # noqa: FBT001, FBT002  aiormq's signature
     ) -> FrameTypes | None:
-        outspoken = cast("FrameReceiver", _Outspoken(frame_receiver))  # asked for get_frame only
+        outspoken = cast("FrameReceiver", _RefusalReporter(frame_receiver))  # asked for get_frame only
         return await Connection._rpc(request, writer, outspoken, wait_response)  # noqa: SLF001  see the page's top
 
     async def _Connection__reader(self, frame_receiver: FrameReceiver) -> None:  # noqa: N802  aiormq's private name
@@ -275,7 +275,7 @@ class Wire(Connection):
         self.unblocked.set()
 
 
-async def dial(url: str, name: str, *, timeout_seconds: float) -> Wire:
+async def open_wire(url: str, name: str, *, timeout_seconds: float) -> Wire:
     """A new connection that the broker shows as `name`; LinkLost when there is none within the time."""
     wire = Wire(url, name)
     connecting = asyncio.ensure_future(wire.connect())

@@ -157,7 +157,7 @@ def _show_run(run: Document, url: str, now: datetime) -> None:
             ("commit", run["commit_sha"]),
             ("ref", run.get("ref")),
             ("change", f"#{run['change_number']}" if run.get("change_number") else None),
-            ("asked by", _asked_by(run)),
+            ("asked by", _requested_by(run)),
             ("request", run["request_id"]),
             ("re-run of", run.get("rerun_of")),
             ("not before", run.get("not_before")),
@@ -197,7 +197,7 @@ def _show_job(job: Document, url: str) -> None:
         )
 
 
-def _asked_by(run: Document) -> str:
+def _requested_by(run: Document) -> str:
     who = f" by {run['sender']}" if run.get("sender") else ""
     return f"{run['source']} {run.get('event') or ''}".rstrip() + who
 

@@ -142,7 +142,7 @@ def add(
 ) -> None:
     """Build a branch regularly, from the first tick after this moment on."""
     url = as_url(repo_url)
-    wish = {
+    new_schedule = {
         "name": name,
         "repo_url": url,
         "branch": branch,
@@ -156,7 +156,7 @@ def add(
         "runs_on": runs_on,
         "priority": priority and priority.value,
     }
-    added = answered(settings, lambda api: api.add_schedule(wish))
+    added = answered(settings, lambda api: api.add_schedule(new_schedule))
     _say(added, f"schedule {name} added", as_json=as_json)
 
 

@@ -14,7 +14,7 @@ from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import change, read
-from solstice_common.http.tokens import RANDOM_BYTES, Scope, Token, lifetime_seconds, mint
+from solstice_common.http.tokens import RANDOM_BYTES, Token, TokenScope, lifetime_seconds, mint
 from solstice_common.settings import TokenSettings
 from solstice_common.times import format_seconds
 
@@ -41,7 +41,7 @@ def create(
     *,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it: who or what will use it.")],
     scope: Annotated[
-        list[Scope],
+        list[TokenScope],
         typer.Option(help="What it allows; give it once for each. None includes another."),
     ],
     expires: Annotated[
@@ -109,13 +109,13 @@ def revoke(
     """Take a token out of the file: running services refuse it from their next request on."""
 
     def without_it(tokens: Sequence[Token]) -> Sequence[Token]:
-        kept = [token for token in tokens if token.name != name]
-        if len(kept) == len(tokens):
+        remaining = [token for token in tokens if token.name != name]
+        if len(remaining) == len(tokens):
             known = ", ".join(token.name for token in tokens) or "none"
             raise ConfigurationError(
                 f"there is no token {name!r} in {settings.solstice_tokens}: known are {known}"
             )
-        return kept
+        return remaining
 
     change(settings.solstice_tokens, without_it)
     if as_json:

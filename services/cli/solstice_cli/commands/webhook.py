@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
-from solstice_cli.secrets import kept_secret
+from solstice_cli.secrets import stored_secret
 from solstice_common.cli import running_up
 from solstice_common.cli.local_repository import as_url
 from solstice_common.cli.output import print_json, said_when_slow
@@ -69,7 +69,7 @@ def send(
     """Send what a forge would send for a push or pull request; exit 0 when it was taken."""
     if source is Source.MANUAL:
         raise ConfigurationError("--source manual is no forge: choose github, forgejo, gitea or gitlab")
-    secret = secret or kept_secret(source)
+    secret = secret or stored_secret(source)
     if not secret:
         raise ConfigurationError(
             f"no secret for {source.value}: give --secret, the one that forge-integration was started with"

@@ -34,15 +34,15 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Say why a job waits, how many go before it, and when it may start; of a run for each job that waits."""
-    told: object = None
+    printed: object = None
     while True:
         answers = answered(settings, lambda api: _answers(api, which))
-        if answers != told:
+        if answers != printed:
             if as_json:
                 print_json(answers[0] if len(answers) == 1 else {"jobs": answers})
             else:
                 _print(answers, display.now_utc())
-        told = answers
+        printed = answers
         if not watch or all(answer["why"] is None for answer in answers):
             return
         time.sleep(LOOK_SECONDS)

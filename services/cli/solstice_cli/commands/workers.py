@@ -55,7 +55,7 @@ def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) ->
             ("worker", found["worker_id"]),
             ("name", found["name"]),
             ("host", found["host"]),
-            ("state", display.standing(found)),
+            ("state", display.worker_state(found)),
             ("until", found["quarantined_until"]),
             ("failures", found["failures_in_a_row"] or None),
             ("slots", display.slots(found)),
@@ -151,4 +151,4 @@ def _steer(
         print_json(now)
         return
     until = f" until {now['quarantined_until']}" if now["state"] == "quarantined" else ""
-    typer.echo(f"worker {now['worker_id']} {display.standing(now)}{until}")
+    typer.echo(f"worker {now['worker_id']} {display.worker_state(now)}{until}")

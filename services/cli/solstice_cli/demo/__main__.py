@@ -47,7 +47,7 @@ def demo(
     began = time.monotonic()
     console.print("[bold]Solstice CI[/bold]: one commit through the whole line\n")
     try:
-        run = asyncio.run(_line(Stops(console), folder, checkout, patience))
+        run = asyncio.run(_pass_stops(Stops(console), folder, checkout, patience))
     except StopFailed as failed:
         console.print(f"\n[bold red]{escape(str(failed))}[/bold red]", soft_wrap=True)
         _print_tail(console, folder / "up.log")
@@ -64,7 +64,7 @@ def demo(
     )
 
 
-async def _line(stops: Stops, folder: Path, checkout: Path, patience_seconds: float) -> Document:
+async def _pass_stops(stops: Stops, folder: Path, checkout: Path, timeout_seconds: float) -> Document:
     async with contextlib.AsyncExitStack() as opened:
         async with stops.stop("solstice up answers", limit_seconds=30):
             up = await opened.enter_async_context(solstice_up(folder))
@@ -79,7 +79,7 @@ async def _line(stops: Stops, folder: Path, checkout: Path, patience_seconds: fl
         stops.console.print()
         run_id = run["run_id"]
         async with stops.stop(
-            "its jobs succeeded", limit_seconds=patience_seconds, why_late=lambda: unfinished(api, run_id)
+            "its jobs succeeded", limit_seconds=timeout_seconds, why_late=lambda: unfinished(api, run_id)
         ):
             run = await follow_run(
                 api, run_id, _write_log, label="     {:>8} │ ".format, terminal=sys.stdout.isatty()

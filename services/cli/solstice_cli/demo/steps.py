@@ -23,7 +23,7 @@ from solstice_common.broker.delivery import Ack
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
-from solstice_orchestrator.processes.children import child, ended, reading, see_end, start
+from solstice_orchestrator.processes.children import child, exit_code, pipe_reader, start, wait_for_exit
 
 WORKFLOW: Final = ".solstice/workflow.kdl"
 BRANCH: Final = "refs/heads/main"
@@ -65,8 +65,8 @@ async def solstice_up(folder: Path) -> AsyncIterator[Up]:
             stderr=log,
         )
     try:
-        with reading(process.stdout) as told:
-            yield await _told(process, told)
+        with pipe_reader(process.stdout) as ready:
+            yield await _ready_message(process, ready)
     except BaseException:
         await _end(process)
         raise
@@ -74,17 +74,17 @@ async def solstice_up(folder: Path) -> AsyncIterator[Up]:
         raise Unexpected(f"it ended with exit code {code}")
 
 
-async def _told(process: Process, told_by_it: asyncio.StreamReader) -> Up:
+async def _ready_message(process: Process, output: asyncio.StreamReader) -> Up:
     """The line of JSON that `solstice up` prints once it is ready."""
-    line = await told_by_it.readline()
+    line = await output.readline()
     if not line:
-        raise Unexpected(f"it ended at once, with exit code {await ended(process)}")
-    told = orjson.loads(line)
-    secrets = orjson.loads(await asyncio.to_thread(Path(told["secrets"]).read_bytes))
+        raise Unexpected(f"it ended at once, with exit code {await exit_code(process)}")
+    ready = orjson.loads(line)
+    secrets = orjson.loads(await asyncio.to_thread(Path(ready["secrets"]).read_bytes))
     return Up(
-        page=told["page"],
-        webhooks=told["webhooks"],
-        broker=told["broker"],
+        page=ready["page"],
+        webhooks=ready["webhooks"],
+        broker=ready["broker"],
         secret=secrets[Source.FORGEJO.value],
     )
 
@@ -93,10 +93,10 @@ async def _end(process: Process) -> int:
     process.terminate()
     try:
         async with asyncio.timeout(GRACE_SECONDS):
-            await ended(process)
+            await exit_code(process)
     except TimeoutError:
         process.kill()
-    return await see_end(process)
+    return await wait_for_exit(process)
 
 
 async def make_repository(checkout: Path, bare: Path) -> Change:

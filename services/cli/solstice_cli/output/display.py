@@ -153,7 +153,7 @@ def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
         [
             (
                 worker["worker_id"],
-                standing(worker),
+                worker_state(worker),
                 str(len(worker["jobs"])),
                 slots(worker),
                 worker["host"],
@@ -181,7 +181,7 @@ def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
                 str(demand["wanted_slots"]),
                 str(demand["expected_work_seconds"]),
                 str(demand["oldest_wait_seconds"]),
-                held_back(demand),
+                limited_by(demand),
                 str(demand["delayed"]),
             )
             for label, demand in labels.items()
@@ -191,7 +191,7 @@ def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
     )
 
 
-def held_back(demand: Document) -> str:
+def limited_by(demand: Document) -> str:
     """What a slot would not help: `blocked=3,approval=1`; empty for nothing."""
     return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
 
@@ -258,7 +258,7 @@ def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
     )
 
 
-def standing(worker: Document) -> str:
+def worker_state(worker: Document) -> str:
     """What a worker does, or that it is not there: `active`, `quarantined`, `lost`."""
     return str(worker["state"] if worker["presence"] == "alive" else worker["presence"])
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from solstice_common.errors import StoreUnavailable
 from solstice_common.http import local_callers
 from solstice_common.http.access import Access, Caller, Denied
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_forge.decisions.triage import Refused
 from solstice_forge.edge.answers import response
 from solstice_forge.edge.webhooks import RETRY_AFTER_SECONDS
@@ -16,7 +16,9 @@ from solstice_forge.edge.webhooks import RETRY_AFTER_SECONDS
 Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 
 
-def guarded(access: Access, needed: Scope, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+def guarded(
+    access: Access, needed: TokenScope, endpoint: Endpoint
+) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint, for those who may; the rest gets 401 or 403, and 503 while the inbox cannot be used."""
 
     async def answered(request: Request) -> Response:

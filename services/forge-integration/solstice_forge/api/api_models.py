@@ -17,7 +17,7 @@ from solstice_common.messages.fields import (
     WorkflowPath,
 )
 from solstice_common.times import format_seconds, format_timestamp
-from solstice_forge.inbox.log import Entry
+from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
 
 DEFAULT_LIMIT = 50
@@ -164,7 +164,7 @@ class Problem(_Document):
     """One word for programs."""
 
 
-def fields_of(entry: Entry) -> dict[str, Any]:
+def fields_of(entry: DeliveryEntry) -> dict[str, Any]:
     """The fields of a `Delivery`."""
     return {
         "number": entry.row_id,

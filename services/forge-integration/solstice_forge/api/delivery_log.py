@@ -14,7 +14,7 @@ from solstice_forge.api.access import json, refused
 from solstice_forge.api.api_models import Deliveries, DeliveriesQuery, Delivery, WholeDelivery, fields_of
 from solstice_forge.api.request_delivery import problems_of
 from solstice_forge.decisions.triage import MAX_NAME, Refused
-from solstice_forge.inbox.log import DeliveryLog, Recorded, Sought
+from solstice_forge.inbox.log import DeliveryFilter, DeliveryLog, RecordedDelivery
 
 LONGEST_NUMBER: Final = 16
 RELATED: Final = 20
@@ -32,14 +32,14 @@ class DecisionLog:
         query = read_query(request.query_params.multi_items())
         if isinstance(query, Refused):
             return refused(query)
-        sought = Sought(
+        filters = DeliveryFilter(
             source=query.source,
             repository=query.repository,
             decision=query.decision,
             reason=query.reason,
             since=None if query.since is None else parse_timestamp(query.since).timestamp(),
         )
-        listed = await self.log.entries(sought, limit=query.limit, before=query.after)
+        listed = await self.log.entries(filters, limit=query.limit, before=query.after)
         page = Deliveries(
             deliveries=[Delivery(**fields_of(entry)) for entry in listed.entries], next=listed.next
         )
@@ -70,7 +70,7 @@ class DecisionLog:
         )
         return json(whole.model_dump(mode="json"))
 
-    async def _recorded(self, name: str) -> Recorded | None:
+    async def _recorded(self, name: str) -> RecordedDelivery | None:
         if not name.isascii() or not name.isprintable() or len(name) > MAX_NAME:
             return None
         numbers = [int(name)] if name.isdecimal() and len(name) <= LONGEST_NUMBER else []

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from solstice_common.http.access import Caller
 from solstice_forge.api.access import json, refused
 from solstice_forge.api.api_models import JobTaken
-from solstice_forge.api.request_delivery import delivery_of, is_another, read_key, read_wish
-from solstice_forge.api.token_rate import Bucket, Taken, headers_of, take
+from solstice_forge.api.request_delivery import delivery_of, is_conflict, read_job, read_key
+from solstice_forge.api.token_rate import RateDecision, TokenBucket, headers_of, take
 from solstice_forge.decisions.triage import Refused
 from solstice_forge.edge.answers import JSON
 from solstice_forge.edge.webhooks import BODY_SECONDS, RETRY_AFTER_SECONDS
@@ -34,7 +34,7 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Keeps wishes in the inbox; the relay publishes them."""
+    """Keeps requested jobs in the inbox; the relay publishes them."""
 
     inbox: Inbox
     metrics: Metrics
@@ -45,17 +45,17 @@ class Jobs:
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
-    buckets: dict[str, Bucket] = field(default_factory=dict)
+    buckets: dict[str, TokenBucket] = field(default_factory=dict)
     """By the name of the token; never more than there are tokens."""
 
     async def enqueue(self, request: Request, caller: Caller) -> Response:
-        """202 once the wish is durable; the same key and body give the same answer, as often as they are sent."""
+        """202 once the request is durable; the same key and body give the same answer, as often as they are sent."""
         taken = take(self.buckets.get(caller.name), per_minute=self.per_minute, now=self.monotonic())
         self.buckets[caller.name] = taken.bucket
-        told = headers_of(taken, per_minute=self.per_minute)
+        rate_headers = headers_of(taken, per_minute=self.per_minute)
         outcome = await self._outcome(request, caller, taken)
         if isinstance(outcome, Refused):
-            self.metrics.job_asked(outcome.reason)
+            self.metrics.job_requested(outcome.reason)
             log.warning(
                 LogEvent.JOB_REFUSED,
                 caller=caller.name,
@@ -64,13 +64,13 @@ class Jobs:
                 detail=outcome.detail,
             )
             more = {"Retry-After": str(RETRY_AFTER_SECONDS)} if outcome.status == 503 else {}  # noqa: PLR2004
-            return refused(outcome, {**told, **more})
-        assert outcome.request_id is not None  # noqa: S101  for the type checker: a wish always asks for something
+            return refused(outcome, {**rate_headers, **more})
+        assert outcome.request_id is not None  # noqa: S101  for the type checker: a request always asks for something
         answer = JobTaken(request_id=outcome.request_id, delivery_id=outcome.delivery_id)
         where = {"Location": f"/api/v1/deliveries/{outcome.delivery_id}"}
-        return json(answer.model_dump(), 202, {**told, **where})
+        return json(answer.model_dump(), 202, {**rate_headers, **where})
 
-    async def _outcome(self, request: Request, caller: Caller, taken: Taken) -> NewDelivery | Refused:
+    async def _outcome(self, request: Request, caller: Caller, taken: RateDecision) -> NewDelivery | Refused:
         if not taken.allowed:
             return Refused(
                 status=429,
@@ -81,9 +81,9 @@ class Jobs:
         if isinstance(key, Refused):
             return key
         body = await _body(request)
-        wish = body if isinstance(body, Refused) else read_wish(body, self.clock())
-        if isinstance(wish, Refused):
-            return wish
+        job = body if isinstance(body, Refused) else read_job(body, self.clock())
+        if isinstance(job, Refused):
+            return job
         if await self.inbox.backlog() + self.queued() >= self.max_backlog:
             return Refused(
                 status=503,
@@ -91,25 +91,25 @@ class Jobs:
                 detail=f"{self.max_backlog} requests or more wait to be taken (FORGE_API_BACKLOG): try again later",
             )
         delivery = delivery_of(
-            wish, caller=caller.name, key=key, new_id=self.new_id(), headers=request.headers, now=self.clock()
+            job, caller=caller.name, key=key, new_id=self.new_id(), headers=request.headers, now=self.clock()
         )
         return await self._keep(delivery, caller)
 
     async def _keep(self, delivery: NewDelivery, caller: Caller) -> NewDelivery | Refused:
-        kept = await self.inbox.keep(delivery)
-        if is_another(delivery, kept):
+        result = await self.inbox.keep(delivery)
+        if is_conflict(delivery, result):
             return Refused(
                 status=422,
                 reason="idempotency_key_reused",
                 detail="this Idempotency-Key was used for another job: take a new key for each job",
             )
-        self.metrics.job_asked(kept.decision.value)
+        self.metrics.job_requested(result.decision.value)
         log.info(
             LogEvent.JOB_KEPT,
             caller=caller.name,
             delivery_id=delivery.delivery_id,
             request_id=delivery.request_id,
-            repeated=kept.decision is Decision.DUPLICATE,
+            repeated=result.decision is Decision.DUPLICATE,
         )
         return delivery
 

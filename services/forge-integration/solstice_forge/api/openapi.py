@@ -5,7 +5,7 @@ from typing import Final
 
 from solstice_common.http import openapi
 from solstice_common.http.openapi import RETRY_AFTER, Node, answer, content, query_of, refusals, security
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_forge.api.api_models import (
     Deliveries,
     DeliveriesQuery,
@@ -58,7 +58,7 @@ def _enqueue() -> Node:
         "summary": "Ask for a commit to be built",
         "description": "Durable when it is answered, whether or not the broker is there. The same key with the same body "
         "gives the same answer and one run, however often it is sent.",
-        "security": security(Scope.ENQUEUE),
+        "security": security(TokenScope.ENQUEUE),
         "parameters": [
             {
                 "name": "Idempotency-Key",
@@ -71,7 +71,7 @@ def _enqueue() -> Node:
         "responses": {
             "202": answer("It is kept.", JobTaken, "Location", *_LIMITED),
             "400": answer("The body or the key is wrong.", Problem, *_LIMITED),
-            **refusals(Scope.ENQUEUE, Problem),
+            **refusals(TokenScope.ENQUEUE, Problem),
             "408": answer("The body did not come in time.", Problem, *_LIMITED),
             "413": answer("The body is too large.", Problem, *_LIMITED),
             "415": answer("The body is not sent as JSON.", Problem, *_LIMITED),
@@ -87,12 +87,12 @@ def _deliveries() -> Node:
         "operationId": "listDeliveries",
         "summary": "What arrived, and what was decided about it",
         "description": "Newest first, page by page.",
-        "security": security(Scope.READ),
+        "security": security(TokenScope.READ),
         "parameters": query_of(DeliveriesQuery),
         "responses": {
             "200": answer("One page.", Deliveries),
             "400": answer("A parameter is wrong.", Problem),
-            **refusals(Scope.READ, Problem),
+            **refusals(TokenScope.READ, Problem),
             "503": answer("The inbox cannot be read.", Problem, RETRY_AFTER),
         },
     }
@@ -102,7 +102,7 @@ def _delivery() -> Node:
     return {
         "operationId": "getDelivery",
         "summary": "One delivery",
-        "security": security(Scope.READ),
+        "security": security(TokenScope.READ),
         "parameters": [
             {
                 "name": "id",
@@ -114,7 +114,7 @@ def _delivery() -> Node:
         ],
         "responses": {
             "200": answer("Everything that is kept of it, except for its body.", WholeDelivery),
-            **refusals(Scope.READ, Problem),
+            **refusals(TokenScope.READ, Problem),
             "404": answer("There is no such delivery.", Problem),
             "503": answer("The inbox cannot be read.", Problem, RETRY_AFTER),
         },

@@ -1,4 +1,4 @@
-"""A wish from the API as a delivery: told apart from other wishes by its key, and kept like a webhook. Pure.
+"""A job requested by the API as a delivery: distinguished from other requests by its key, and kept like a webhook. Pure.
 
 The `Idempotency-Key` obeys the IETF draft of that name (datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header):
 a string of RFC 8941, section 3.3.3. It is also taken without the quotes, as many clients send it.
@@ -21,31 +21,31 @@ from solstice_common.times import format_seconds, parse_timestamp
 from solstice_common.validation import in_words
 from solstice_forge.api.api_models import JobWish
 from solstice_forge.decisions.triage import Refused
-from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 
 SOURCE: Final = "api"
-"""The name of the source that wishes come by; no other source may have it."""
+"""The name of the source that API requests come by; no other source may have it."""
 EVENT: Final = "job"
 MANUAL: Final = "manual"
 MAX_KEY: Final = 255
 KEY_PATTERN: Final = r'^(?:"(?:[ !#-\[\]-~]|\\["\\])+"|[!#-~][!-~]*)$'
 _KEY: Final = re.compile(KEY_PATTERN[1:-1])
-_KEPT_HEADERS: Final = ("content-type", "idempotency-key", "traceparent", "user-agent")
+_STORED_HEADERS: Final = ("content-type", "idempotency-key", "traceparent", "user-agent")
 
 
-def read_wish(body: bytes, now: float) -> JobWish | Refused:
-    """The wish in a body of JSON; `now` in seconds since the epoch."""
+def read_job(body: bytes, now: float) -> JobWish | Refused:
+    """The requested job in a body of JSON; `now` in seconds since the epoch."""
     try:
-        wish = JobWish.model_validate_json(body)
+        job = JobWish.model_validate_json(body)
     except ValidationError as error:
         return Refused(status=400, reason="malformed", detail=f"this is no job: {problems_of(error)}")
-    if wish.not_before and too_far(parse_timestamp(wish.not_before), datetime.fromtimestamp(now, UTC)):
+    if job.not_before and too_far(parse_timestamp(job.not_before), datetime.fromtimestamp(now, UTC)):
         return Refused(
             status=400,
             reason="malformed",
-            detail=f"this is no job: not_before: {wish.not_before} is more than {MAX_DELAY.days} days ahead",
+            detail=f"this is no job: not_before: {job.not_before} is more than {MAX_DELAY.days} days ahead",
         )
-    return wish
+    return job
 
 
 def problems_of(error: ValidationError) -> str:
@@ -71,22 +71,22 @@ def read_key(sent: Sequence[str]) -> str | Refused | None:
 
 
 def delivery_of(
-    wish: JobWish, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
+    job: JobWish, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
 ) -> NewDelivery:
-    """The delivery for a wish of `caller`.
+    """The delivery for a request of `caller`.
 
-    With a key it has the same id as every other wish of that caller under that key, and the request's id tells whether
+    With a key it has the same id as every other request of that caller under that key, and the request's id tells whether
     the bodies are the same too: so the inbox, which keeps one delivery per id, decides who was first.
     """
     delivery_id = new_id if key is None else derive_request_id(SOURCE, caller, key)
-    body = _canonical(wish)
+    body = _canonical(job)
     request_id = derive_request_id(SOURCE, delivery_id, hashlib.sha256(body).hexdigest())
     # One repository has one name, whether it came by hand, over the API or by a webhook.
-    name = wish.repo_full_name or full_name_of(wish.repo_url)
+    name = job.repo_full_name or full_name_of(job.repo_url)
     fields: dict[str, object] = {
-        **wish.model_dump(mode="json", exclude_none=True, exclude={"delay_seconds"}),
-        # The delay counts from when the wish was first kept: its body says the same however often it is sent.
-        **({"not_before": format_seconds(now + wish.delay_seconds)} if wish.delay_seconds else {}),
+        **job.model_dump(mode="json", exclude_none=True, exclude={"delay_seconds"}),
+        # The delay counts from when the request was first kept: its body says the same however often it is sent.
+        **({"not_before": format_seconds(now + job.delay_seconds)} if job.delay_seconds else {}),
         "schema_version": JobRequestV1.VERSION,
         "request_id": request_id,
         "source": MANUAL,
@@ -107,7 +107,7 @@ def delivery_of(
         event_name=EVENT,
         repo_full_name=name,
         received_at=now,
-        headers={name: headers[name] for name in _KEPT_HEADERS if name in headers},
+        headers={name: headers[name] for name in _STORED_HEADERS if name in headers},
         body=body,
         reason=MANUAL,
         detail="asked for on this machine" if caller == LOCAL else f"asked for with the token {caller!r}",
@@ -117,12 +117,12 @@ def delivery_of(
     )
 
 
-def is_another(delivery: NewDelivery, kept: Kept) -> bool:
+def is_conflict(delivery: NewDelivery, stored: KeepResult) -> bool:
     """Whether what was kept first under this delivery's id asks for something else."""
-    return kept.decision is Decision.DUPLICATE and kept.request_ids != (delivery.request_id,)
+    return stored.decision is Decision.DUPLICATE and stored.request_ids != (delivery.request_id,)
 
 
-def _canonical(wish: BaseModel) -> bytes:
+def _canonical(job: BaseModel) -> bytes:
     """The same for two bodies that say the same; what is null is not said."""
-    said: dict[str, Any] = wish.model_dump(mode="json", exclude_none=True)
+    said: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
     return orjson.dumps(said, option=orjson.OPT_SORT_KEYS)

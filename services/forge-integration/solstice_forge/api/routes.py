@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.access import Access
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_forge.api.access import guarded
 from solstice_forge.api.delivery_log import DecisionLog
 from solstice_forge.api.jobs import Jobs
@@ -54,8 +54,8 @@ def api_routes(inbox: ApiInbox, rules: ApiRules, metrics: Metrics) -> list[BaseR
 
     return [
         Route("/openapi.json", openapi),
-        Route("/api/v1/jobs", guarded(rules.access, Scope.ENQUEUE, jobs.enqueue), methods=["POST"]),
-        Route("/api/v1/deliveries", guarded(rules.access, Scope.READ, decisions.page)),
+        Route("/api/v1/jobs", guarded(rules.access, TokenScope.ENQUEUE, jobs.enqueue), methods=["POST"]),
+        Route("/api/v1/deliveries", guarded(rules.access, TokenScope.READ, decisions.page)),
         # A sender's id may hold a slash.
-        Route("/api/v1/deliveries/{id:path}", guarded(rules.access, Scope.READ, decisions.one)),
+        Route("/api/v1/deliveries/{id:path}", guarded(rules.access, TokenScope.READ, decisions.one)),
     ]

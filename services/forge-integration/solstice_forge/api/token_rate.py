@@ -13,7 +13,7 @@ MINUTE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class TokenBucket:
     """How much was in it at a moment, `at` in seconds of a clock that never goes back."""
 
     amount: float
@@ -21,17 +21,17 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class RateDecision:
     """The answer to one who asks: the bucket afterwards, and whether there was something in it."""
 
-    bucket: Bucket
+    bucket: TokenBucket
     allowed: bool
     remaining: int
     wait_seconds: int
     """Until there is one more."""
 
 
-def take(bucket: Bucket | None, *, per_minute: int, now: float) -> Taken:
+def take(bucket: TokenBucket | None, *, per_minute: int, now: float) -> RateDecision:
     """Take one; the bucket holds `per_minute` and fills with as many a minute. None is a full one."""
     filled = (
         per_minute
@@ -41,18 +41,18 @@ def take(bucket: Bucket | None, *, per_minute: int, now: float) -> Taken:
     allowed = filled >= 1
     left = filled - 1 if allowed else filled
     missing = math.floor(left) + 1 - left
-    return Taken(
-        bucket=Bucket(amount=left, at=now),
+    return RateDecision(
+        bucket=TokenBucket(amount=left, at=now),
         allowed=allowed,
         remaining=math.floor(left),
         wait_seconds=max(1, math.ceil(missing * MINUTE_SECONDS / per_minute)),
     )
 
 
-def headers_of(taken: Taken, *, per_minute: int) -> Mapping[str, str]:
+def headers_of(taken: RateDecision, *, per_minute: int) -> Mapping[str, str]:
     """What tells a program how often it may ask; with `Retry-After` when it was too often."""
-    told = {
+    headers = {
         "RateLimit-Policy": f'"token";q={per_minute};w={MINUTE_SECONDS}',
         "RateLimit": f'"token";r={taken.remaining};t={taken.wait_seconds}',
     }
-    return told if taken.allowed else told | {"Retry-After": str(taken.wait_seconds)}
+    return headers if taken.allowed else headers | {"Retry-After": str(taken.wait_seconds)}

@@ -27,10 +27,10 @@ from solstice_forge.api.api_models import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.replay import NotReplayable, replay
 from solstice_forge.decisions.verdict_words import age, decision_style, fate, run_address
-from solstice_forge.inbox import KeptInbox, open_inbox
-from solstice_forge.inbox.log import Entry, Recorded, Sought
-from solstice_forge.inbox.protocol import Decision, Kept
-from solstice_forge.inbox.reconcile_state import Asked
+from solstice_forge.inbox import InboxStore, open_inbox
+from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, RecordedDelivery
+from solstice_forge.inbox.protocol import Decision, KeepResult
+from solstice_forge.inbox.reconcile_state import ResendRecord
 from solstice_forge.settings import DeliveriesSettings
 
 T = TypeVar("T")
@@ -57,13 +57,13 @@ Which = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class DeliveryDetails:
     """A delivery and what belongs to it."""
 
-    recorded: Recorded
-    copies: Sequence[Entry]
-    replays: Sequence[Entry]
-    asked: Asked | None
+    recorded: RecordedDelivery
+    copies: Sequence[DeliveryEntry]
+    replays: Sequence[DeliveryEntry]
+    resends: ResendRecord | None
     """How often the forge was asked to send it again, if it was."""
 
 
@@ -94,14 +94,14 @@ def list_(
 ) -> None:
     """List deliveries, newest first. In a pipe: tab-separated, whole values, no heading."""
     now = time.time()
-    sought = Sought(
+    filters = DeliveryFilter(
         source=source,
         repository=repository,
         decision=decision,
         reason=reason,
         since=None if since is None else moment(since, now),
     )
-    found, following = _with_inbox(settings, lambda inbox: _list(inbox, sought, limit, before))
+    found, following = _with_inbox(settings, lambda inbox: _list(inbox, filters, limit, before))
     if as_json:
         print_json({"deliveries": [fields_of(entry) for entry in found], "next": following})
     else:
@@ -118,13 +118,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one delivery: what came, the verdict, the request, and what became of it."""
-    shown = _with_inbox(settings, lambda inbox: _show(inbox, which))
+    details = _with_inbox(settings, lambda inbox: _show(inbox, which))
     if body:
-        typer.echo(shown.recorded.body, nl=False)
+        typer.echo(details.recorded.body, nl=False)
     elif as_json:
-        print_json(_whole(shown))
+        print_json(_whole(details))
     else:
-        _print_shown(shown, settings)
+        _print_details(details, settings)
 
 
 @app.command("replay")
@@ -134,24 +134,24 @@ def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = Fal
 
     Exits 0 when it asks for a run, 1 when by the rules it asks for nothing, or when it cannot be replayed.
     """
-    kept = _with_inbox(settings, lambda inbox: _replay(inbox, which, settings))
-    if isinstance(kept, NotReplayable):
-        typer.secho(f"not replayed: {kept.detail}", err=True, fg=typer.colors.RED)
+    result = _with_inbox(settings, lambda inbox: _replay(inbox, which, settings))
+    if isinstance(result, NotReplayable):
+        typer.secho(f"not replayed: {result.detail}", err=True, fg=typer.colors.RED)
         raise typer.Exit(Exit.FAILED)
     if as_json:
         print_json(
             {
-                "delivery_id": kept.delivery_id,
-                "decision": kept.decision.value,
-                "reason": kept.reason,
-                "request_ids": list(kept.request_ids),
+                "delivery_id": result.delivery_id,
+                "decision": result.decision.value,
+                "reason": result.reason,
+                "request_ids": list(result.request_ids),
             }
         )
-    elif kept.decision is Decision.ACCEPTED:
-        typer.echo(f"replayed as {kept.delivery_id}: request {', '.join(kept.request_ids)}")
+    elif result.decision is Decision.ACCEPTED:
+        typer.echo(f"replayed as {result.delivery_id}: request {', '.join(result.request_ids)}")
     else:
-        typer.echo(f"replayed as {kept.delivery_id}: {kept.decision.value} ({kept.reason})")
-    if kept.decision is not Decision.ACCEPTED:
+        typer.echo(f"replayed as {result.delivery_id}: {result.decision.value} ({result.reason})")
+    if result.decision is not Decision.ACCEPTED:
         raise typer.Exit(Exit.FAILED)
 
 
@@ -166,7 +166,7 @@ def moment(text: str, now: float) -> float:
     )
 
 
-def _with_inbox(settings: DeliveriesSettings, work: Callable[[KeptInbox], Coroutine[Any, Any, T]]) -> T:
+def _with_inbox(settings: DeliveriesSettings, work: Callable[[InboxStore], Coroutine[Any, Any, T]]) -> T:
     async def opened() -> T:
         async with open_inbox(settings.forge_inbox_url) as inbox:
             return await work(inbox)
@@ -176,18 +176,18 @@ def _with_inbox(settings: DeliveriesSettings, work: Callable[[KeptInbox], Corout
 
 
 async def _list(
-    inbox: KeptInbox, sought: Sought, limit: int, before: int | None
-) -> tuple[list[Entry], int | None]:
-    found: list[Entry] = []
+    inbox: InboxStore, filters: DeliveryFilter, limit: int, before: int | None
+) -> tuple[list[DeliveryEntry], int | None]:
+    found: list[DeliveryEntry] = []
     while True:
-        page = await inbox.entries(sought, limit=min(PAGE, limit - len(found)), before=before)
+        page = await inbox.entries(filters, limit=min(PAGE, limit - len(found)), before=before)
         found += page.entries
         before = page.next
         if before is None or len(found) >= limit:
             return found, before
 
 
-async def _find(inbox: KeptInbox, which: str) -> Recorded:
+async def _find(inbox: InboxStore, which: str) -> RecordedDelivery:
     """By number, or by the forge's id: of several with one id the first, which the others repeat."""
     numbers = [int(which)] if which.isdecimal() and len(which) <= LONGEST_NUMBER else []
     for number in (*numbers, *await inbox.numbers_of(which)):
@@ -199,22 +199,22 @@ async def _find(inbox: KeptInbox, which: str) -> Recorded:
     )
 
 
-async def _show(inbox: KeptInbox, which: str) -> Shown:
+async def _show(inbox: InboxStore, which: str) -> DeliveryDetails:
     recorded = await _find(inbox, which)
     number, name, delivery_id = (
         recorded.entry.row_id,
         recorded.entry.source_name,
         recorded.entry.delivery_id,
     )
-    return Shown(
+    return DeliveryDetails(
         recorded=recorded,
         copies=await inbox.copies_of(number, limit=RELATED),
         replays=await inbox.replays_of(number, limit=RELATED),
-        asked=(await inbox.reconciling.asked(name, [delivery_id])).get(delivery_id),
+        resends=(await inbox.reconcile_state.resends(name, [delivery_id])).get(delivery_id),
     )
 
 
-async def _replay(inbox: KeptInbox, which: str, settings: DeliveriesSettings) -> Kept | NotReplayable:
+async def _replay(inbox: InboxStore, which: str, settings: DeliveriesSettings) -> KeepResult | NotReplayable:
     recorded = await _find(inbox, which)
     if recorded.entry.repeats is not None:
         # A copy has no body: what is meant is what it is a copy of.
@@ -225,33 +225,33 @@ async def _replay(inbox: KeptInbox, which: str, settings: DeliveriesSettings) ->
         return NotReplayable(
             detail=f"its source {name!r} is not configured here: set FORGE_CONFIG, or its secret, as for the service"
         )
-    again = replay(recorded, source, now=time.time(), token=secrets.token_hex(6), person=_person())
-    return again if isinstance(again, NotReplayable) else await inbox.keep(again)
+    replayed = replay(recorded, source, now=time.time(), token=secrets.token_hex(6), person=_user_name())
+    return replayed if isinstance(replayed, NotReplayable) else await inbox.keep(replayed)
 
 
-def _person() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # no name for this user id
         return f"user {os.getuid()}"
 
 
-def _whole(shown: Shown) -> dict[str, Any]:
-    recorded = shown.recorded
+def _whole(details: DeliveryDetails) -> dict[str, Any]:
+    recorded = details.recorded
     return {
         **fields_of(recorded.entry),
         "headers": dict(recorded.headers),
         "body_bytes": len(recorded.body),
         "request": None if recorded.request is None else orjson.loads(recorded.request),
-        "copies": [fields_of(entry) for entry in shown.copies],
-        "replays": [fields_of(entry) for entry in shown.replays],
+        "copies": [fields_of(entry) for entry in details.copies],
+        "replays": [fields_of(entry) for entry in details.replays],
         "asked_again": None
-        if shown.asked is None
-        else {"times": shown.asked.times, "asked_at": format_seconds(shown.asked.asked_at)},
+        if details.resends is None
+        else {"times": details.resends.times, "asked_at": format_seconds(details.resends.asked_at)},
     }
 
 
-def _print_list(found: Sequence[Entry], following: int | None, now: float) -> None:
+def _print_list(found: Sequence[DeliveryEntry], following: int | None, now: float) -> None:
     console = Console()
     if not console.is_terminal:
         for entry in found:
@@ -272,7 +272,7 @@ def _print_list(found: Sequence[Entry], following: int | None, now: float) -> No
         console.print(f"There are older ones: --before {following}", style="dim", markup=False)
 
 
-def _cells(entry: Entry, now: float) -> Sequence[str]:
+def _cells(entry: DeliveryEntry, now: float) -> Sequence[str]:
     style = decision_style(entry)
     return (
         str(entry.row_id),
@@ -286,8 +286,8 @@ def _cells(entry: Entry, now: float) -> Sequence[str]:
     )
 
 
-def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
-    entry, recorded = shown.recorded.entry, shown.recorded
+def _print_details(details: DeliveryDetails, settings: DeliveriesSettings) -> None:
+    entry, recorded = details.recorded.entry, details.recorded
     document = fields_of(entry)
     request = {} if recorded.request is None else orjson.loads(recorded.request)
     facts = [
@@ -299,7 +299,7 @@ def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
         ("repository", entry.repo_full_name),
         ("decision", f"{entry.decision.value} ({entry.reason})"),
         ("detail", entry.detail),
-        ("asked again", _times(shown.asked)),
+        ("asked again", _times(details.resends)),
         ("repeats", entry.repeats and f"delivery {entry.repeats}"),
         ("ref", request.get("ref")),
         ("commit", request.get("commit_sha")),
@@ -307,8 +307,8 @@ def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
         ("now", fate(entry)),
         ("run", run_address(settings.public_url, entry)),
         ("body", f"{len(recorded.body)} bytes (--body prints it)" if recorded.body else "not kept"),
-        *(("copy", f"delivery {each.row_id}, {each.reason}") for each in shown.copies),
-        *(("replayed", f"delivery {each.row_id}, {each.decision.value}") for each in shown.replays),
+        *(("copy", f"delivery {each.row_id}, {each.reason}") for each in details.copies),
+        *(("replayed", f"delivery {each.row_id}, {each.decision.value}") for each in details.replays),
     ]
     console = Console(soft_wrap=True, highlight=False)
     for name, value in facts:
@@ -316,10 +316,10 @@ def _print_shown(shown: Shown, settings: DeliveriesSettings) -> None:
             console.print(f"[bold]{name.ljust(12)}[/bold]{escape(_clean(str(value)))}")
 
 
-def _times(asked: Asked | None) -> str:
-    if asked is None:
+def _times(resends: ResendRecord | None) -> str:
+    if resends is None:
         return ""
-    return f"{asked.times} time{'' if asked.times == 1 else 's'}, last {format_seconds(asked.asked_at)}: the forge had failed"
+    return f"{resends.times} time{'' if resends.times == 1 else 's'}, last {format_seconds(resends.asked_at)}: the forge had failed"
 
 
 def _clean(text: str) -> str:

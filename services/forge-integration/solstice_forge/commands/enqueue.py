@@ -37,7 +37,7 @@ class EnqueueSettings(BrokerSettings, ClientSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class EnqueueInput:
     """What the person typed."""
 
     repo_url: str
@@ -54,39 +54,39 @@ class Wish:
     """`90`, `30s`, `15m`, `2h`, `1d`; not beside `not_before`."""
 
 
-def job_request(wish: Wish, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1:
-    """The message for a wish; ConfigurationError names the option that is wrong.
+def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1:
+    """The message for a request; ConfigurationError names the option that is wrong.
 
     The same idempotency key gives the same request id, so that a repeated command is one run.
     """
-    key = wish.idempotency_key or str(new_id)
+    key = request_input.idempotency_key or str(new_id)
     if key.startswith(RESERVED_IDS):
         raise ConfigurationError(
             f"--idempotency-key {key[:40]!r}: {', '.join(RESERVED_IDS)} begin keys of Solstice's own; choose another"
         )
-    url = as_url(wish.repo_url)
+    url = as_url(request_input.repo_url)
     fields = {
         "schema_version": JobRequestV1.VERSION,
         "request_id": derive_request_id("manual", key),
         "source": "manual",
         "repo_url": url,
         "repo_full_name": full_name_of(url),
-        "commit_sha": wish.commit_sha.lower(),
+        "commit_sha": request_input.commit_sha.lower(),
         "submitted_at": format_timestamp(now),
         "event": "manual",
         # Who may publish to the broker may run code here anyway.
         "trusted": True,
-        "runs_on": wish.runs_on,
-        "workflow_path": wish.workflow_path,
-        "workflow_job_id": wish.workflow_job_id,
-        "ref": wish.ref,
-        "priority": wish.priority,
-        "not_before": _not_before(wish, now),
+        "runs_on": request_input.runs_on,
+        "workflow_path": request_input.workflow_path,
+        "workflow_job_id": request_input.workflow_job_id,
+        "ref": request_input.ref,
+        "priority": request_input.priority,
+        "not_before": _not_before(request_input, now),
         "idempotency_key": key,
     }
-    if len(wish.commit_sha) not in {40, 64}:
+    if len(request_input.commit_sha) not in {40, 64}:
         raise ConfigurationError(
-            f"--commit-sha {wish.commit_sha!r}: the full commit id is needed, 40 or 64 hexadecimal digits; "
+            f"--commit-sha {request_input.commit_sha!r}: the full commit id is needed, 40 or 64 hexadecimal digits; "
             "'git rev-parse HEAD' prints it"
         )
     try:
@@ -142,17 +142,17 @@ def advice(published: Published, request: JobRequestV1, settings: BrokerSettings
             return "confirmed"
 
 
-def _not_before(wish: Wish, now: datetime) -> str | None:
+def _not_before(request_input: EnqueueInput, now: datetime) -> str | None:
     """When it is to start, in UTC; None for at once."""
-    if wish.not_before is not None and wish.delay is not None:
+    if request_input.not_before is not None and request_input.delay is not None:
         raise ConfigurationError("--not-before and --delay: give one of them")
-    option, typed = ("--not-before", wish.not_before)
-    if wish.delay is not None:
-        option, typed = "--delay", wish.delay
+    option, typed = ("--not-before", request_input.not_before)
+    if request_input.delay is not None:
+        option, typed = "--delay", request_input.delay
     if typed is None:
         return None
     try:
-        moment = parse_moment(typed) if wish.delay is None else now + parse_delay(typed)
+        moment = parse_moment(typed) if request_input.delay is None else now + parse_delay(typed)
     except (ValueError, OverflowError) as error:
         raise ConfigurationError(f"{option} {typed!r}: {error}") from None
     if too_far(moment, now):

@@ -26,10 +26,10 @@ from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages.states import FINAL, RunState
 from solstice_common.settings import without_password
-from solstice_forge.commands.enqueue import EnqueueSettings, Wish, advice, job_request, publish
+from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, advice, job_request, publish
 
 ADMISSION_POLL_SECONDS = 0.2
-PATIENCE_SECONDS = 60.0
+LOST_ORCHESTRATOR_SECONDS = 60.0
 """How long an orchestrator that answered once is waited for."""
 
 DELAYED = "delayed"
@@ -90,7 +90,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
     ) -> None:
         """Ask for a commit to be built; with --wait, exit 0 when it succeeded and 1 when it did not."""
         repo_url, commit_sha, ref = _commit(repo_url, commit_sha, ref, here=_is_here(settings))
-        wish = Wish(
+        request_input = EnqueueInput(
             repo_url=repo_url,
             commit_sha=commit_sha,
             runs_on=runs_on,
@@ -102,7 +102,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
             not_before=not_before,
             delay=delay,
         )
-        request = job_request(wish, now=datetime.now(UTC), new_id=uuid.uuid4())
+        request = job_request(request_input, now=datetime.now(UTC), new_id=uuid.uuid4())
         with said_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
             published = asyncio.run(publish(request, settings))
         if not published.confirmed or not (wait or follow):
@@ -197,7 +197,7 @@ class _Watch:
             try:
                 run = await api.run_of_request(self.request.request_id)
             except ServiceUnavailable:
-                if seen_at is None or time.monotonic() - seen_at > PATIENCE_SECONDS:
+                if seen_at is None or time.monotonic() - seen_at > LOST_ORCHESTRATOR_SECONDS:
                     raise
             else:
                 if run is not None:

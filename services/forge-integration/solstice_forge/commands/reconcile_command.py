@@ -18,11 +18,11 @@ from solstice_common.errors import ConfigurationError
 from solstice_forge.config import configured_sources
 from solstice_forge.inbox import open_inbox
 from solstice_forge.metrics import Metrics
-from solstice_forge.reconcile.report import Report, Trouble, sentence
+from solstice_forge.reconcile.report import ReconcileProblem, ReconcileReport, sentence
 from solstice_forge.reconcile.rounds import NOT_NOW, Reconciler
 from solstice_forge.remote.http import open_remotes
-from solstice_forge.remote.protocol import Access
-from solstice_forge.remote.source_access import access_of, patience_of
+from solstice_forge.remote.protocol import ForgeAccess
+from solstice_forge.remote.source_access import access_of, timeouts_of
 from solstice_forge.settings import ReconcileSettings
 
 _REPOSITORY: Final = re.compile(r"[^/\s]+(/[^/\s]+)+")
@@ -82,7 +82,7 @@ async def _compared(
     repository: str | None,
     since_seconds: float,
     dry_run: bool,
-) -> Sequence[Report]:
+) -> Sequence[ReconcileReport]:
     sources = configured_sources(settings, os.environ)
     accesses = {name: access for name, each in sources.items() if (access := access_of(each)) is not None}
     chosen = _chosen(accesses, source)
@@ -91,7 +91,7 @@ async def _compared(
     async with (
         open_inbox(settings.forge_inbox_url) as inbox,
         open_remotes(
-            [accesses[name] for name in chosen], patience=patience_of(settings.forge_call_seconds)
+            [accesses[name] for name in chosen], timeouts=timeouts_of(settings.forge_call_seconds)
         ) as remotes,
     ):
         reconciler = Reconciler(
@@ -100,7 +100,7 @@ async def _compared(
             remotes=remotes,
             metrics=Metrics(),
             rng=random.Random(),  # noqa: S311  jitter, not a secret
-            tell=_progress(),
+            report_progress=_progress(),
         )
         reports = []
         for name in chosen:
@@ -111,7 +111,7 @@ async def _compared(
         return reports
 
 
-def _chosen(accesses: Mapping[str, Access], source: str | None) -> Sequence[str]:
+def _chosen(accesses: Mapping[str, ForgeAccess], source: str | None) -> Sequence[str]:
     chosen = sorted(accesses) if source is None else [source] if source in accesses else []
     if chosen:
         return chosen
@@ -123,22 +123,22 @@ def _chosen(accesses: Mapping[str, Access], source: str | None) -> Sequence[str]
     )
 
 
-def _not_now(name: str, *, dry_run: bool) -> Report:
-    return Report(
-        source=name, dry_run=dry_run, repositories=0, troubles=(Trouble(place=name, detail=NOT_NOW),)
+def _not_now(name: str, *, dry_run: bool) -> ReconcileReport:
+    return ReconcileReport(
+        source=name, dry_run=dry_run, repositories=0, troubles=(ReconcileProblem(place=name, detail=NOT_NOW),)
     )
 
 
 def _progress() -> Callable[[str], None]:
     """On standard error, where somebody looks at it."""
 
-    def tell(words: str) -> None:
+    def report_progress(words: str) -> None:
         typer.secho(_clean(words), err=True, dim=True)
 
-    return tell
+    return report_progress
 
 
-def _print(report: Report) -> None:
+def _print(report: ReconcileReport) -> None:
     typer.echo(f"{report.source}: {sentence(report)}")
     for sent in report.sent:
         typer.echo(

@@ -17,7 +17,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.dry_run import read_headers, source_named
 from solstice_forge.decisions.explain import explain, explain_delivery
-from solstice_forge.decisions.rules import RuleEvent, Subject
+from solstice_forge.decisions.rules import RuleEvent, RuleSubject
 from solstice_forge.settings import SecretSettings
 
 CHANGE_REQUESTS = frozenset({RuleEvent.CHANGE_REQUEST, RuleEvent.COMMENT})
@@ -79,7 +79,7 @@ def rules_check_command(
     elif repository is None or event is None:
         raise ConfigurationError("describe an event by --repository and --event, or name a --delivery")
     else:
-        subject = Subject(
+        subject = RuleSubject(
             event=event,
             repository=repository,
             branch=branch,

@@ -53,14 +53,16 @@ def dead_command(
             return await dead_statuses(broker, _topology(settings), limit)
 
     with _said(settings):
-        letters = asyncio.run(look())
+        dead_letters = asyncio.run(look())
     if as_json:
-        sys.stdout.buffer.write(orjson.dumps(msgspec.to_builtins(letters), option=orjson.OPT_APPEND_NEWLINE))
-    elif letters and (console := Console()).width < TABLE_COLUMNS:
-        for letter in letters:
-            console.print(_block(letter), markup=False, highlight=False)
-    elif letters:
-        console.print(_table(letters))
+        sys.stdout.buffer.write(
+            orjson.dumps(msgspec.to_builtins(dead_letters), option=orjson.OPT_APPEND_NEWLINE)
+        )
+    elif dead_letters and (console := Console()).width < TABLE_COLUMNS:
+        for dead_letter in dead_letters:
+            console.print(_block(dead_letter), markup=False, highlight=False)
+    elif dead_letters:
+        console.print(_table(dead_letters))
     else:
         typer.echo("no dead letters: every forge took what it was told")
 
@@ -97,27 +99,27 @@ def _topology(settings: BrokerSettings) -> Topology:
     return STATUSES.topology(QueueType(settings.amqp_queue_type))
 
 
-def _block(letter: DeadStatus) -> str:
+def _block(dead_letter: DeadStatus) -> str:
     """A dead letter in lines of its own, for terminals on which a table would cut it to pieces."""
     return (
-        f"{letter.refused_at}  {letter.source_name}  {letter.state}\n  {letter.repository} {letter.commit_sha[:_SHA_DIGITS]}\n"
-        f"  {letter.context}\n  {letter.reason}: {letter.detail}\n"
+        f"{dead_letter.refused_at}  {dead_letter.source_name}  {dead_letter.state}\n  {dead_letter.repository} {dead_letter.commit_sha[:_SHA_DIGITS]}\n"
+        f"  {dead_letter.context}\n  {dead_letter.reason}: {dead_letter.detail}\n"
     )
 
 
-def _table(letters: Sequence[DeadStatus]) -> Table:
+def _table(dead_letters: Sequence[DeadStatus]) -> Table:
     table = Table(
         "refused", "source", "repository", "commit", "context", "state", "reason", "the forge's answer"
     )
-    for letter in letters:
+    for dead_letter in dead_letters:
         table.add_row(
-            letter.refused_at,
-            escape(letter.source_name),
-            escape(letter.repository),
-            letter.commit_sha[:_SHA_DIGITS],
-            escape(letter.context),
-            escape(letter.state),
-            escape(letter.reason),
-            escape(letter.detail),
+            dead_letter.refused_at,
+            escape(dead_letter.source_name),
+            escape(dead_letter.repository),
+            dead_letter.commit_sha[:_SHA_DIGITS],
+            escape(dead_letter.context),
+            escape(dead_letter.state),
+            escape(dead_letter.reason),
+            escape(dead_letter.detail),
         )
     return table

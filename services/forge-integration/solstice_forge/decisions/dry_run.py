@@ -11,7 +11,7 @@ from solstice_forge.decisions.plan import kind_of
 from solstice_forge.decisions.sources import FORGES, Source, how_to_configure
 from solstice_forge.decisions.stored_delivery import what_follows
 from solstice_forge.decisions.triage import Refused, triage
-from solstice_forge.forges.events import Command, Event, Ignored, Word, lacks
+from solstice_forge.forges.events import Command, CommentCommand, Event, Ignored, lacks
 
 
 def read_headers(text: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ def check(
 def _still_lacking(event: Event) -> str:
     """What stands between a delivery that is accepted and its request."""
     needs = ", ".join(need.value for need in lacks(event))
-    if isinstance(event, Command) and event.word is Word.CANCEL:
+    if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         what = what_follows(event)
         return f"{what}, once the forge was asked for: {needs}" if needs else what
     return f"the request follows once the forge was asked for: {needs}" if needs else ""

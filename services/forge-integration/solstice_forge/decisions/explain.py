@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from solstice_common.errors import ConfigurationError
-from solstice_forge.decisions.rules import NO_RULES_SAID, Rule, Ruling, Subject, decide, is_for
+from solstice_forge.decisions.rules import NO_RULES_SAID, Rule, RuleSubject, Ruling, decide, is_for
 from solstice_forge.decisions.ruling import ruling, subject_of
 from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.bodies import payload_of
@@ -12,7 +12,7 @@ from solstice_forge.forges.events import Ignored, Malformed
 from solstice_forge.forges.protocol import Unsupported
 
 
-def explain(source: Source, subject: Subject, paths: Collection[str]) -> dict[str, Any]:
+def explain(source: Source, subject: RuleSubject, paths: Collection[str]) -> dict[str, Any]:
     """What the rules of the source say about an event that somebody describes; no paths: they are not known."""
     return _explained(source, subject, decide(subject, source.rules, lambda: paths or None))
 
@@ -32,7 +32,7 @@ def explain_delivery(source: Source, headers: Mapping[str, str], body: bytes) ->
     return _explained(source, subject_of(event), ruling(event, source, payload))
 
 
-def _explained(source: Source, subject: Subject | None, ruled: Ruling | Ignored) -> dict[str, Any]:
+def _explained(source: Source, subject: RuleSubject | None, ruled: Ruling | Ignored) -> dict[str, Any]:
     explained: dict[str, Any] = {
         "source": source.name,
         "repository": ruled.repo_full_name if isinstance(ruled, Ignored) else None,
@@ -56,7 +56,7 @@ def _explained(source: Source, subject: Subject | None, ruled: Ruling | Ignored)
     }
 
 
-def _steps(rules: Sequence[Rule], subject: Subject) -> list[dict[str, str]]:
+def _steps(rules: Sequence[Rule], subject: RuleSubject) -> list[dict[str, str]]:
     steps = []
     for rule in rules:
         steps.append({"rule": rule.name, "says": _says(rule, subject)})
@@ -65,7 +65,7 @@ def _steps(rules: Sequence[Rule], subject: Subject) -> list[dict[str, str]]:
     return steps
 
 
-def _says(rule: Rule, subject: Subject) -> str:
+def _says(rule: Rule, subject: RuleSubject) -> str:
     if is_for(rule, subject):
         return "decides"
     if subject.event not in rule.events:

@@ -18,13 +18,13 @@ from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
+    CommentCommand,
     Dispatch,
     Event,
     Malformed,
     Push,
     Release,
     Rerun,
-    Word,
 )
 
 PUSH: Final = "push"
@@ -48,7 +48,7 @@ _KINDS: Final[Mapping[type, str]] = MappingProxyType(
 )
 
 
-class Wanted(Value, frozen=True, kw_only=True):
+class RunWanted(Value, frozen=True, kw_only=True):
     """A run is asked for; `body` is the canonical bytes of `request`."""
 
     request: JobRequestV1
@@ -91,8 +91,8 @@ def plan(
     traceparent: str | None,
     ruling: Ruling = BUILT,
     key: str | None = None,
-) -> Wanted | CancelWanted | Malformed:
-    """The request for an event, built as the ruling says; for `/cancel` the wish to cancel.
+) -> RunWanted | CancelWanted | Malformed:
+    """The request for an event, built as the ruling says; for `/cancel` the request to cancel.
 
     The same delivery gives the same request id; two hooks that see one event give the same idempotency key.
     A push, a release and a dispatch are trusted, since only who may write can make them. A change request is trusted
@@ -105,7 +105,7 @@ def plan(
         "source": source.forge.SOURCE,
         "source_name": source.name,
         "delivery_id": delivery_id,
-        "submitted_at": format_seconds(_asked_at(event, received_at)),
+        "submitted_at": format_seconds(_requested_at(event, received_at)),
         "idempotency_key": key or content_key(event, source, delivery_id),
         "repo_url": event.repo_url,
         "repo_full_name": event.repo_full_name,
@@ -113,13 +113,13 @@ def plan(
         "traceparent": traceparent,
     }
     try:
-        if isinstance(event, Command) and event.word is Word.CANCEL:
+        if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
             fields |= {
                 "schema_version": JobCancelV1.VERSION,
                 "cancel_id": own_id,
                 "change_number": event.number,
             }
-            cancel, body = JobCancelV1.compose(_told(fields))
+            cancel, body = JobCancelV1.compose(_present(fields))
             return CancelWanted(cancel=cancel, body=body)
         fields |= {
             "schema_version": JobRequestV1.VERSION,
@@ -131,8 +131,8 @@ def plan(
         }
         if ruling is not BUILT:
             fields |= _ruled(ruling)
-        request, body = JobRequestV1.compose(_told(fields))
-        return Wanted(request=request, body=body)
+        request, body = JobRequestV1.compose(_present(fields))
+        return RunWanted(request=request, body=body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         return Malformed(
@@ -144,7 +144,7 @@ def plan(
         return Malformed(detail=error.detail)
 
 
-def _told(fields: Mapping[str, object]) -> dict[str, object]:
+def _present(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -157,7 +157,7 @@ def _ruled(ruling: Ruling) -> dict[str, object]:
     }
 
 
-def _asked_at(event: Event, received_at: float) -> float:
+def _requested_at(event: Event, received_at: float) -> float:
     """When it was asked for: a delivery that came late must not pass for newer than what overtook it.
 
     The forge's clock counts only then; otherwise a little difference between two clocks would change the order.
@@ -172,7 +172,9 @@ def _asked_at(event: Event, received_at: float) -> float:
 
 def kind_of(event: Event) -> str:
     """The word for it in messages, answers and metrics."""
-    return CANCEL if isinstance(event, Command) and event.word is Word.CANCEL else _KINDS[type(event)]
+    return (
+        CANCEL if isinstance(event, Command) and event.word is CommentCommand.CANCEL else _KINDS[type(event)]
+    )
 
 
 def content_key(event: Event, source: Source, delivery_id: str) -> str:

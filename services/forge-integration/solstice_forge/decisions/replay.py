@@ -5,13 +5,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from solstice_forge.decisions.plan import CANCEL, CancelWanted, Wanted, plan
+from solstice_forge.decisions.plan import CANCEL, CancelWanted, RunWanted, plan
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Understood
+from solstice_forge.decisions.triage import UnderstoodDelivery
 from solstice_forge.forges.events import ChangeRequest, Command, Ignored, Malformed, Push, lacks
-from solstice_forge.inbox.log import Recorded
+from solstice_forge.inbox.log import RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, NewDelivery
 from solstice_forge.inbox.reading import REPLAY
 
@@ -26,7 +26,7 @@ class NotReplayable:
 
 
 def replay(
-    recorded: Recorded, source: Source, *, now: float, token: str, person: str
+    recorded: RecordedDelivery, source: Source, *, now: float, token: str, person: str
 ) -> NewDelivery | NotReplayable:
     """The delivery to keep: what the stored body asks for now, under a key of its own.
 
@@ -45,7 +45,7 @@ def replay(
     if isinstance(event, Push | ChangeRequest | Command):
         # It is wanted now, whenever it happened.
         event = replace(event, occurred_at=None)
-    wanted: Wanted | CancelWanted | Malformed | None = None
+    wanted: RunWanted | CancelWanted | Malformed | None = None
     if not isinstance(event, Ignored):
         ruled = ruling(event, source, recorded.body, insists=True)
         if isinstance(ruled, Ignored):
@@ -62,21 +62,21 @@ def replay(
             )
     if isinstance(wanted, Malformed):
         return NotReplayable(detail=f"no request can be made of it: {wanted.detail}")
-    understood = Understood(
+    understood = UnderstoodDelivery(
         delivery_id=key, event_name=entry.event_name, event=event, wanted=wanted, payload=recorded.body
     )
     # A form was taken apart when it was kept: the body is JSON, whatever the sender said.
     headers = {**recorded.headers, "content-type": "application/json"}
-    again = new_delivery(source, headers, understood, now)
+    replayed = new_delivery(source, headers, understood, now)
     whose = f"replay of delivery {entry.row_id}, asked for by {person}"
     if isinstance(event, Ignored):
-        return replace(again, detail=f"{whose}; {event.detail}" if event.detail else whose)
-    if again.reason == CANCEL:
-        return replace(again, detail=f"{whose}; {again.detail}", content_key=key)
-    return replace(again, reason=REASON, detail=whose, content_key=key)
+        return replace(replayed, detail=f"{whose}; {event.detail}" if event.detail else whose)
+    if replayed.reason == CANCEL:
+        return replace(replayed, detail=f"{whose}; {replayed.detail}", content_key=key)
+    return replace(replayed, reason=REASON, detail=whose, content_key=key)
 
 
-def _missing(recorded: Recorded) -> str | None:
+def _missing(recorded: RecordedDelivery) -> str | None:
     entry = recorded.entry
     if entry.decision is Decision.DUPLICATE:
         return f"it is a copy; replay the delivery that it repeats, {entry.repeats}"

@@ -67,7 +67,7 @@ NO_RULES_SAID: Final = Rule(name="none, everything is built")
 """What holds for a source without rules."""
 
 
-class Subject(Value, frozen=True, kw_only=True):
+class RuleSubject(Value, frozen=True, kw_only=True):
     """An event, as far as rules look at it."""
 
     event: RuleEvent
@@ -100,7 +100,7 @@ Changed = Callable[[], Collection[str] | None]
 """Asked for the changed paths when a rule looks at them; None: the forge does not tell, or not all."""
 
 
-def decide(subject: Subject, rules: Sequence[Rule], changed: Changed) -> Ruling | Ignored:
+def decide(subject: RuleSubject, rules: Sequence[Rule], changed: Changed) -> Ruling | Ignored:
     """What the first rule that is for this repository and event says; what no rule is for is not built.
 
     A source without rules builds everything. What is not known (a branch, all of the paths) refuses nothing.
@@ -131,12 +131,12 @@ def decide(subject: Subject, rules: Sequence[Rule], changed: Changed) -> Ruling 
     return _of_stranger(ruling, rule, subject) if subject.stranger else ruling
 
 
-def is_for(rule: Rule, subject: Subject) -> bool:
+def is_for(rule: Rule, subject: RuleSubject) -> bool:
     """Whether the rule decides about it, if none before it does."""
     return subject.event in rule.events and fits(subject.repository, rule.repositories)
 
 
-def _of_stranger(ruling: Ruling, rule: Rule, subject: Subject) -> Ruling | Ignored:
+def _of_stranger(ruling: Ruling, rule: Rule, subject: RuleSubject) -> Ruling | Ignored:
     # Only who may push can have a check run again, so that alone is somebody's word for it.
     asked_for = subject.approves or subject.event is RuleEvent.RERUN
     match rule.forks:
@@ -158,5 +158,5 @@ def _awaiting(ruling: Ruling) -> Ruling:
     return Ruling(rule=ruling.rule, runs_on=ruling.runs_on, needs_approval=True)
 
 
-def _ignored(reason: IgnoreReason, detail: str, subject: Subject) -> Ignored:
+def _ignored(reason: IgnoreReason, detail: str, subject: RuleSubject) -> Ignored:
     return Ignored(reason=reason, detail=detail, repo_full_name=subject.repository)

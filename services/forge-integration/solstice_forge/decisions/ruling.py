@@ -5,11 +5,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from solstice_forge.decisions.rules import BUILT, RuleEvent, Ruling, Subject, decide
+from solstice_forge.decisions.rules import BUILT, RuleEvent, RuleSubject, Ruling, decide
 from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
+    CommentCommand,
     Dispatch,
     Event,
     Ignored,
@@ -17,7 +18,6 @@ from solstice_forge.forges.events import (
     Push,
     Release,
     Rerun,
-    Word,
     lacks,
 )
 from solstice_forge.forges.push_contents import changed_paths, head_message
@@ -37,7 +37,7 @@ def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = Fals
     # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
     if isinstance(event, Push) and not source.rules:
         return _skipped(event) if not insists and _asks_to_skip(event, payload) else BUILT
-    if isinstance(event, Command) and event.word is Word.CANCEL:
+    if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         # Rules say what is built. What runs may be stopped whatever they have become.
         return BUILT
     subject = subject_of(event)
@@ -55,13 +55,13 @@ def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = Fals
     return ruled
 
 
-def subject_of(event: Event) -> Subject:
+def subject_of(event: Event) -> RuleSubject:
     """The event as far as rules look at it."""
     match event:
         case Push():
             return _pushed(event)
         case ChangeRequest():
-            return Subject(
+            return RuleSubject(
                 event=RuleEvent.CHANGE_REQUEST,
                 repository=event.repo_full_name,
                 branch=event.base_ref,
@@ -69,16 +69,16 @@ def subject_of(event: Event) -> Subject:
                 stranger=event.is_fork is not False,
             )
         case Command():
-            return Subject(
+            return RuleSubject(
                 event=RuleEvent.COMMENT,
                 repository=event.repo_full_name,
                 branch=event.base_ref,
                 of_change_request=True,
                 stranger=event.is_fork is not False,
-                approves=event.word is Word.OK_TO_TEST,
+                approves=event.word is CommentCommand.OK_TO_TEST,
             )
         case Rerun():
-            return Subject(
+            return RuleSubject(
                 event=RuleEvent.RERUN,
                 repository=event.repo_full_name,
                 branch=event.branch if event.number is None else None,
@@ -87,22 +87,22 @@ def subject_of(event: Event) -> Subject:
                 stranger=event.branch is None if event.is_fork is None else event.is_fork,
             )
         case Release():
-            return Subject(event=RuleEvent.RELEASE, repository=event.repo_full_name)
+            return RuleSubject(event=RuleEvent.RELEASE, repository=event.repo_full_name)
         case Dispatch():
-            return Subject(
+            return RuleSubject(
                 event=RuleEvent.DISPATCH,
                 repository=event.repo_full_name,
                 branch=_branch(event.ref),
             )
 
 
-def _pushed(push: Push) -> Subject:
+def _pushed(push: Push) -> RuleSubject:
     if push.ref.startswith(QUEUES):
         # .../BASE/pr-7-SHA, and a slash may be part of BASE.
         base = push.ref.removeprefix(QUEUES).rpartition("/")[0]
-        return Subject(event=RuleEvent.MERGE_GROUP, repository=push.repo_full_name, branch=base or None)
+        return RuleSubject(event=RuleEvent.MERGE_GROUP, repository=push.repo_full_name, branch=base or None)
     kind = RuleEvent.TAG if push.ref_type == "tag" else RuleEvent.PUSH
-    return Subject(event=kind, repository=push.repo_full_name, branch=_branch(push.ref))
+    return RuleSubject(event=kind, repository=push.repo_full_name, branch=_branch(push.ref))
 
 
 def _branch(ref: str) -> str | None:

@@ -33,7 +33,7 @@ PUBLIC_URLS: Final[Mapping[Origin, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class App:
+class SourceApp:
     """A GitHub App: what is asked of the forge is asked in its name."""
 
     id: int
@@ -53,7 +53,7 @@ class Source:
     """Base URL of the forge, without a slash at the end: `https://forge.example`. None: nothing is asked of it."""
     token: str | None = field(default=None, repr=False)
     """For its API."""
-    app: App | None = None
+    app: SourceApp | None = None
     """Instead of a token."""
     rules: tuple[Rule, ...] = ()
     """In their order; without any, everything is built."""

@@ -9,19 +9,19 @@ from solstice_common.messages import Source as Forge
 from solstice_common.messages import derive_request_id
 from solstice_forge.decisions.plan import content_key, kind_of
 from solstice_forge.decisions.sources import Source
-from solstice_forge.decisions.triage import Understood
+from solstice_forge.decisions.triage import UnderstoodDelivery
 from solstice_forge.forges.events import (
     Command,
+    CommentCommand,
     Event,
     Ignored,
     IgnoreReason,
     Incomplete,
-    Word,
     encode_lacking,
 )
 from solstice_forge.inbox.protocol import NewDelivery
 
-_KEPT: Final = re.compile(
+_STORED_HEADERS: Final = re.compile(
     r"content-type|user-agent|idempotency-key|traceparent|webhook-(id|timestamp)"
     r"|x-(github|gitlab|gitea|forgejo|gogs)-(?!.*(signature|token)).+"
 )
@@ -42,7 +42,7 @@ RULED_OUT: Final = frozenset(
 
 
 def new_delivery(
-    source: Source, headers: Mapping[str, str], understood: Understood, received_at: float
+    source: Source, headers: Mapping[str, str], understood: UnderstoodDelivery, received_at: float
 ) -> NewDelivery:
     """The delivery as the inbox keeps it: without its body when it asks for nothing, and most deliveries do not."""
     event, wanted = understood.event, understood.wanted
@@ -60,7 +60,7 @@ def new_delivery(
         event_name=understood.event_name,
         repo_full_name=event.repo_full_name,
         received_at=received_at,
-        headers={name: value for name, value in headers.items() if _is_kept(name)},
+        headers={name: value for name, value in headers.items() if _is_stored(name)},
         body=_storable(understood.payload, source) if asks else b"",
         reason=reason,
         detail=detail,
@@ -72,13 +72,17 @@ def new_delivery(
 
 def what_follows(event: Event) -> str:
     """A sentence about what it asks for, where its kind alone does not tell."""
-    if isinstance(event, Command) and event.word is Word.CANCEL:
+    if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         return f"what was asked for of #{event.number} before this is cancelled, for {event.sender or 'somebody'}"
     return ""
 
 
 def _lacking(
-    source: Source, headers: Mapping[str, str], understood: Understood, event: Incomplete, received_at: float
+    source: Source,
+    headers: Mapping[str, str],
+    understood: UnderstoodDelivery,
+    event: Incomplete,
+    received_at: float,
 ) -> NewDelivery:
     """A delivery that becomes a request once the forge was asked."""
     return NewDelivery(
@@ -87,7 +91,7 @@ def _lacking(
         event_name=understood.event_name,
         repo_full_name=event.repo_full_name,
         received_at=received_at,
-        headers={name: value for name, value in headers.items() if _is_kept(name)},
+        headers={name: value for name, value in headers.items() if _is_stored(name)},
         body=_storable(understood.payload, source),
         reason=kind_of(event),
         detail=what_follows(event),
@@ -99,8 +103,8 @@ def _lacking(
 
 
 @lru_cache(maxsize=256)
-def _is_kept(name: str) -> bool:
-    return _KEPT.fullmatch(name) is not None
+def _is_stored(name: str) -> bool:
+    return _STORED_HEADERS.fullmatch(name) is not None
 
 
 def _storable(payload: bytes, source: Source) -> bytes:

@@ -7,7 +7,7 @@ from typing import Final
 from solstice_common.messages.fields import RESERVED_IDS
 from solstice_common.values import Value
 from solstice_forge.decisions.lockstep import Steps, walk
-from solstice_forge.decisions.plan import CancelWanted, Wanted, plan
+from solstice_forge.decisions.plan import CancelWanted, RunWanted, plan
 from solstice_forge.decisions.rules import Ruling
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
@@ -28,18 +28,18 @@ class Refused:
     detail: str
 
 
-class Understood(Value, frozen=True, kw_only=True):
+class UnderstoodDelivery(Value, frozen=True, kw_only=True):
     """A genuine delivery and its meaning: `wanted` is None when `event` is Ignored, or lacks what the forge must tell."""
 
     delivery_id: str
     event_name: str
     event: Event | Ignored
-    wanted: Wanted | CancelWanted | None
+    wanted: RunWanted | CancelWanted | None
     payload: bytes
     """The JSON text."""
 
 
-class Call(Value, frozen=True):
+class WebhookCall(Value, frozen=True):
     """One call to a webhook of `source`; `now` in seconds since the epoch."""
 
     source: Source
@@ -50,16 +50,16 @@ class Call(Value, frozen=True):
 
 def triage(
     source: Source, headers: Headers, body: bytes, *, now: float, verify: bool = True
-) -> Understood | Refused:
+) -> UnderstoodDelivery | Refused:
     """What this call to `source` is.
 
     The signature comes first: nothing else of an unproven body is looked at. Without `verify`, a recorded delivery
     whose secret or time is gone is read as if it were genuine.
     """
-    return walk(triaging(Call(source, headers, body, now), verify=verify))
+    return walk(triaging(WebhookCall(source, headers, body, now), verify=verify))
 
 
-def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
+def triaging(call: WebhookCall, *, verify: bool = True) -> Steps[UnderstoodDelivery | Refused]:
     """`triage` in steps, for many calls side by side."""
     source, headers, now = call.source, call.headers, call.now
     payload = _genuine(source, headers, call.body, now) if verify else payload_of(headers, call.body)
@@ -76,7 +76,7 @@ def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
     if isinstance(event, Malformed):
         return _unusable(event_name, event)
     yield
-    wanted: Wanted | CancelWanted | Malformed | None = None
+    wanted: RunWanted | CancelWanted | Malformed | None = None
     if not isinstance(event, Ignored):
         ruled = ruling(event, source, payload)
         if isinstance(ruled, Ignored):
@@ -85,7 +85,7 @@ def triaging(call: Call, *, verify: bool = True) -> Steps[Understood | Refused]:
             wanted = _plan(source, event, ruled, headers, delivery_id=delivery_id, now=now)
     if isinstance(wanted, Malformed):
         return _unusable(event_name, wanted)
-    return Understood(
+    return UnderstoodDelivery(
         delivery_id=delivery_id, event_name=event_name, event=event, wanted=wanted, payload=payload
     )
 
@@ -108,7 +108,7 @@ def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes
 
 def _plan(
     source: Source, event: Event, ruled: Ruling, headers: Headers, *, delivery_id: str, now: float
-) -> Wanted | CancelWanted | Malformed:
+) -> RunWanted | CancelWanted | Malformed:
     trace = headers.get("traceparent", "")
     return plan(
         event,

@@ -3,7 +3,7 @@
 from typing import Final
 from urllib.parse import quote
 
-from solstice_forge.inbox.log import Entry
+from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -46,12 +46,12 @@ WITHOUT_RUN: Final = frozenset({"cancel"})
 """Reasons of what is accepted and becomes no run of its own."""
 
 
-def sentence(entry: Entry) -> str:
+def sentence(entry: DeliveryEntry) -> str:
     """Why it was decided so."""
     return SENTENCES.get(entry.reason, entry.reason.replace("_", " "))
 
 
-def fate(entry: Entry) -> str:
+def fate(entry: DeliveryEntry) -> str:
     """What became of the request; empty for what asks for nothing by itself."""
     if entry.decision is not Decision.ACCEPTED:
         return ""
@@ -68,14 +68,14 @@ def fate(entry: Entry) -> str:
             return f"waits for the forge to tell what it lacks{asked}"
 
 
-def decision_style(entry: Entry) -> str:
+def decision_style(entry: DeliveryEntry) -> str:
     """Its colour on a terminal."""
     if entry.decision is Decision.ACCEPTED:
         return "green" if entry.published else "yellow"
     return "dim"
 
 
-def run_address(public_url: str, entry: Entry) -> str | None:
+def run_address(public_url: str, entry: DeliveryEntry) -> str | None:
     """Where the orchestrators show the run, if anybody said where they are."""
     if not public_url or not entry.request_ids or entry.reason in WITHOUT_RUN:
         return None

@@ -15,7 +15,7 @@ Field = tuple[bytes, bytes]
 """Name and value of a header."""
 
 
-class Answer(Value, frozen=True):
+class HttpAnswer(Value, frozen=True):
     """An HTTP answer in JSON; `headers` beside those that tell what the content is."""
 
     status: int

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_forge.decisions.sources import Source
-from solstice_forge.edge.answers import Answer, Field, response
+from solstice_forge.edge.answers import Field, HttpAnswer, response
 from solstice_forge.edge.probes import Probes
 from solstice_forge.edge.webhooks import Webhooks, broken
 from solstice_forge.inbox.protocol import Inbox
@@ -26,7 +26,7 @@ _WEBHOOK: Final = re.compile(r"/webhooks/[^/]+/?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class AppParts:
     """What the application is wired to."""
 
     inbox: Inbox
@@ -40,7 +40,7 @@ class Parts:
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-def create_app(parts: Parts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
+def create_app(parts: AppParts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
     """`POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`, and the routes of the API."""
     inbox, sources, metrics = parts.inbox, parts.sources, parts.metrics
     webhooks = Webhooks(inbox, sources, metrics, clock=parts.clock, max_body_bytes=parts.max_body_bytes)
@@ -58,11 +58,11 @@ def create_app(parts: Parts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
     # A redirect would lose the delivery: forges do not follow one with the body.
     app.router.redirect_slashes = False
 
-    return _Front(webhooks, app)
+    return _WebhooksFirst(webhooks, app)
 
 
 @dataclass(frozen=True, slots=True)
-class _Front:
+class _WebhooksFirst:
     """Webhooks go past the router and what it wraps around an endpoint: that was a quarter of their cost."""
 
     webhooks: Webhooks
@@ -79,7 +79,7 @@ class _Front:
         return self.webhooks.whole_bytes
 
     def take_whole(
-        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
         return self.webhooks.take_whole(name, headers, body, answer)
 

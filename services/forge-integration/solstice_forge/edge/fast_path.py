@@ -2,7 +2,7 @@
 
 That was a tenth of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's, and goes its long way:
 what is large or slow, what is pipelined, whatever is no webhook. What this rests on of uvicorn's insides is held by
-`tests/unit/forge/test_whole_requests.py`.
+`tests/unit/forge/edge/test_fast_path.py`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from solstice_common.http.bodies import Body
 from solstice_common.http.protocol import BoundedProtocol
-from solstice_forge.edge.answers import Answer, Field
+from solstice_forge.edge.answers import Field, HttpAnswer
 
 REST_SECONDS: Final = 0.25
 """How long the rest of a body is waited for here; the long way knows how to wait longer."""
@@ -23,7 +23,7 @@ _WEBHOOK: Final = re.compile(rb"/webhooks/([A-Za-z0-9._-]+)/?")
 
 
 @runtime_checkable
-class TakesWhole(Protocol):
+class WholeRequestApp(Protocol):
     """An ASGI application that takes webhooks this way as well."""
 
     @property
@@ -32,7 +32,7 @@ class TakesWhole(Protocol):
         ...
 
     def take_whole(
-        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
         """Whether it takes the webhook of that name; if so it calls `answer` once, later. If not, ASGI asks again."""
         ...
@@ -43,13 +43,13 @@ class TakesWhole(Protocol):
 
 
 class WholeRequestProtocol(BoundedProtocol):
-    """For `uvicorn.Config(http=...)`, with an application that TakesWhole, or any other."""
+    """For `uvicorn.Config(http=...)`, with an application that is a WholeRequestApp, or any other."""
 
     cycle: "RequestResponseCycle | _Waiting | None"  # type: ignore[assignment]  # uvicorn has its own alone
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._taker = self.app if isinstance(self.app, TakesWhole) else None
+        self._taker = self.app if isinstance(self.app, WholeRequestApp) else None
         self._name = ""
         self._pieces: list[bytes] | None = None
         """What came of the body of a webhook, until all of it is here."""
@@ -60,22 +60,22 @@ class WholeRequestProtocol(BoundedProtocol):
         if self._pieces is None:
             return
         if self.is_over:
-            self._held()
+            self._waiting_bytes()
         elif (self._rest is None and (self.expect_100_continue or self._is_unproven())) or self._is_large(
             self._pieces
         ):
-            self._go_the_long_way()
+            self._fall_back()
         elif self._rest is None:
-            self._rest = self.loop.call_later(REST_SECONDS, self._go_the_long_way)
+            self._rest = self.loop.call_later(REST_SECONDS, self._fall_back)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.is_over:
-            self._held()
-        self._go_the_long_way()
+            self._waiting_bytes()
+        self._fall_back()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        self._go_the_long_way()
+        self._fall_back()
         super().shutdown()
 
     def on_message_begin(self) -> None:
@@ -98,7 +98,7 @@ class WholeRequestProtocol(BoundedProtocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        pieces = self._held()
+        pieces = self._waiting_bytes()
         if pieces is None:
             super().on_message_complete()
             return
@@ -142,7 +142,7 @@ class WholeRequestProtocol(BoundedProtocol):
     def _is_unproven(self) -> bool:
         return self._taker is not None and self._taker.is_unproven(self._name, self.headers)
 
-    def _held(self) -> list[bytes] | None:
+    def _waiting_bytes(self) -> list[bytes] | None:
         """What was held of a body, which is held no more."""
         if self._rest is not None:
             self._rest.cancel()
@@ -150,9 +150,9 @@ class WholeRequestProtocol(BoundedProtocol):
         pieces, self._pieces = self._pieces, None
         return pieces
 
-    def _go_the_long_way(self) -> None:
+    def _fall_back(self) -> None:
         """With what is held, if anything is."""
-        pieces = self._held()
+        pieces = self._waiting_bytes()
         if pieces is not None:
             self._begin(pieces)
 
@@ -166,7 +166,7 @@ class WholeRequestProtocol(BoundedProtocol):
         for piece in pieces:
             self.hand_on(piece)
 
-    def _answer(self, waiting: "_Waiting", answer: Answer) -> None:
+    def _answer(self, waiting: "_Waiting", answer: HttpAnswer) -> None:
         waiting.response_complete = True
         waiting.release()
         if answer.status < 300:  # noqa: PLR2004  nothing but what is genuine is answered so

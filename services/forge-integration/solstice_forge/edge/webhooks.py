@@ -9,15 +9,15 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.batcher import Gathering
+from solstice_common.runtime.batcher import Batcher
 from solstice_forge.decisions.lockstep import Steps, lockstep, walk
 from solstice_forge.decisions.sources import Source, how_to_configure
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Call, Refused, proof_lacking, triaging
-from solstice_forge.edge.answers import Answer, Field
+from solstice_forge.decisions.triage import Refused, WebhookCall, proof_lacking, triaging
+from solstice_forge.edge.answers import Field, HttpAnswer
 from solstice_forge.edge.shared_timeout import SharedTimeout
 from solstice_forge.forges.protocol import Headers
-from solstice_forge.inbox.protocol import Decision, Inbox, Kept, NewDelivery
+from solstice_forge.inbox.protocol import Decision, Inbox, KeepResult, NewDelivery
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 
@@ -28,7 +28,7 @@ BODY_SECONDS: Final = 30.0
 """Forges give up after 5 to 10 s; who takes longer to send is no forge."""
 THREAD_BYTES: Final = 256 * 1024
 """A larger body is checked and read in a thread, so that others need not wait for it."""
-NOBODY: Final = "unknown"
+UNKNOWN_SOURCE: Final = "unknown"
 """The source in metrics when the URL names none of ours."""
 
 
@@ -52,9 +52,9 @@ class Webhooks:
         self._clock = clock
         self._max_body_bytes = max_body_bytes
         self.whole_bytes = min(THREAD_BYTES, max_body_bytes)
-        self._patience = SharedTimeout(BODY_SECONDS)
-        self._taken: Gathering[Call, Kept | Refused | Exception] = Gathering(
-            lambda calls: asyncio.create_task(self._take(calls), name="webhooks-of-a-turn")
+        self._body_timeout = SharedTimeout(BODY_SECONDS)
+        self._batcher: Batcher[WebhookCall, KeepResult | Refused | Exception] = Batcher(
+            lambda calls: asyncio.create_task(self._take(calls), name="webhooks-batch")
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,57 +64,57 @@ class Webhooks:
             answer = broken(scope["path"], error)
         await answer(send)
 
-    async def _answer(self, name: str, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, name: str, scope: Scope, receive: Receive) -> HttpAnswer:
         began = time.perf_counter()
         source = self._sources.get(name)
         unread = False
         if source is None:
-            outcome: Kept | Refused = Refused(
+            outcome: KeepResult | Refused = Refused(
                 status=404, reason="unknown_source", detail=how_to_configure(name)
             )
         elif (unproven := proof_lacking(source, _text(scope["headers"]))) is not None:
             outcome, unread = unproven, True
         else:
             outcome = await self._outcome(source, scope, receive)
-        answer = self._concluded(NOBODY if source is None else name, outcome, began)
-        if isinstance(outcome, Kept):
+        answer = self._concluded(UNKNOWN_SOURCE if source is None else name, outcome, began)
+        if isinstance(outcome, KeepResult):
             scope.get("state", {}).get("trust", _nothing)()
         # Its body was not read, and will not be.
         if unread:
-            return Answer(answer.status, answer.content, [*answer.headers, (b"connection", b"close")])
+            return HttpAnswer(answer.status, answer.content, [*answer.headers, (b"connection", b"close")])
         return answer
 
     def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
-        """As TakesWhole says."""
+        """As WholeRequestApp says."""
         source = self._sources.get(name)
         return source is not None and proof_lacking(source, _text(headers)) is not None
 
     def take_whole(
-        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        """As TakesWhole says; what is for a source that there is not goes the long way."""
+        """As WholeRequestApp says; what is for a source that there is not goes the long way."""
         source = self._sources.get(name)
         if source is None:
             return False
         began = time.perf_counter()
 
-        def end(taken: "asyncio.Future[Kept | Refused | Exception]") -> None:
+        def end(taken: "asyncio.Future[KeepResult | Refused | Exception]") -> None:
             try:
                 ended = self._concluded(name, _outcome_in(taken.result()), began)
             except Exception as error:  # noqa: BLE001  as above
                 ended = broken(f"/webhooks/{name}", error)
             answer(ended)
 
-        call = Call(source, _text(headers), body, self._clock())
-        self._taken.ask(call).add_done_callback(end)
+        call = WebhookCall(source, _text(headers), body, self._clock())
+        self._batcher.submit(call).add_done_callback(end)
         return True
 
-    def _concluded(self, label: str, outcome: Kept | Refused, began: float) -> Answer:
+    def _concluded(self, label: str, outcome: KeepResult | Refused, began: float) -> HttpAnswer:
         """The answer, counted and, when it is a refusal, logged."""
         decision = "refused" if isinstance(outcome, Refused) else outcome.decision.value
         self._metrics.delivery(label, decision, outcome.reason, time.perf_counter() - began)
-        if isinstance(outcome, Kept):
-            return _kept(outcome)
+        if isinstance(outcome, KeepResult):
+            return _keep_answer(outcome)
         log.warning(
             LogEvent.WEBHOOK_REFUSED,
             source=label,
@@ -124,18 +124,18 @@ class Webhooks:
         )
         return _refused(outcome)
 
-    async def _outcome(self, source: Source, scope: Scope, receive: Receive) -> Kept | Refused:
+    async def _outcome(self, source: Source, scope: Scope, receive: Receive) -> KeepResult | Refused:
         headers = _text(scope["headers"])
         body = await self._body(source, headers, receive)
         if isinstance(body, Refused):
             return body
-        call = Call(source, headers, body, self._clock())
-        outcome: Kept | Refused | Exception
+        call = WebhookCall(source, headers, body, self._clock())
+        outcome: KeepResult | Refused | Exception
         if len(body) > THREAD_BYTES:
             looked = await asyncio.to_thread(lambda: walk(_examining(call)))
             outcome = looked if isinstance(looked, Refused) else (await self._keep([looked]))[0]
         else:
-            outcome = await self._taken(call)
+            outcome = await self._batcher(call)
         return _outcome_in(outcome)
 
     async def _body(self, source: Source, headers: Mapping[str, str], receive: Receive) -> bytes | Refused:
@@ -147,7 +147,7 @@ class Webhooks:
         chunks: list[bytes] = []
         size = 0
         try:
-            with self._patience:
+            with self._body_timeout:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -170,15 +170,15 @@ class Webhooks:
             detail=f"the body was not here within {BODY_SECONDS:.0f} s: send it again",
         )
 
-    async def _take(self, calls: Sequence[Call]) -> Sequence[Kept | Refused | Exception]:
+    async def _take(self, calls: Sequence[WebhookCall]) -> Sequence[KeepResult | Refused | Exception]:
         """What came in one turn of the event loop is looked at together, and kept together."""
         looked = lockstep([_examining(call) for call in calls])
-        kept = iter(await self._keep([each for each in looked if isinstance(each, NewDelivery)]))
-        return [next(kept) if isinstance(each, NewDelivery) else each for each in looked]
+        results = iter(await self._keep([each for each in looked if isinstance(each, NewDelivery)]))
+        return [next(results) if isinstance(each, NewDelivery) else each for each in looked]
 
-    async def _keep(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Refused | Exception]:
-        kept = await self._inbox.keep_all(deliveries) if deliveries else ()
-        return [_told(delivery, each) for delivery, each in zip(deliveries, kept, strict=True)]
+    async def _keep(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Refused | Exception]:
+        results = await self._inbox.keep_all(deliveries) if deliveries else ()
+        return [_logged(delivery, each) for delivery, each in zip(deliveries, results, strict=True)]
 
 
 def _nothing() -> None:
@@ -190,13 +190,13 @@ def _text(headers: Iterable[Field]) -> Headers:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
-def _outcome_in(taken: Kept | Refused | Exception) -> Kept | Refused:
+def _outcome_in(taken: KeepResult | Refused | Exception) -> KeepResult | Refused:
     if isinstance(taken, Exception):
         raise taken
     return taken
 
 
-def _examining(call: Call) -> Steps[NewDelivery | Refused]:
+def _examining(call: WebhookCall) -> Steps[NewDelivery | Refused]:
     """What a call is, and what is to be kept of it, in steps."""
     understood = yield from triaging(call)
     if isinstance(understood, Refused):
@@ -205,44 +205,44 @@ def _examining(call: Call) -> Steps[NewDelivery | Refused]:
     return new_delivery(call.source, call.headers, understood, call.now)
 
 
-def _told(delivery: NewDelivery, kept: Kept | Exception) -> Kept | Refused | Exception:
+def _logged(delivery: NewDelivery, results: KeepResult | Exception) -> KeepResult | Refused | Exception:
     """The log has what became of it; what could not be stored is refused."""
-    if isinstance(kept, StoreUnavailable):
+    if isinstance(results, StoreUnavailable):
         log.error(
             LogEvent.WEBHOOK_NOT_KEPT,
             source=delivery.source_name,
             delivery_id=delivery.delivery_id,
-            detail=str(kept),
+            detail=str(results),
         )
         return Refused(
             status=503,
             reason="inbox_unavailable",
             detail="this delivery could not be stored: send it again later",
         )
-    if isinstance(kept, Kept):
+    if isinstance(results, KeepResult):
         log.info(
             LogEvent.WEBHOOK_KEPT,
             source=delivery.source_name,
-            delivery_id=kept.delivery_id,
+            delivery_id=results.delivery_id,
             event_name=delivery.event_name,
-            decision=kept.decision.value,
-            reason=kept.reason,
-            request_ids=kept.request_ids,
+            decision=results.decision.value,
+            reason=results.reason,
+            request_ids=results.request_ids,
             repo_full_name=delivery.repo_full_name,
         )
-    return kept
+    return results
 
 
-def _kept(kept: Kept) -> Answer:
+def _keep_answer(results: KeepResult) -> HttpAnswer:
     # Every answer to a genuine delivery is a 2xx: anything else counts as a failure of ours, and GitLab stops
     # calling a hook that fails too often.
-    return Answer(
-        202 if kept.decision is Decision.ACCEPTED else 200,
+    return HttpAnswer(
+        202 if results.decision is Decision.ACCEPTED else 200,
         {
-            "delivery_id": kept.delivery_id,
-            "decision": kept.decision.value,
-            "reason": kept.reason,
-            "request_ids": kept.request_ids,
+            "delivery_id": results.delivery_id,
+            "decision": results.decision.value,
+            "reason": results.reason,
+            "request_ids": results.request_ids,
         },
     )
 
@@ -255,19 +255,19 @@ def _too_large(limit: int) -> Refused:
     )
 
 
-def _refused(refused: Refused) -> Answer:
+def _refused(refused: Refused) -> HttpAnswer:
     headers = []
     if refused.status == 503:  # noqa: PLR2004
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
     if refused.reason in {"too_large", "body_incomplete"}:
         # What is left of the body will not be read.
         headers.append((b"connection", b"close"))
-    return Answer(refused.status, {"error": refused.detail, "reason": refused.reason}, headers)
+    return HttpAnswer(refused.status, {"error": refused.detail, "reason": refused.reason}, headers)
 
 
-def broken(path: str, error: Exception) -> Answer:
+def broken(path: str, error: Exception) -> HttpAnswer:
     """What whoever met a mistake of ours is told; the log has the mistake."""
     log.error(LogEvent.WEBHOOK_FAILED, path=path, exc_info=error)
-    return Answer(
+    return HttpAnswer(
         500, {"error": "a mistake of ours, now in the log: send it again later", "reason": "internal_error"}
     )

@@ -2,27 +2,35 @@
 
 from typing import Final
 
-from solstice_forge.forges.events import Command, Event, Ignored, IgnoreReason, Malformed, Release, Word
+from solstice_forge.forges.events import (
+    Command,
+    CommentCommand,
+    Event,
+    Ignored,
+    IgnoreReason,
+    Malformed,
+    Release,
+)
 from solstice_forge.forges.payloads import (
-    Envelope,
+    AccountPayload,
+    EventEnvelope,
     Number,
     Payload,
-    Repository,
+    RepositoryPayload,
     Text,
-    User,
     moment_of,
     names_a_ref,
     read,
 )
 
-_WORDS: Final = frozenset(word.value for word in Word)
-_BY_WEIGHT: Final = (Word.OK_TO_TEST, Word.RETEST, Word.CANCEL)
+_WORDS: Final = frozenset(word.value for word in CommentCommand)
+_BY_WEIGHT: Final = (CommentCommand.OK_TO_TEST, CommentCommand.RETEST, CommentCommand.CANCEL)
 """To say that a commit may be built is to ask for it as well; and a new run takes the place of what `/cancel` would end."""
 
 
 class AskedIssue(Payload, frozen=True, kw_only=True):
     number: Number
-    user: User | None = None
+    user: AccountPayload | None = None
 
 
 class AskingComment(Payload, frozen=True, kw_only=True):
@@ -35,8 +43,8 @@ class CommentPayload(Payload, frozen=True, kw_only=True):
     action: str
     issue: AskedIssue
     comment: AskingComment
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 class NamedRelease(Payload, frozen=True, kw_only=True):
@@ -48,8 +56,8 @@ class NamedRelease(Payload, frozen=True, kw_only=True):
 class ReleasePayload(Payload, frozen=True, kw_only=True):
     action: str
     release: NamedRelease
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 def words_in(text: str | None) -> frozenset[str]:
@@ -58,7 +66,7 @@ def words_in(text: str | None) -> frozenset[str]:
     return frozenset(said & _WORDS)
 
 
-def word_meant(words: frozenset[str]) -> Word | None:
+def word_meant(words: frozenset[str]) -> CommentCommand | None:
     """What a comment with these words asks for: the first of them that stands in `_BY_WEIGHT`."""
     return next((word for word in _BY_WEIGHT if word in words), None)
 
@@ -68,7 +76,7 @@ def why_no_command(where: str) -> tuple[IgnoreReason, str]:
     return IgnoreReason.NO_COMMAND, f"no new comment with a command on a {where}"
 
 
-def comment(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
+def comment(envelope: EventEnvelope, payload: bytes) -> Event | Ignored | Malformed:
     """A comment on an issue or a pull request, whose head is not in the payload."""
     words = words_in(envelope.remark)
     word = word_meant(words)

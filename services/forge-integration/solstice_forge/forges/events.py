@@ -58,7 +58,7 @@ class Need(StrEnum):
     """Whether the author of a command may give it."""
 
 
-class Word(StrEnum):
+class CommentCommand(StrEnum):
     """A command in a comment on a change request."""
 
     RETEST = "/retest"
@@ -69,7 +69,7 @@ class Word(StrEnum):
     """What runs or waits for the change request is to end; from who may write, or who made the change request."""
 
 
-OF_AUTHORS: Final = frozenset({Word.RETEST, Word.CANCEL})
+OF_AUTHORS: Final = frozenset({CommentCommand.RETEST, CommentCommand.CANCEL})
 """What whoever made the change request may ask for, too."""
 
 
@@ -184,7 +184,7 @@ class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
 class Command(Value, frozen=True, kw_only=True, tag="command"):
     """Somebody wrote a command under a change request; whether they may is always to be looked up."""
 
-    word: Word
+    word: CommentCommand
     repo_full_name: str
     """The base repository."""
     repo_url: str
@@ -199,7 +199,7 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     head_ref: str | None = None
     head_repo_url: str | None = None
     asked: str
-    """The comment's id: a second comment is a second wish."""
+    """The comment's id: a second comment is a second request."""
     by_author: bool = False
     """Who wrote it made the change request as well."""
     permitted: bool = False
@@ -213,7 +213,7 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     @property
     def needs(self) -> tuple[Need, ...]:
         # A cancel is about all commits of the change request, and whose they are does not matter.
-        builds = self.word is not Word.CANCEL
+        builds = self.word is not CommentCommand.CANCEL
         unknown = (
             (Need.COMMIT, builds and self.commit_sha is None),
             (Need.IS_FORK, builds and self.is_fork is None),
@@ -253,9 +253,9 @@ def encode_lacking(event: Incomplete) -> bytes:
     return encode(event)
 
 
-def decode_lacking(kept: bytes) -> Incomplete:
+def decode_lacking(stored: bytes) -> Incomplete:
     """What `encode_lacking` wrote, perhaps another version's; raises ValueError when it cannot be read."""
-    return _LACKING.decode(kept)
+    return _LACKING.decode(stored)
 
 
 _LACKING: Final[Decoder[Incomplete]] = Decoder(Incomplete)

@@ -12,13 +12,13 @@ from solstice_forge.forges.comments_and_releases import comment, read_release
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
 from solstice_forge.forges.payloads import (
     WITHOUT_CODE,
-    Envelope,
+    AccountPayload,
+    EventEnvelope,
     Number,
     Payload,
-    Repository,
+    RepositoryPayload,
     Sha,
     Text,
-    User,
     moment_of,
     read,
     read_push,
@@ -30,26 +30,26 @@ from solstice_forge.forges.signatures import check_hex_digest
 BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronized", "synchronize"})
 
 
-class Side(Payload, frozen=True, kw_only=True):
+class PullRequestSide(Payload, frozen=True, kw_only=True):
     ref: Text
     sha: Sha
     repo_id: int | None = None
-    repo: Repository | None = None
+    repo: RepositoryPayload | None = None
 
 
-class PullRequest(Payload, frozen=True, kw_only=True):
-    head: Side
-    base: Side
+class GiteaPullRequest(Payload, frozen=True, kw_only=True):
+    head: PullRequestSide
+    base: PullRequestSide
     draft: bool | None = None
     updated_at: str | None = None
 
 
-class PullRequestPayload(Payload, frozen=True, kw_only=True):
+class GiteaPullRequestPayload(Payload, frozen=True, kw_only=True):
     action: str
     number: Number
-    pull_request: PullRequest
-    repository: Repository
-    sender: User | None = None
+    pull_request: GiteaPullRequest
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 def verify(
@@ -66,7 +66,7 @@ def verify(
 def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
     if event_name == "push":
         return read_push(payload)
-    envelope = read(Envelope, payload)
+    envelope = read(EventEnvelope, payload)
     if isinstance(envelope, Malformed):
         return envelope
     if event_name == "pull_request" and envelope.action in BUILD_ACTIONS:
@@ -79,7 +79,7 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
 
 
 def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
-    given = read(PullRequestPayload, payload)
+    given = read(GiteaPullRequestPayload, payload)
     if isinstance(given, Malformed):
         return given
     head, base = given.pull_request.head, given.pull_request.base
@@ -101,7 +101,7 @@ def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
     )
 
 
-def _is_fork(head: Side, base: Side) -> bool | None:
+def _is_fork(head: PullRequestSide, base: PullRequestSide) -> bool | None:
     """None when the payload does not tell.
 
     A change request made by pushing to `refs/for/...` (AGit) comes from somebody who may only read, and yet names the
@@ -116,7 +116,7 @@ def _is_fork(head: Side, base: Side) -> bool | None:
     return False if known and not head.ref.startswith("refs/") else None
 
 
-def _why_not(event_name: str, envelope: Envelope) -> tuple[IgnoreReason, str]:
+def _why_not(event_name: str, envelope: EventEnvelope) -> tuple[IgnoreReason, str]:
     if event_name in WITHOUT_CODE:
         return WITHOUT_CODE[event_name]
     # Reviews are events of their own: pull_request_approved, pull_request_rejected, pull_request_comment.

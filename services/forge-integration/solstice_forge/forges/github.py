@@ -19,13 +19,13 @@ from solstice_forge.forges.github_requests import (
 )
 from solstice_forge.forges.payloads import (
     WITHOUT_CODE,
-    Envelope,
+    AccountPayload,
+    EventEnvelope,
     Number,
     Payload,
-    Repository,
+    RepositoryPayload,
     Sha,
     Text,
-    User,
     known_commit,
     moment_of,
     push_event,
@@ -41,32 +41,32 @@ SIGNATURE: Final = "x-hub-signature-256"
 BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronize"})
 
 
-class Head(Payload, frozen=True, kw_only=True):
+class PullRequestHead(Payload, frozen=True, kw_only=True):
     ref: Text
     sha: Sha
-    repo: Repository | None = None
+    repo: RepositoryPayload | None = None
     """None once the fork was deleted."""
 
 
-class Base(Payload, frozen=True, kw_only=True):
+class PullRequestBase(Payload, frozen=True, kw_only=True):
     ref: Text
-    repo: Repository
+    repo: RepositoryPayload
 
 
-class PullRequest(Payload, frozen=True, kw_only=True):
-    head: Head
-    base: Base
+class GitHubPullRequest(Payload, frozen=True, kw_only=True):
+    head: PullRequestHead
+    base: PullRequestBase
     draft: bool | None = None
     updated_at: str | None = None
 
 
-class PullRequestPayload(Payload, frozen=True, kw_only=True):
+class GitHubPullRequestPayload(Payload, frozen=True, kw_only=True):
     action: str
     number: Number
-    pull_request: PullRequest
+    pull_request: GitHubPullRequest
     before: str | None = None
     """Of `synchronize`: the head before."""
-    sender: User | None = None
+    sender: AccountPayload | None = None
 
 
 class MergeGroup(Payload, frozen=True, kw_only=True):
@@ -77,8 +77,8 @@ class MergeGroup(Payload, frozen=True, kw_only=True):
 
 class MergeGroupPayload(Payload, frozen=True, kw_only=True):
     merge_group: MergeGroup
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 def delivery_id(headers: Headers) -> str | None:
@@ -112,7 +112,7 @@ def verify(
 def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
     if event_name == "push":
         return read_push(payload)
-    envelope = read(Envelope, payload)
+    envelope = read(EventEnvelope, payload)
     if isinstance(envelope, Malformed):
         return envelope
     if event_name == "pull_request" and envelope.action in BUILD_ACTIONS:
@@ -124,7 +124,7 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
 
 
 def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
-    given = read(PullRequestPayload, payload)
+    given = read(GitHubPullRequestPayload, payload)
     if isinstance(given, Malformed):
         return given
     head, base = given.pull_request.head, given.pull_request.base
@@ -163,7 +163,7 @@ def _merge_group(payload: bytes) -> Event | Ignored | Malformed:
     )
 
 
-def _why_not(event_name: str, envelope: Envelope) -> tuple[IgnoreReason, str]:
+def _why_not(event_name: str, envelope: EventEnvelope) -> tuple[IgnoreReason, str]:
     match event_name, envelope.action:
         case (("create" | "delete" | "ping"), _):
             return WITHOUT_CODE[event_name]

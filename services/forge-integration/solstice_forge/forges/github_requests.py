@@ -5,16 +5,25 @@ Source: docs.github.com/webhooks/webhook-events-and-payloads, `check_run`, `chec
 """
 
 from solstice_forge.forges.events import Dispatch, Event, Malformed, Rerun
-from solstice_forge.forges.payloads import Number, Payload, Repository, Sha, Text, User, names_a_ref, read
+from solstice_forge.forges.payloads import (
+    AccountPayload,
+    Number,
+    Payload,
+    RepositoryPayload,
+    Sha,
+    Text,
+    names_a_ref,
+    read,
+)
 
 
-class Head(Payload, frozen=True, kw_only=True):
+class CheckedHead(Payload, frozen=True, kw_only=True):
     sha: str | None = None
 
 
 class PullRequestRef(Payload, frozen=True, kw_only=True):
     number: Number
-    head: Head | None = None
+    head: CheckedHead | None = None
 
 
 class CheckSuite(Payload, frozen=True, kw_only=True):
@@ -39,29 +48,29 @@ class CheckRun(Payload, frozen=True, kw_only=True):
 class CheckRunPayload(Payload, frozen=True, kw_only=True):
     action: str
     check_run: CheckRun
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 class CheckSuitePayload(Payload, frozen=True, kw_only=True):
     action: str
     check_suite: CheckSuite
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 class WorkflowDispatchPayload(Payload, frozen=True, kw_only=True):
     ref: Text
     workflow: str | None = None
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 class RepositoryDispatchPayload(Payload, frozen=True, kw_only=True):
     action: Text
     branch: Text
-    repository: Repository
-    sender: User | None = None
+    repository: RepositoryPayload
+    sender: AccountPayload | None = None
 
 
 def read_check_run(payload: bytes) -> Event | Malformed:
@@ -116,7 +125,11 @@ def read_repository_dispatch(payload: bytes) -> Event | Malformed:
 
 
 def _dispatch(
-    repository: Repository, ref: str, action: str | None, workflow: str | None, sender: User | None
+    repository: RepositoryPayload,
+    ref: str,
+    action: str | None,
+    workflow: str | None,
+    sender: AccountPayload | None,
 ) -> Event | Malformed:
     if not names_a_ref(ref):
         return Malformed(detail="ref: git allows no branch or tag of that name")
@@ -136,5 +149,5 @@ def _number(pull_requests: list[PullRequestRef], sha: str) -> int | None:
     return next((each.number for each in pull_requests if each.head and each.head.sha == sha), None)
 
 
-def _login(user: User | None) -> str | None:
+def _login(user: AccountPayload | None) -> str | None:
     return (user.login if user else None) or None

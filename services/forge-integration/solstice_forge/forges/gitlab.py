@@ -54,7 +54,7 @@ class NamedProject(Payload, frozen=True, kw_only=True):
     path_with_namespace: Text | None = None
 
 
-class PushPayload(Payload, frozen=True, kw_only=True):
+class GitLabPushPayload(Payload, frozen=True, kw_only=True):
     ref: Text
     after: Sha
     before: str | None = None
@@ -64,12 +64,12 @@ class PushPayload(Payload, frozen=True, kw_only=True):
     user_username: str | None = None
 
 
-class User(Payload, frozen=True, kw_only=True):
+class GitLabUser(Payload, frozen=True, kw_only=True):
     id: int | None = None
     username: str | None = None
 
 
-class Commit(Payload, frozen=True, kw_only=True):
+class GitLabCommit(Payload, frozen=True, kw_only=True):
     id: Sha
 
 
@@ -82,7 +82,7 @@ class MergeRequest(Payload, frozen=True, kw_only=True):
     """None once the fork was deleted."""
     target_project_id: int
     source: Project | None = None
-    last_commit: Commit | None = None
+    last_commit: GitLabCommit | None = None
     draft: bool | None = None
     work_in_progress: bool | None = None
     """What `draft` was called before GitLab 15."""
@@ -97,7 +97,7 @@ class MergeRequestOfNote(Payload, frozen=True, kw_only=True):
     source_project_id: int | None = None
     target_project_id: int | None = None
     source: Project | None = None
-    last_commit: Commit | None = None
+    last_commit: GitLabCommit | None = None
 
 
 class Note(Payload, frozen=True, kw_only=True):
@@ -111,39 +111,39 @@ class NotePayload(Payload, frozen=True, kw_only=True):
     project: Project
     object_attributes: Note
     merge_request: MergeRequestOfNote
-    user: User | None = None
+    user: GitLabUser | None = None
 
 
-class ReleasePayload(Payload, frozen=True, kw_only=True):
+class GitLabReleasePayload(Payload, frozen=True, kw_only=True):
     action: str
     tag: Text
     id: int | None = None
     created_at: str | None = None
-    commit: Commit
+    commit: GitLabCommit
     project: Project
 
 
 class MergeRequestPayload(Payload, frozen=True, kw_only=True):
     project: Project
     object_attributes: MergeRequest
-    user: User | None = None
+    user: GitLabUser | None = None
 
 
-class Attributes(Payload, frozen=True, kw_only=True):
+class GitLabAttributes(Payload, frozen=True, kw_only=True):
     action: str | None = None
     oldrev: str | None = None
     noteable_type: str | None = None
     note: str | None = None
 
 
-class Envelope(Payload, frozen=True, kw_only=True):
+class GitLabEnvelope(Payload, frozen=True, kw_only=True):
     """What is read of an event that is not built at once."""
 
     object_kind: str | None = None
     event_name: str | None = None
     action: str | None = None
     project: NamedProject | None = None
-    object_attributes: Attributes | None = None
+    object_attributes: GitLabAttributes | None = None
 
     def ignored(self, reason: IgnoreReason, detail: str) -> Ignored:
         return Ignored(
@@ -205,7 +205,7 @@ def _check_token(given: str | None, secrets: Sequence[str]) -> Forged | None:
 def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
     if event_name in {"Push Hook", "Tag Push Hook"}:
         return _push(payload)
-    envelope = read(Envelope, payload)
+    envelope = read(GitLabEnvelope, payload)
     if isinstance(envelope, Malformed):
         return envelope
     told_in_body = envelope.event_name or envelope.object_kind
@@ -215,7 +215,9 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
     )
 
 
-def _of_kind(kind: str | None, envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed | None:
+def _of_kind(
+    kind: str | None, envelope: GitLabEnvelope, payload: bytes
+) -> Event | Ignored | Malformed | None:
     match kind:
         case "push" | "tag_push":
             return _push(payload)
@@ -230,7 +232,7 @@ def _of_kind(kind: str | None, envelope: Envelope, payload: bytes) -> Event | Ig
 
 
 def _push(payload: bytes) -> Event | Ignored | Malformed:
-    push = read(PushPayload, payload)
+    push = read(GitLabPushPayload, payload)
     if isinstance(push, Malformed):
         return push
     return push_event(
@@ -244,8 +246,8 @@ def _push(payload: bytes) -> Event | Ignored | Malformed:
     )
 
 
-def _merge_request(envelope: Envelope, payload: bytes) -> ChangeRequest | Ignored | Malformed:
-    attributes = envelope.object_attributes or Attributes()
+def _merge_request(envelope: GitLabEnvelope, payload: bytes) -> ChangeRequest | Ignored | Malformed:
+    attributes = envelope.object_attributes or GitLabAttributes()
     action = attributes.action
     # An update without the revision before it changed a title, a label, a reviewer.
     if not (action in {"open", "reopen"} or (action == "update" and attributes.oldrev)):
@@ -275,8 +277,8 @@ def _merge_request(envelope: Envelope, payload: bytes) -> ChangeRequest | Ignore
     )
 
 
-def _note(envelope: Envelope, payload: bytes) -> Event | Ignored | Malformed:
-    note = envelope.object_attributes or Attributes()
+def _note(envelope: GitLabEnvelope, payload: bytes) -> Event | Ignored | Malformed:
+    note = envelope.object_attributes or GitLabAttributes()
     # GitLab named no action before 16.11; editing a note sent nothing then.
     is_remark = note.action in {None, "create"} and note.noteable_type == "MergeRequest"
     words = words_in(note.note) if is_remark else frozenset()
@@ -315,7 +317,7 @@ def _is_fork(request: MergeRequestOfNote) -> bool | None:
 
 
 def _release(payload: bytes) -> Event | Malformed:
-    given = read(ReleasePayload, payload)
+    given = read(GitLabReleasePayload, payload)
     if isinstance(given, Malformed):
         return given
     return release_event(

@@ -40,12 +40,12 @@ class Payload(Struct, frozen=True, kw_only=True, gc=False):
     """Part of a payload: strict about the type of what is read."""
 
 
-class Repository(Payload, frozen=True, kw_only=True):
+class RepositoryPayload(Payload, frozen=True, kw_only=True):
     full_name: Text
     clone_url: Text
 
 
-class PushedRepository(Repository, frozen=True, kw_only=True):
+class PushedRepository(RepositoryPayload, frozen=True, kw_only=True):
     default_branch: str | None = None
     pushed_at: int | str | None = None
     """GitHub's: the moment of the push, in seconds since the epoch."""
@@ -55,11 +55,11 @@ class NamedRepository(Payload, frozen=True, kw_only=True):
     full_name: Text | None = None
 
 
-class User(Payload, frozen=True, kw_only=True):
+class AccountPayload(Payload, frozen=True, kw_only=True):
     login: str | None = None
 
 
-class Commit(Payload, frozen=True, kw_only=True):
+class HeadCommitPayload(Payload, frozen=True, kw_only=True):
     id: Sha
     message: str | None = None
 
@@ -69,9 +69,9 @@ class PushPayload(Payload, frozen=True, kw_only=True):
     after: Sha
     before: str | None = None
     deleted: bool = False
-    head_commit: Commit | None = None
+    head_commit: HeadCommitPayload | None = None
     repository: PushedRepository
-    sender: User | None = None
+    sender: AccountPayload | None = None
 
 
 class ChangeRef(Payload, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Issue(Payload, frozen=True, kw_only=True):
     pull_request: ChangeRef | None = None
 
 
-class Envelope(Payload, frozen=True, kw_only=True):
+class EventEnvelope(Payload, frozen=True, kw_only=True):
     """What is read of an event that is not built at once."""
 
     action: str | None = None

@@ -21,7 +21,7 @@ class PushedCommit(Payload, frozen=True, kw_only=True):
     removed: list[str] | None = None
 
 
-class Pushed(Payload, frozen=True, kw_only=True):
+class PushContents(Payload, frozen=True, kw_only=True):
     before: str = ""
     forced: bool = False
     commits: list[PushedCommit] | None = None
@@ -34,7 +34,7 @@ class Pushed(Payload, frozen=True, kw_only=True):
 
 def head_message(commit_sha: str, payload: bytes) -> str | None:
     """The message of the commit; None when the payload does not hold it."""
-    pushed = read(Pushed, payload)
+    pushed = read(PushContents, payload)
     if isinstance(pushed, Malformed):
         return None
     commits = (*(pushed.commits or ()), *([pushed.head_commit] if pushed.head_commit else ()))
@@ -47,7 +47,7 @@ def changed_paths(source: Source, payload: bytes) -> frozenset[str] | None:
     It cannot for a new branch and for a forced push (what is listed is not the difference), for more commits than the
     forge lists (GitHub 2048, GitLab 20, Gitea and Forgejo as configured, 15 by default), and where it names no files.
     """
-    pushed = read(Pushed, payload)
+    pushed = read(PushContents, payload)
     if isinstance(pushed, Malformed) or is_zero(pushed.before) or pushed.forced or not pushed.commits:
         return None
     listed = len(pushed.commits)

@@ -6,19 +6,19 @@ from typing import Protocol
 
 from solstice_forge.inbox.log import DeliveryLog
 from solstice_forge.inbox.protocol import Inbox, Lookups
-from solstice_forge.inbox.reconcile_state import Reconciling
-from solstice_forge.inbox.sweeping import Forgetting
+from solstice_forge.inbox.reconcile_state import ReconcileState
+from solstice_forge.inbox.sweeping import InboxCleanup
 
 
-class KeptInbox(Inbox, Lookups, DeliveryLog, Forgetting, Protocol):
+class InboxStore(Inbox, Lookups, DeliveryLog, InboxCleanup, Protocol):
     """All that an inbox can do; those who use it ask for the part they need."""
 
     @property
-    def reconciling(self) -> Reconciling: ...
+    def reconcile_state(self) -> ReconcileState: ...
 
 
 @asynccontextmanager
-async def open_inbox(url: str) -> AsyncIterator[KeptInbox]:
+async def open_inbox(url: str) -> AsyncIterator[InboxStore]:
     """The inbox at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
 
     Raises ConfigurationError for a URL that names none, StoreUnavailable, SchemaTooNew.

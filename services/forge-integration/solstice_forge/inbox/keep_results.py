@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 
 T = TypeVar("T")
 
@@ -26,9 +26,9 @@ def repeated_by(delivery: NewDelivery, known: Mapping[object, T], default: T | N
     return found
 
 
-def new(delivery: NewDelivery) -> Kept:
+def new(delivery: NewDelivery) -> KeepResult:
     """It was not there before."""
-    return Kept(
+    return KeepResult(
         delivery_id=delivery.delivery_id,
         decision=Decision.IGNORED if delivery.request_id is None else Decision.ACCEPTED,
         reason=delivery.reason,
@@ -36,9 +36,9 @@ def new(delivery: NewDelivery) -> Kept:
     )
 
 
-def duplicate(delivery: NewDelivery, reason: str, request_id: str | None) -> Kept:
+def duplicate(delivery: NewDelivery, reason: str, request_id: str | None) -> KeepResult:
     """It repeats one that asked for the run `request_id`, or for none."""
-    return Kept(
+    return KeepResult(
         delivery_id=delivery.delivery_id,
         decision=Decision.DUPLICATE,
         reason=reason,

@@ -7,7 +7,7 @@ from solstice_common.values import Value
 from solstice_forge.inbox.protocol import Decision
 
 
-class Sought(Value, frozen=True, kw_only=True):
+class DeliveryFilter(Value, frozen=True, kw_only=True):
     """Which deliveries to list; what is None does not matter."""
 
     source: str | None = None
@@ -19,7 +19,7 @@ class Sought(Value, frozen=True, kw_only=True):
     """Received then or later, in seconds since the epoch."""
 
 
-class Entry(Value, frozen=True, kw_only=True):
+class DeliveryEntry(Value, frozen=True, kw_only=True):
     """One genuine delivery and its verdict."""
 
     row_id: int
@@ -44,10 +44,10 @@ class Entry(Value, frozen=True, kw_only=True):
     """What the broker said when it last did not take it, or the forge when it last did not tell."""
 
 
-class Recorded(Value, frozen=True, kw_only=True):
+class RecordedDelivery(Value, frozen=True, kw_only=True):
     """Everything that is kept of one delivery."""
 
-    entry: Entry
+    entry: DeliveryEntry
     headers: Mapping[str, str]
     """Without signatures and tokens; empty for a copy, and once they are no longer kept."""
     body: bytes
@@ -56,10 +56,10 @@ class Recorded(Value, frozen=True, kw_only=True):
     """The canonical `jobrequest.v1` or `jobcancel.v1` that it asked for."""
 
 
-class Listed(Value, frozen=True, kw_only=True):
+class DeliveryPage(Value, frozen=True, kw_only=True):
     """One page of deliveries, newest first."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[DeliveryEntry]
     next: int | None
     """`before` of the page with the older ones; None at the end. A page may be short, even empty, and have a next one."""
 
@@ -67,11 +67,13 @@ class Listed(Value, frozen=True, kw_only=True):
 class DeliveryLog(Protocol):
     """Reading the log. It may be read at any time, from any process, and holds up nobody. Raises only StoreUnavailable."""
 
-    async def entries(self, sought: Sought, *, limit: int, before: int | None = None) -> Listed:
+    async def entries(
+        self, filters: DeliveryFilter, *, limit: int, before: int | None = None
+    ) -> DeliveryPage:
         """Deliveries with numbers below `before` (None: the newest), newest first."""
         ...
 
-    async def recorded(self, row_id: int) -> Recorded | None:
+    async def recorded(self, row_id: int) -> RecordedDelivery | None:
         """The delivery of this number."""
         ...
 
@@ -79,10 +81,10 @@ class DeliveryLog(Protocol):
         """The numbers of the deliveries that came under this id, of whatever source, copies too; oldest first."""
         ...
 
-    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
         """The first copies of a delivery that came later: oldest first."""
         ...
 
-    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
         """The deliveries that a person made of this one: oldest first."""
         ...

@@ -44,7 +44,7 @@ class NewDelivery(Value, frozen=True, kw_only=True):
     copy of this one."""
 
 
-class Kept(Value, frozen=True, kw_only=True):
+class KeepResult(Value, frozen=True, kw_only=True):
     """What became of it: the answer to the forge."""
 
     delivery_id: str
@@ -54,7 +54,7 @@ class Kept(Value, frozen=True, kw_only=True):
     """Of the run it asked for; for a duplicate, those of the delivery it repeats."""
 
 
-class Pending(Value, frozen=True, kw_only=True):
+class PendingRequest(Value, frozen=True, kw_only=True):
     """A request that is not with the broker yet."""
 
     row_id: int
@@ -82,7 +82,7 @@ class Lookups(Protocol):
     """Deliveries that become requests once the forge was asked; raises only StoreUnavailable."""
 
     @property
-    def lookup_kept(self) -> asyncio.Event:
+    def lookup_added(self) -> asyncio.Event:
         """Set whenever this process kept one."""
         ...
 
@@ -110,15 +110,15 @@ class Lookups(Protocol):
 class Inbox(Protocol):
     """Durable deliveries. Calls made together are one commit; raises only StoreUnavailable."""
 
-    async def keep(self, delivery: NewDelivery) -> Kept:
+    async def keep(self, delivery: NewDelivery) -> KeepResult:
         """Store it, unless its delivery id or its content key (one of them) was stored before; durable on return."""
         ...
 
-    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         """`keep` for what came together, as if in this order: for each the answer, or the error that is its own."""
         ...
 
-    async def pending(self, limit: int) -> Sequence[Pending]:
+    async def pending(self, limit: int) -> Sequence[PendingRequest]:
         """Requests to publish, in the order they were kept."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from solstice_forge.inbox.frames import decompressed
-from solstice_forge.inbox.log import Entry, Recorded, Sought
+from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision
 
 RANGE: Final = 5_000
@@ -24,7 +24,7 @@ REPLAY: Final = "replay"
 """Begins the delivery id of what a person made of a stored delivery: `replay:NUMBER:TOKEN`."""
 
 
-class Questions:
+class DeliveryQueries:
     """The statements, for tables whose names begin with `prefix`; the first value's place is written `{place}1`."""
 
     def __init__(self, *, prefix: str = "", place: str = "$") -> None:
@@ -42,7 +42,7 @@ class Questions:
             f"FROM {deliveries} d LEFT JOIN {requests} r ON r.row_id = d.row_id"
             f" LEFT JOIN {prefix}lookups l ON l.row_id = d.row_id AND l.due_at IS NOT NULL"
         )
-        sought = (
+        filters = (
             "($4 = '' OR source_name = $4) AND ($5 = '' OR repo_full_name = $5) AND ($6 = '' OR {reason} = $6)"
             " AND received_at >= $7"
         )
@@ -56,10 +56,10 @@ class Questions:
         )
         self.range: Final = said(
             f"SELECT {of_delivery} {joined} WHERE d.row_id >= $1 AND d.row_id < $2 AND "
-            + sought.format(reason="d.reason")
+            + filters.format(reason="d.reason")
             + " AND ($8 = '' OR $8 = CASE WHEN d.request_id IS NULL THEN 'ignored' ELSE 'accepted' END)"
             f" UNION ALL SELECT {of_repeat} FROM {repeats} WHERE row_id >= $1 AND row_id < $2 AND "
-            + sought.format(reason="reason")
+            + filters.format(reason="reason")
             + " AND ($8 = '' OR $8 = 'duplicate') ORDER BY row_id DESC LIMIT $3"
         )
         self.age_before: Final = said(
@@ -87,17 +87,17 @@ class Questions:
         )
 
 
-def wanted(low: int, high: int, limit: int, sought: Sought) -> tuple[object, ...]:
-    """The values for `Questions.range`."""
+def wanted(low: int, high: int, limit: int, filters: DeliveryFilter) -> tuple[object, ...]:
+    """The values for `DeliveryQueries.range`."""
     return (
         low,
         high,
         limit,
-        sought.source or "",
-        sought.repository or "",
-        sought.reason or "",
-        float(sought.since or 0.0),
-        sought.decision.value if sought.decision else "",
+        filters.source or "",
+        filters.repository or "",
+        filters.reason or "",
+        float(filters.since or 0.0),
+        filters.decision.value if filters.decision else "",
     )
 
 
@@ -106,10 +106,10 @@ def replay_ids(row_id: int) -> tuple[str, str]:
     return f"{REPLAY}:{row_id}:", f"{REPLAY}:{row_id};"
 
 
-def entry_of(row: Mapping[str, Any] | Any) -> Entry:
+def entry_of(row: Mapping[str, Any] | Any) -> DeliveryEntry:
     """The entry in a row."""
     request_id = row["request_id"]
-    return Entry(
+    return DeliveryEntry(
         row_id=row["row_id"],
         source_name=row["source_name"],
         delivery_id=row["delivery_id"],
@@ -127,9 +127,9 @@ def entry_of(row: Mapping[str, Any] | Any) -> Entry:
     )
 
 
-def recorded_of(row: Mapping[str, Any] | Any) -> Recorded:
+def recorded_of(row: Mapping[str, Any] | Any) -> RecordedDelivery:
     """All of a delivery that is no copy."""
-    return Recorded(
+    return RecordedDelivery(
         entry=entry_of(row),
         headers=orjson.loads(row["headers"]),
         body=decompressed(bytes(row["body"])),
@@ -137,9 +137,9 @@ def recorded_of(row: Mapping[str, Any] | Any) -> Recorded:
     )
 
 
-def copy_of(row: Mapping[str, Any] | Any) -> Recorded:
+def copy_of(row: Mapping[str, Any] | Any) -> RecordedDelivery:
     """All of a delivery that is a copy."""
-    return Recorded(entry=entry_of(row), headers={}, body=b"", request=None)
+    return RecordedDelivery(entry=entry_of(row), headers={}, body=b"", request=None)
 
 
 def _decision(row: Mapping[str, Any] | Any) -> Decision:

@@ -1,4 +1,4 @@
-"""What an inbox promises to remember between two comparisons with a forge: whose turn it is, what is known, what was asked for.
+"""What an inbox promises to remember between two comparisons with a forge: which process compares, what is known, what was asked for.
 
 Nothing of it decides whether something is built: that is for the keys in `Inbox.keep`.
 """
@@ -12,14 +12,14 @@ ANYTHING: Final = ""
 """The kind of a repository of which some delivery came, whatever it was."""
 
 
-class Asked(Value, frozen=True, kw_only=True):
+class ResendRecord(Value, frozen=True, kw_only=True):
     """How often a forge was asked to send a delivery again, and when last."""
 
     times: int
     asked_at: float
 
 
-class Round(Value, frozen=True, kw_only=True):
+class ReconcileRound(Value, frozen=True, kw_only=True):
     """What is known of the comparisons of one source."""
 
     source_name: str
@@ -30,7 +30,7 @@ class Round(Value, frozen=True, kw_only=True):
     """JSON; of the last one that ended."""
 
 
-class Known(Value, frozen=True, kw_only=True):
+class KnownRepository(Value, frozen=True, kw_only=True):
     """What the log and earlier comparisons tell of one repository."""
 
     kinds: frozenset[str]
@@ -41,7 +41,7 @@ class Known(Value, frozen=True, kw_only=True):
     """The newest known commit of each full ref."""
 
 
-class Head(Value, frozen=True, kw_only=True):
+class RefHead(Value, frozen=True, kw_only=True):
     """What an event says of a repository."""
 
     kind: str
@@ -49,11 +49,11 @@ class Head(Value, frozen=True, kw_only=True):
     commit_sha: str
 
 
-Reader = Callable[[str, str, bytes], Head | None]
+HeadReader = Callable[[str, str, bytes], RefHead | None]
 """(Name of the source, of the event, JSON text of a delivery that was not built) -> where the ref points since."""
 
 
-class Reconciling(Protocol):
+class ReconcileState(Protocol):
     """The part of the inbox that comparisons rest on; raises only StoreUnavailable. Times are seconds since the epoch."""
 
     async def claim(
@@ -69,11 +69,11 @@ class Reconciling(Protocol):
         """The comparison is over; nothing happens if the source is somebody else's by now."""
         ...
 
-    async def rounds(self, now: float) -> Sequence[Round]:
+    async def rounds(self, now: float) -> Sequence[ReconcileRound]:
         """Every source that was ever compared."""
         ...
 
-    async def learn(self, now: float, unbuilt: Collection[str], read: "Reader") -> None:
+    async def learn(self, now: float, unbuilt: Collection[str], read: "HeadReader") -> None:
         """Take in what came since the last time; of what was ignored for one of the reasons `unbuilt`, by `read`."""
         ...
 
@@ -81,7 +81,7 @@ class Reconciling(Protocol):
         """All that deliveries were about, in the order of their names."""
         ...
 
-    async def known(self, source: str, repository: str) -> Known:
+    async def known(self, source: str, repository: str) -> KnownRepository:
         """What is known of a repository."""
         ...
 
@@ -91,7 +91,7 @@ class Reconciling(Protocol):
         """The heads of that kind are dealt with, and these are where the forge had them then."""
         ...
 
-    async def told(self, content_keys: Collection[str]) -> frozenset[str]:
+    async def delivered(self, content_keys: Collection[str]) -> frozenset[str]:
         """Which of these contents a delivery asked for."""
         ...
 
@@ -99,11 +99,11 @@ class Reconciling(Protocol):
         """Under which of these ids something came."""
         ...
 
-    async def asked(self, source: str, delivery_ids: Collection[str]) -> Mapping[str, Asked]:
+    async def resends(self, source: str, delivery_ids: Collection[str]) -> Mapping[str, ResendRecord]:
         """What the forge was asked for again, of these."""
         ...
 
-    async def note_asked(self, source: str, delivery_id: str, at: float) -> None:
+    async def note_resend(self, source: str, delivery_id: str, at: float) -> None:
         """The forge was asked for this once more."""
         ...
 

@@ -15,13 +15,20 @@ from msgspec.json import Decoder
 
 from solstice_common.values import Value
 from solstice_forge.inbox.frames import decompressed
-from solstice_forge.inbox.reconcile_state import ANYTHING, Asked, Head, Known, Reader, Round
+from solstice_forge.inbox.reconcile_state import (
+    ANYTHING,
+    HeadReader,
+    KnownRepository,
+    ReconcileRound,
+    RefHead,
+    ResendRecord,
+)
 
 READ_AT_ONCE: Final = 500
 WRITTEN_AT_ONCE: Final = 100
 SETTLED_SECONDS: Final = 30.0
 """Numbers are given before a delivery is committed: the log is read up to those so old that none is missing before them."""
-ASKED_SECONDS: Final = 30 * 86_400.0
+RESENDS_KEPT_SECONDS: Final = 30 * 86_400.0
 """So long it is remembered what was asked for again; no forge keeps deliveries for longer."""
 
 
@@ -77,12 +84,12 @@ class ReconcileTables:
             report.decode(),
         )
 
-    async def rounds(self, now: float) -> Sequence[Round]:
+    async def rounds(self, now: float) -> Sequence[ReconcileRound]:
         rows = await self._read(
             "SELECT source_name, held_until, ended_at, report FROM {reconcile_rounds} ORDER BY source_name"
         )
         return [
-            Round(
+            ReconcileRound(
                 source_name=row["source_name"],
                 is_held=row["held_until"] > now,
                 ended_at=row["ended_at"],
@@ -91,7 +98,7 @@ class ReconcileTables:
             for row in rows
         ]
 
-    async def learn(self, now: float, unbuilt: Collection[str], read: Reader) -> None:
+    async def learn(self, now: float, unbuilt: Collection[str], read: HeadReader) -> None:
         (state,) = await self._read("SELECT read_to FROM {reconcile_read}")
         read_to = state["read_to"]
         more = True
@@ -111,9 +118,9 @@ class ReconcileTables:
                 await self._write("UPDATE {reconcile_read} SET read_to = $1 WHERE read_to < $1", read_to)
             # Of so many that are not settled, the rest is read next time.
             more = len(settled) == READ_AT_ONCE
-        await self._write("DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - ASKED_SECONDS)
+        await self._write("DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - RESENDS_KEPT_SECONDS)
 
-    async def _learn_from(self, rows: Sequence[Any], read: Reader) -> None:
+    async def _learn_from(self, rows: Sequence[Any], read: HeadReader) -> None:
         kinds: set[tuple[str, str, str]] = set()
         heads: dict[tuple[str, str, str], tuple[str, float]] = {}
         for row in rows:
@@ -140,7 +147,7 @@ class ReconcileTables:
         )
         return [row["repo_full_name"] for row in rows]
 
-    async def known(self, source: str, repository: str) -> Known:
+    async def known(self, source: str, repository: str) -> KnownRepository:
         kinds = await self._read(
             "SELECT kind, compared FROM {reconcile_kinds} WHERE source_name = $1 AND repo_full_name = $2",
             source,
@@ -151,7 +158,7 @@ class ReconcileTables:
             source,
             repository,
         )
-        return Known(
+        return KnownRepository(
             kinds=frozenset(row["kind"] for row in kinds),
             compared=frozenset(row["kind"] for row in kinds if row["compared"]),
             heads={row["ref"]: row["commit_sha"] for row in heads},
@@ -181,7 +188,7 @@ class ReconcileTables:
             group = heads[start : start + WRITTEN_AT_ONCE]
             await asyncio.gather(*(self._write(statement, *head) for head in group))
 
-    async def told(self, content_keys: Collection[str]) -> frozenset[str]:
+    async def delivered(self, content_keys: Collection[str]) -> frozenset[str]:
         rows = await self._read(
             "SELECT content_key FROM {requests} WHERE content_key IN [$1] UNION"
             " SELECT content_key FROM {aliases} WHERE content_key IN [$1]",
@@ -198,15 +205,17 @@ class ReconcileTables:
         )
         return frozenset(row["delivery_id"] for row in rows)
 
-    async def asked(self, source: str, delivery_ids: Collection[str]) -> Mapping[str, Asked]:
+    async def resends(self, source: str, delivery_ids: Collection[str]) -> Mapping[str, ResendRecord]:
         rows = await self._read(
             "SELECT delivery_id, times, asked_at FROM {reconcile_asked} WHERE source_name = $1 AND delivery_id IN [$2]",
             source,
             _json(delivery_ids),
         )
-        return {row["delivery_id"]: Asked(times=row["times"], asked_at=row["asked_at"]) for row in rows}
+        return {
+            row["delivery_id"]: ResendRecord(times=row["times"], asked_at=row["asked_at"]) for row in rows
+        }
 
-    async def note_asked(self, source: str, delivery_id: str, at: float) -> None:
+    async def note_resend(self, source: str, delivery_id: str, at: float) -> None:
         await self._write(
             "INSERT INTO {reconcile_asked} (source_name, delivery_id, times, asked_at) VALUES ($1, $2, 1, $3)"
             " ON CONFLICT (source_name, delivery_id) DO UPDATE"
@@ -248,7 +257,7 @@ def _json(texts: Collection[str]) -> str:
     return orjson.dumps(sorted(texts)).decode()
 
 
-def _head_in(row: Any, read: Reader) -> Head | None:
+def _head_in(row: Any, read: HeadReader) -> RefHead | None:
     """By the request, and by the body of what was not built."""
     if row["request"] is None:
         body = decompressed(bytes(row["body"] or b""))
@@ -259,4 +268,4 @@ def _head_in(row: Any, read: Reader) -> Head | None:
         return None
     if request.ref is None or request.event is None:
         return None
-    return Head(kind=request.event, ref=request.ref, commit_sha=request.commit_sha)
+    return RefHead(kind=request.event, ref=request.ref, commit_sha=request.commit_sha)

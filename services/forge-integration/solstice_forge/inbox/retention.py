@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_forge.inbox.sweeping import DAY_SECONDS, Forgetting, Swept
+from solstice_forge.inbox.sweeping import DAY_SECONDS, InboxCleanup, SweepResult
 from solstice_forge.log_events import LogEvent
 
 log = structlog.get_logger("solstice_forge.inbox.retention")
@@ -26,7 +26,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def run_retention(
-    inbox: Forgetting,
+    inbox: InboxCleanup,
     *,
     body_days: float,
     memory_days: float,
@@ -53,7 +53,10 @@ async def run_retention(
 
 
 async def sweep(
-    remove: Callable[[float, int], Awaitable[Swept]], before: float | None, *, sleep: Sleep = asyncio.sleep
+    remove: Callable[[float, int], Awaitable[SweepResult]],
+    before: float | None,
+    *,
+    sleep: Sleep = asyncio.sleep,
 ) -> int:
     """Step after step until nothing is left that is so old; how many rows that was. None: nothing goes.
 

@@ -11,24 +11,24 @@ Aged = tuple[int, float]
 """Number of a delivery, and when it was received."""
 
 
-class Swept(Value, frozen=True, kw_only=True):
+class SweepResult(Value, frozen=True, kw_only=True):
     """What one step removed, and whether there is more."""
 
     rows: int
     more: bool
 
 
-class Forgetting(Protocol):
+class InboxCleanup(Protocol):
     """The part of the inbox that forgets. Each step is short, and whoever keeps a delivery comes in between.
 
     Raises only StoreUnavailable; times in seconds since the epoch.
     """
 
-    async def strip(self, before: float, limit: int) -> Swept:
+    async def strip(self, before: float, limit: int) -> SweepResult:
         """Remove bodies and headers of the oldest deliveries that were received before; the decisions stay."""
         ...
 
-    async def forget(self, before: float, limit: int) -> Swept:
+    async def forget(self, before: float, limit: int) -> SweepResult:
         """Remove the oldest deliveries that were received before, and with them the memory that they came.
 
         Never one whose request is not with the broker yet.
@@ -40,7 +40,7 @@ class Forgetting(Protocol):
         ...
 
 
-class Step(Value, frozen=True, kw_only=True):
+class SweepStep(Value, frozen=True, kw_only=True):
     """Which of the rows looked at are old enough, and up to which number all are dealt with."""
 
     old: Sequence[int]
@@ -48,7 +48,7 @@ class Step(Value, frozen=True, kw_only=True):
     more: bool
 
 
-def step(oldest: Sequence[Aged], before: float, limit: int) -> Step:
+def step(oldest: Sequence[Aged], before: float, limit: int) -> SweepStep:
     """What to do about the oldest `limit` rows, by number.
 
     Numbers follow time but for slow processes: the first that is too young ends the step, unless it is from a clock
@@ -60,6 +60,6 @@ def step(oldest: Sequence[Aged], before: float, limit: int) -> Step:
         if received_at < before:
             old.append(row_id)
         elif received_at < before + DAY_SECONDS:
-            return Step(old=old, up_to=up_to, more=False)
+            return SweepStep(old=old, up_to=up_to, more=False)
         up_to = row_id
-    return Step(old=old, up_to=up_to, more=len(oldest) == limit and bool(old))
+    return SweepStep(old=old, up_to=up_to, more=len(oldest) == limit and bool(old))

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
+    CommentCommand,
     Dispatch,
     Ignored,
     IgnoreReason,
     Incomplete,
     Release,
     Rerun,
-    Word,
     lacks,
 )
 from solstice_forge.remote import github
-from solstice_forge.remote.protocol import Call, Dialect, Head, Later, Never, Person
+from solstice_forge.remote.protocol import ChangeRequestHead, Dialect, ForgeAccount, ForgeCall, Later, Never
 
 T = TypeVar("T")
 
@@ -35,14 +35,14 @@ _NOT_THERE: Final = frozenset({404, 410, 422})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Generic[T]):
+class ForgeQuestion(Generic[T]):
     """What to ask the forge next, and what its answer makes of the event."""
 
-    call: Call[T]
+    call: ForgeCall[T]
     answered: Callable[[T], Incomplete | Ignored]
 
 
-def next_question(event: Incomplete, dialect: Dialect) -> Question[Any] | Incomplete | Ignored:
+def next_question(event: Incomplete, dialect: Dialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
     """The next question; the event itself when it lacks nothing more."""
     if isinstance(event, Rerun):
         return _of_rerun(event) if event.is_fork is None else event
@@ -50,7 +50,7 @@ def next_question(event: Incomplete, dialect: Dialect) -> Question[Any] | Incomp
         return event
     match event:
         case Release() | Dispatch():
-            return Question(
+            return ForgeQuestion(
                 call=dialect.find_commit(event.repo_full_name, event.ref),
                 answered=lambda sha: replace(event, commit_sha=sha),
             )
@@ -58,29 +58,29 @@ def next_question(event: Incomplete, dialect: Dialect) -> Question[Any] | Incomp
             return _of_command(event, dialect)
 
 
-def _of_rerun(rerun: Rerun) -> Question[bool] | Rerun:
+def _of_rerun(rerun: Rerun) -> ForgeQuestion[bool] | Rerun:
     """Whose commit it is; GitHub alone has re-runs, and names no branch for a fork's."""
     if rerun.branch is None:
         return replace(rerun, is_fork=True)
-    return Question(
+    return ForgeQuestion(
         call=github.is_on_branch(rerun.repo_full_name, rerun.commit_sha, rerun.branch),
         answered=lambda is_on: replace(rerun, is_fork=not is_on),
     )
 
 
-def _of_command(command: Command, dialect: Dialect) -> Question[Any] | Incomplete | Ignored:
+def _of_command(command: Command, dialect: Dialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
     if command.permitted:
-        return Question(
+        return ForgeQuestion(
             call=dialect.find_head(command.repo_full_name, command.number),
             answered=lambda head: _with_head(command, head),
         )
     if command.word in OF_AUTHORS and command.by_author:
         return next_question(replace(command, permitted=True), dialect)
-    person = Person(login=command.sender, id=command.sender_id)
-    call = dialect.may_write(command.repo_full_name, person)
+    account = ForgeAccount(login=command.sender, id=command.sender_id)
+    call = dialect.may_write(command.repo_full_name, account)
     if call is None:
         return _not_allowed(command, "the delivery does not tell who wrote it")
-    return Question(call=call, answered=lambda may: _with_rights(command, may=may))
+    return ForgeQuestion(call=call, answered=lambda may: _with_rights(command, may=may))
 
 
 def _with_rights(command: Command, *, may: bool) -> Incomplete | Ignored:
@@ -90,7 +90,7 @@ def _with_rights(command: Command, *, may: bool) -> Incomplete | Ignored:
     return _not_allowed(command, f"{command.word} is for who may push to the repository{also}")
 
 
-def _with_head(command: Command, head: Head) -> Incomplete | Ignored:
+def _with_head(command: Command, head: ChangeRequestHead) -> Incomplete | Ignored:
     """What the delivery told stays: it is what the author of the command saw."""
     if not head.is_open:
         return ignored(command, IgnoreReason.CHANGE_CLOSED, f"#{command.number} is not open any more")
@@ -126,7 +126,7 @@ def without_access(event: Incomplete, source_name: str) -> Ignored:
 def too_late(event: Incomplete, age_seconds: float, why: Later | None) -> Ignored | None:
     """Whether it is too late to ask (again); `why` is what the forge last said."""
     words = f": {why.why}" if why else ""
-    if isinstance(event, Command) and event.word is Word.OK_TO_TEST and event.commit_sha is None:
+    if isinstance(event, Command) and event.word is CommentCommand.OK_TO_TEST and event.commit_sha is None:
         if age_seconds <= APPROVAL_SECONDS:
             return None
         return ignored(

@@ -12,14 +12,14 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.runtime.pausing import pause
-from solstice_forge.decisions.plan import CancelWanted, Wanted, plan
+from solstice_forge.decisions.plan import CancelWanted, RunWanted, plan
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.events import Ignored, IgnoreReason, Incomplete, Malformed, decode_lacking
 from solstice_forge.inbox.protocol import Lookup, Lookups
 from solstice_forge.log_events import LogEvent
 from solstice_forge.lookups.forge_questions import (
-    Question,
+    ForgeQuestion,
     ignored,
     next_question,
     refused,
@@ -46,7 +46,7 @@ STORE_RETRY_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inquirer:
+class LookupService:
     """Completes deliveries until cancelled. Any number of processes may do so: each takes others."""
 
     inbox: Lookups
@@ -59,14 +59,14 @@ class Inquirer:
 
     async def run(self) -> None:
         while True:
-            self.inbox.lookup_kept.clear()
+            self.inbox.lookup_added.clear()
             try:
                 seconds = await self.ask_due()
             except StoreUnavailable as error:
                 log.warning(LogEvent.LOOKUPS_HELD, detail=str(error))
                 await asyncio.sleep(STORE_RETRY_SECONDS)
                 continue
-            await pause(seconds, unless=self.inbox.lookup_kept)
+            await pause(seconds, unless=self.inbox.lookup_added)
 
     async def ask_due(self) -> float:
         """Ask for all whose time has come; the seconds until the next one's."""
@@ -111,13 +111,13 @@ class Inquirer:
                 ),
             )
             return
-        outcome = await self._asked(lookup, event)
+        outcome = await self._ask_forge(lookup, event)
         match outcome:
             case Later():
                 await self._postpone(lookup, event, outcome)
             case Ignored():
                 await self._decline(lookup, outcome)
-            case Wanted() | CancelWanted():
+            case RunWanted() | CancelWanted():
                 await self.inbox.looked_up(lookup.row_id, outcome.body)
                 self._count(lookup, "answered")
                 log.info(
@@ -127,7 +127,9 @@ class Inquirer:
                     request_id=outcome.id,
                 )
 
-    async def _asked(self, lookup: Lookup, event: Incomplete) -> Wanted | CancelWanted | Ignored | Later:
+    async def _ask_forge(
+        self, lookup: Lookup, event: Incomplete
+    ) -> RunWanted | CancelWanted | Ignored | Later:
         """Question after question, until nothing is lacking or the forge does not tell."""
         source, remote = self.sources.get(lookup.source_name), self.remotes.get(lookup.source_name)
         if source is None or remote is None:
@@ -136,8 +138,8 @@ class Inquirer:
         while not isinstance(state, Ignored):
             # Also before the first question: nobody may have been here to ask it for a long time.
             late = too_late(state, self.clock() - lookup.received_at, None)
-            question: Question[Any] | Incomplete | Ignored = late or next_question(state, remote.dialect)
-            if not isinstance(question, Question):
+            question: ForgeQuestion[Any] | Incomplete | Ignored = late or next_question(state, remote.dialect)
+            if not isinstance(question, ForgeQuestion):
                 return question if isinstance(question, Ignored) else self._planned(lookup, question, source)
             match await remote.ask(question.call):
                 case Done(value=value):
@@ -148,7 +150,9 @@ class Inquirer:
                     return later
         return state
 
-    def _planned(self, lookup: Lookup, event: Incomplete, source: Source) -> Wanted | CancelWanted | Ignored:
+    def _planned(
+        self, lookup: Lookup, event: Incomplete, source: Source
+    ) -> RunWanted | CancelWanted | Ignored:
         ruled = ruling(event, source, b"")
         if isinstance(ruled, Ignored):
             return ruled

@@ -15,12 +15,12 @@ from solstice_common.http.access import Access
 from solstice_common.http.pages import page_environment, static_files
 from solstice_common.times import format_seconds
 from solstice_forge.decisions import verdict_words
-from solstice_forge.inbox.log import DeliveryLog, Entry, Sought
+from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryLog
 from solstice_forge.inbox.protocol import Decision
-from solstice_forge.inbox.reconcile_state import Asked, Reconciling
+from solstice_forge.inbox.reconcile_state import ReconcileState, ResendRecord
 from solstice_forge.pages.visitors import guarded
 from solstice_forge.reconcile.report import decode_report, sentence
-from solstice_forge.statuses.protocol import Shown
+from solstice_forge.statuses.protocol import ContextStatus
 
 PER_PAGE: Final = 50
 RELATED: Final = 20
@@ -29,15 +29,15 @@ LONGEST_NUMBER: Final = 16
 BODY_SHOWN: Final = 20_000
 """Characters of a body on the page; the command prints the whole."""
 
-Statuses: TypeAlias = Callable[[str], Awaitable[Sequence[Shown]]]
+Statuses: TypeAlias = Callable[[str], Awaitable[Sequence[ContextStatus]]]
 
 
-async def no_statuses(_request_id: str) -> Sequence[Shown]:
+async def no_statuses(_request_id: str) -> Sequence[ContextStatus]:
     """Where no forge is told anything."""
     return ()
 
 
-class Pages:
+class DeliveryPages:
     """What a person's browser asks for; `statuses` gives what the forges were told about a request."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Pages:
         version: str,
         public_url: str = "",
         statuses: Statuses = no_statuses,
-        reconciling: Reconciling | None = None,
+        reconcile_state: ReconcileState | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class Pages:
         self._sources = sources
         self._public_url = public_url
         self._statuses = statuses
-        self._reconciling = reconciling
+        self._reconcile_state = reconcile_state
         self._clock = clock
         self._templates = page_environment(
             "solstice_forge.pages",
@@ -93,13 +93,13 @@ class Pages:
         }
         decision = Decision(asked["decision"]) if asked["decision"] in set(Decision) else None
         before = _number(asked["before"])
-        sought = Sought(
+        filters = DeliveryFilter(
             source=asked["source"] or None,
             repository=asked["repository"] or None,
             decision=decision,
             reason=asked["reason"] or None,
         )
-        listed = await self._log.entries(sought, limit=PER_PAGE, before=before)
+        listed = await self._log.entries(filters, limit=PER_PAGE, before=before)
         older = urlencode({k: v for k, v in {**asked, "before": listed.next}.items() if v})
         return self._page(
             "deliveries.html",
@@ -128,7 +128,7 @@ class Pages:
                 404, "There is no delivery of this number: it never came, or is no longer kept."
             )
         entry = recorded.entry
-        told = [shown for request_id in entry.request_ids for shown in await self._statuses(request_id)]
+        statuses = [shown for request_id in entry.request_ids for shown in await self._statuses(request_id)]
         text = recorded.body.decode("utf-8", "replace")
         return self._page(
             "delivery.html",
@@ -139,13 +139,13 @@ class Pages:
             is_cut=len(text) > BODY_SHOWN,
             copies=await self._log.copies_of(entry.row_id, limit=RELATED),
             replays=await self._log.replays_of(entry.row_id, limit=RELATED),
-            statuses=told,
-            asked=await self._asked(entry),
+            statuses=statuses,
+            asked=await self._resends(entry),
         )
 
     async def _compared(self) -> list[tuple[str, float, str]]:
         """Of each source that was compared with its forge: its name, when, and what came of it."""
-        rounds = [] if self._reconciling is None else await self._reconciling.rounds(self._clock())
+        rounds = [] if self._reconcile_state is None else await self._reconcile_state.rounds(self._clock())
         known = [(each, decode_report(each.report)) for each in rounds if each.report is not None]
         return [
             (each.source_name, each.ended_at, sentence(report))
@@ -153,11 +153,13 @@ class Pages:
             if report is not None and each.ended_at is not None
         ]
 
-    async def _asked(self, entry: Entry) -> Asked | None:
+    async def _resends(self, entry: DeliveryEntry) -> ResendRecord | None:
         """How often the forge was asked to send this delivery again, if it was."""
-        if self._reconciling is None:
+        if self._reconcile_state is None:
             return None
-        return (await self._reconciling.asked(entry.source_name, [entry.delivery_id])).get(entry.delivery_id)
+        return (await self._reconcile_state.resends(entry.source_name, [entry.delivery_id])).get(
+            entry.delivery_id
+        )
 
     def error(self, status: int, message: str) -> Response:
         """A page that says what is wrong and where to go."""
@@ -179,7 +181,7 @@ class Pages:
         return HTMLResponse(text, http_status)
 
 
-def tone(entry: Entry) -> str:
+def tone(entry: DeliveryEntry) -> str:
     """The colour family of a verdict; never the only sign, the word says the same."""
     if entry.decision is Decision.ACCEPTED:
         return "good" if entry.published else "warn"

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from solstice_common.http.access import REALM, Access, Denied
-from solstice_common.http.tokens import Scope
+from solstice_common.http.tokens import TokenScope
 from solstice_forge.api.access import is_local
 
 SECURITY_HEADERS: Final = {
@@ -23,16 +23,16 @@ SECURITY_HEADERS: Final = {
 }
 """No script at all: what the pages show was written by strangers."""
 
-Shown = Callable[[Request], Awaitable[Response]]
-Refusing = Callable[[int, str], Response]
+PageEndpoint = Callable[[Request], Awaitable[Response]]
+RefusalPage = Callable[[int, str], Response]
 
 
-def guarded(access: Access, shown: Shown, refusing: Refusing) -> Shown:
+def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageEndpoint:
     """The page, for those who may read; others get `refusing` (status, sentence), and a browser asks for a login."""
 
     async def answered(request: Request) -> Response:
         verdict = access.admit(
-            Scope.READ, authorization=request.headers.get("authorization"), is_local=is_local(request)
+            TokenScope.READ, authorization=request.headers.get("authorization"), is_local=is_local(request)
         )
         if isinstance(verdict, Denied):
             response = refusing(verdict.status, verdict.detail)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from solstice_common.runtime.backoff import backoff_seconds
-from solstice_forge.inbox.reconcile_state import Reconciling
+from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import Call, Done, Later, Never, Page
+from solstice_forge.remote.protocol import Done, ForgeCall, Later, Never, Page
 
 T = TypeVar("T")
 
@@ -26,72 +26,72 @@ MOST_PAGES: Final = 200
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class Stopped(Exception):
+class ReconcileStopped(Exception):
     """The comparison of this source cannot go on now; its words say why."""
 
 
 @dataclass(slots=True)
-class Asking:
+class ReconcileSession:
     """Asks the forge of one source. Claims the source before it does, unless `dry_run`."""
 
     remote: Remote
-    tables: Reconciling
+    tables: ReconcileState
     clock: Callable[[], float]
     sleep: Sleep
     rng: random.Random
-    tell: Callable[[str], None]
+    report_progress: Callable[[str], None]
     """Told what it waits for, in words for people."""
-    patience_seconds: float
+    limit_wait_seconds: float
     """So long the forge's limits are waited for, in all."""
     dry_run: bool = False
     holder: str = field(default_factory=lambda: str(uuid.uuid4()))
-    _held_until: float = 0.0
+    _claimed_until: float = 0.0
 
     async def claim(self, ended_before: float | None = None) -> bool:
         """Whether the source is ours."""
         now = self.clock()
-        held = self.dry_run or await self.tables.claim(
+        claimed = self.dry_run or await self.tables.claim(
             self.remote.access.name,
             self.holder,
             now=now,
             until=now + LEASE_SECONDS,
             ended_before=ended_before,
         )
-        self._held_until = now + LEASE_SECONDS if held else 0.0
-        return held
+        self._claimed_until = now + LEASE_SECONDS if claimed else 0.0
+        return claimed
 
-    async def still_ours(self) -> None:
+    async def ensure_claimed(self) -> None:
         """Raises Stopped when somebody else took the source."""
-        if self._held_until - self.clock() > LEASE_SECONDS / 2:
+        if self._claimed_until - self.clock() > LEASE_SECONDS / 2:
             return
         if not await self.claim():
-            raise Stopped("somebody else compares this source now")
+            raise ReconcileStopped("somebody else compares this source now")
 
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and stay the one who compares."""
         if seconds >= 1.0:
-            self.tell(f"waiting {seconds:.0f} s: {why}")
+            self.report_progress(f"waiting {seconds:.0f} s: {why}")
         left = seconds
         while left > 0:
-            await self.still_ours()
+            await self.ensure_claimed()
             step = min(left, LEASE_SECONDS / 4)
             await self.sleep(step)
             left -= step
 
-    async def ask(self, call: Call[T]) -> Done[T] | Later | Never:
+    async def ask(self, call: ForgeCall[T]) -> Done[T] | Later | Never:
         """The answer; what may be better in a moment is tried again. Raises Stopped for a limit that lasts too long."""
         failures = 0
         while True:
-            await self.still_ours()
+            await self.ensure_claimed()
             answer = await self.remote.ask(call)
             if not isinstance(answer, Later):
                 return answer
             wait = max(answer.at - self.clock(), 0.0)
             if answer.limited:
-                if wait > self.patience_seconds:
-                    raise Stopped(f"the forge's rate limit lasts for another {wait:.0f} s")
+                if wait > self.limit_wait_seconds:
+                    raise ReconcileStopped(f"the forge's rate limit lasts for another {wait:.0f} s")
                 wait = max(wait, LEAST_WAIT_SECONDS)
-                self.patience_seconds -= wait
+                self.limit_wait_seconds -= wait
                 await self.pause(wait, "the forge's rate limit")
                 continue
             failures += 1
@@ -105,9 +105,9 @@ class Asking:
             )
             await self.pause(max(wait, backoff), answer.why)
 
-    async def pages(self, call: Call[Page[T]]) -> AsyncIterator[Page[T]]:
+    async def pages(self, call: ForgeCall[Page[T]]) -> AsyncIterator[Page[T]]:
         """Page after page, until the caller has enough; raises Unanswered when one of them is not to be had."""
-        following: Call[Page[T]] | None = call
+        following: ForgeCall[Page[T]] | None = call
         for _ in range(MOST_PAGES):
             if following is None:
                 return
@@ -119,7 +119,7 @@ class Asking:
         if following is not None:
             raise Unanswered(Never(status=0, detail=f"its list has more than {MOST_PAGES} pages"))
 
-    async def whole(self, call: Call[Page[T]]) -> list[T]:
+    async def all_items(self, call: ForgeCall[Page[T]]) -> list[T]:
         """All items of a list; raises as `pages`."""
         return [item async for page in self.pages(call) for item in page.items]
 

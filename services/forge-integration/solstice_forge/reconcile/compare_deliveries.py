@@ -10,11 +10,11 @@ import structlog
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import Source
 from solstice_forge.log_events import LogEvent
-from solstice_forge.reconcile.calls import Asking, Unanswered
-from solstice_forge.reconcile.report import Findings, Sent, Trouble
-from solstice_forge.reconcile.resending import Verdict, failed, is_past, mark, verdict
+from solstice_forge.reconcile.calls import ReconcileSession, Unanswered
+from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem, ResentDelivery
+from solstice_forge.reconcile.resending import ResendVerdict, failed, is_past, mark, verdict
 from solstice_forge.remote import github_hooks, gitlab_hooks
-from solstice_forge.remote.hooks import Attempt, Hook, HookDialect, Place, calls_us
+from solstice_forge.remote.hooks import Attempt, Hook, HookDialect, HookOwner, calls_us
 from solstice_forge.remote.protocol import Done, Later, Never
 
 log = structlog.get_logger("solstice_forge.reconcile.compare_deliveries")
@@ -29,13 +29,13 @@ MOST_AT_ONCE: Final = 50
 
 
 @dataclass(slots=True)
-class Deliveries:
+class DeliveryComparison:
     """Looks through the hooks of one source that call us."""
 
     source: Source
     dialect: HookDialect
-    asking: Asking
-    findings: Findings
+    session: ReconcileSession
+    findings: ReconcileFindings
     since: float
     """Older attempts are left alone, where the forge tells times."""
     everything: bool
@@ -43,42 +43,42 @@ class Deliveries:
 
     async def compare(self, repositories: Sequence[str]) -> None:
         """Every hook that may tell of these repositories, once."""
-        if self.asking.remote.access.app is not None and await self._by_app():
+        if self.session.remote.access.app is not None and await self._by_app():
             return
         looked: dict[str, bool] = {}
         for repository in repositories:
-            self.asking.tell(f"{self.source.name}: {repository}")
+            self.session.report_progress(f"{self.source.name}: {repository}")
             self.findings.repositories += 1
             refusals: list[str] = []
-            for place in self.dialect.places(repository):
-                if place.path not in looked:
-                    looked[place.path] = await self._place(place, refusals)
-            if not refusals and not any(looked[place.path] for place in self.dialect.places(repository)):
+            for owner in self.dialect.hook_owners(repository):
+                if owner.path not in looked:
+                    looked[owner.path] = await self._owner(owner, refusals)
+            if not refusals and not any(looked[owner.path] for owner in self.dialect.hook_owners(repository)):
                 refusals.append(
                     f"no webhook that the token may see calls .../webhooks/{self.source.name} for it"
                 )
-            if not any(looked[place.path] for place in self.dialect.places(repository)):
+            if not any(looked[owner.path] for owner in self.dialect.hook_owners(repository)):
                 self._trouble(repository, "; ".join(refusals))
 
     async def _by_app(self) -> bool:
         """Whether the GitHub App itself calls us: then it does for all repositories."""
-        found = await self.asking.ask(github_hooks.find_app_hook())
+        found = await self.session.ask(github_hooks.find_app_hook())
         if not isinstance(found, Done):
             self._trouble("the GitHub App", str(Unanswered(found)))
             return False
         if not calls_us(found.value, self.source.name):
             return False
-        self.asking.tell(f"{self.source.name}: the GitHub App")
+        self.session.report_progress(f"{self.source.name}: the GitHub App")
         self.findings.repositories += 1
         await self._hook(found.value)
         return True
 
-    async def _place(self, place: Place, refusals: list[str]) -> bool:
+    async def _owner(self, owner: HookOwner, refusals: list[str]) -> bool:
         """Whether a hook of this place calls us. A shared place that is closed to us is not worth a word."""
         try:
-            hooks = await self.asking.whole(self.dialect.find_hooks(place))
+            hooks = await self.session.all_items(self.dialect.find_hooks(owner))
         except Unanswered as error:
-            if not (place.shared and error.is_refusal):
+            if not (owner.shared and error.is_refusal):
                 refusals.append(f"its webhooks: {error}")
             return False
         ours = [hook for hook in hooks if calls_us(hook, self.source.name)]
@@ -87,11 +87,11 @@ class Deliveries:
         return bool(ours)
 
     async def _hook(self, hook: Hook) -> None:
-        tables, name, began = self.asking.tables, self.source.name, self.asking.clock()
+        tables, name, began = self.session.tables, self.source.name, self.session.clock()
         looked_to = None if self.everything else await tables.looked_to(name, hook.path)
         attempts: list[Attempt] = []
         try:
-            async for page in self.asking.pages(self.dialect.find_attempts(hook)):
+            async for page in self.session.pages(self.dialect.find_attempts(hook)):
                 fresh = [
                     each for each in page.items if not is_past(each, since=self.since, looked_to=looked_to)
                 ]
@@ -99,31 +99,31 @@ class Deliveries:
                 if len(fresh) < len(page.items):
                     break
         except Unanswered as error:
-            self._trouble(hook.place.name, f"the deliveries of its webhook: {error}")
+            self._trouble(hook.owner.name, f"the deliveries of its webhook: {error}")
             return
         is_done = await self._send_lost(hook, attempts)
         reached = mark(attempts, began=began, looked_to=looked_to)
-        if is_done and reached is not None and not self.asking.dry_run:
+        if is_done and reached is not None and not self.session.dry_run:
             await tables.note_looked_to(name, hook.path, reached)
 
     async def _send_lost(self, hook: Hook, attempts: Sequence[Attempt]) -> bool:
         """Whether all of them are here, or given up."""
         lost = failed(attempts)
         ids = [attempt.delivery_id for attempt in lost]
-        arrived = await self.asking.tables.arrived(self.source.name, ids)
-        asked = await self.asking.tables.asked(self.source.name, ids)
+        arrived = await self.session.tables.arrived(self.source.name, ids)
+        resends = await self.session.tables.resends(self.source.name, ids)
         due: list[tuple[Attempt, int]] = []
         waiting = 0
         for attempt in lost:
-            before = asked.get(attempt.delivery_id)
-            match verdict(arrived=attempt.delivery_id in arrived, asked=before, now=self.asking.clock()):
-                case Verdict.ARRIVED:
+            before = resends.get(attempt.delivery_id)
+            match verdict(arrived=attempt.delivery_id in arrived, resends=before, now=self.session.clock()):
+                case ResendVerdict.ARRIVED:
                     pass
-                case Verdict.GIVEN_UP:
+                case ResendVerdict.GIVEN_UP:
                     self.findings.given_up.append(attempt.delivery_id)
-                case Verdict.WAIT:
+                case ResendVerdict.WAIT:
                     waiting += 1
-                case Verdict.SEND:
+                case ResendVerdict.SEND:
                     due.append((attempt, 1 + (before.times if before else 0)))
         self.findings.waiting += waiting
         await self._send_all(hook, due[:MOST_AT_ONCE])
@@ -132,19 +132,19 @@ class Deliveries:
     async def _send_all(self, hook: Hook, due: Sequence[tuple[Attempt, int]]) -> None:
         """Until the forge will not, for a reason that is none of this delivery's."""
         for number, (attempt, times) in enumerate(due):
-            if not self.asking.dry_run:
+            if not self.session.dry_run:
                 if number and self.dialect.SPACING_SECONDS:
-                    await self.asking.pause(self.dialect.SPACING_SECONDS, "the forge sends no faster")
+                    await self.session.pause(self.dialect.SPACING_SECONDS, "the forge sends no faster")
                 answer = await self._send(hook, attempt, times)
                 if not isinstance(answer, Done):
                     words = f"delivery {attempt.delivery_id} is not sent again: {Unanswered(answer)}"
-                    self._trouble(hook.place.name, words)
+                    self._trouble(hook.owner.name, words)
                     if isinstance(answer, Later) or answer.status in _NOT_FOR_US:
                         return
                     continue
             self.findings.sent.append(
-                Sent(
-                    place=hook.place.name,
+                ResentDelivery(
+                    place=hook.owner.name,
                     delivery_id=attempt.delivery_id,
                     event=attempt.event,
                     failure=attempt.why,
@@ -153,14 +153,14 @@ class Deliveries:
             )
 
     async def _send(self, hook: Hook, attempt: Attempt, times: int) -> Done[None] | Later | Never:
-        answer = await self.asking.ask(self.dialect.send_again(hook, attempt))
+        answer = await self.session.ask(self.dialect.send_again(hook, attempt))
         if isinstance(answer, Done) or (isinstance(answer, Later) and answer.perhaps_done):
-            await self.asking.tables.note_asked(self.source.name, attempt.delivery_id, self.asking.clock())
+            await self.session.tables.note_resend(self.source.name, attempt.delivery_id, self.session.clock())
         if isinstance(answer, Done):
             log.info(
                 LogEvent.RECONCILE_ASKED,
                 source=self.source.name,
-                place=hook.place.name,
+                place=hook.owner.name,
                 delivery_id=attempt.delivery_id,
                 event_name=attempt.event,
                 detail=attempt.why,
@@ -169,4 +169,4 @@ class Deliveries:
         return answer
 
     def _trouble(self, place: str, detail: str) -> None:
-        self.findings.troubles.append(Trouble(place=place, detail=detail))
+        self.findings.troubles.append(ReconcileProblem(place=place, detail=detail))

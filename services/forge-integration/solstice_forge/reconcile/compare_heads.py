@@ -10,22 +10,22 @@ from solstice_forge.decisions.plan import PUSH
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import RULED_OUT
 from solstice_forge.forges.events import Ignored, Malformed
-from solstice_forge.inbox import KeptInbox
-from solstice_forge.inbox.reconcile_state import Head, Known
+from solstice_forge.inbox import InboxStore
+from solstice_forge.inbox.reconcile_state import KnownRepository, RefHead
 from solstice_forge.log_events import LogEvent
-from solstice_forge.reconcile.calls import Asking, Unanswered
+from solstice_forge.reconcile.calls import ReconcileSession, Unanswered
 from solstice_forge.reconcile.missed_heads import (
-    Found,
-    Judged,
+    ForgeHead,
+    HeadVerdict,
     changed,
+    delivery_instead,
     head_of,
     judge,
     kinds_of,
-    made_up,
     named_repositories,
     pushed,
 )
-from solstice_forge.reconcile.report import Findings, Made, Trouble
+from solstice_forge.reconcile.report import MissedHead, ReconcileFindings, ReconcileProblem
 from solstice_forge.remote.gitea_heads import find_branches, find_changes, find_repository
 from solstice_forge.remote.protocol import Done
 
@@ -36,119 +36,123 @@ SETTLE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ComparedHeads:
     """The heads of one kind of one repository at the forge, and which of them nobody told us of."""
 
     repository: str
     kind: str
     at: float
     heads: Mapping[str, str]
-    missed: Sequence[Found]
+    missed: Sequence[ForgeHead]
 
 
 @dataclass(slots=True)
-class Comparison:
+class HeadComparison:
     """Compares the repositories of one source."""
 
     source: Source
     sources: Mapping[str, Source]
     """All there are: the log is read for all of them at once."""
-    inbox: KeptInbox
-    asking: Asking
-    findings: Findings
+    inbox: InboxStore
+    session: ReconcileSession
+    findings: ReconcileFindings
 
     async def compare(self, repositories: Sequence[str], named: Collection[str]) -> None:
         """Repository by repository; what was missed is looked at once more before it is kept."""
         named = {*named, *named_repositories(self.source.rules)}
-        seen: list[Seen] = []
+        compared: list[ComparedHeads] = []
         for repository in repositories:
-            self.asking.tell(f"{self.source.name}: {repository}")
+            self.session.report_progress(f"{self.source.name}: {repository}")
             try:
-                seen += await self._repository(repository, is_named=repository in named)
+                compared += await self._repository(repository, is_named=repository in named)
             except Unanswered as error:
-                self.findings.troubles.append(Trouble(place=repository, detail=str(error)))
+                self.findings.troubles.append(ReconcileProblem(place=repository, detail=str(error)))
             else:
                 self.findings.repositories += 1
-        if any(each.missed for each in seen) and not self.asking.dry_run:
-            await self.asking.pause(SETTLE_SECONDS, "the webhooks of what is new may be under way")
-            await learn(self.inbox, self.sources, self.asking.clock())
-        for each in seen:
+        if any(each.missed for each in compared) and not self.session.dry_run:
+            await self.session.pause(SETTLE_SECONDS, "the webhooks of what is new may be under way")
+            await learn(self.inbox, self.sources, self.session.clock())
+        for each in compared:
             await self._settle(each)
 
-    async def _repository(self, name: str, *, is_named: bool) -> list[Seen]:
-        known = await self.asking.tables.known(self.source.name, name)
+    async def _repository(self, name: str, *, is_named: bool) -> list[ComparedHeads]:
+        known = await self.session.tables.known(self.source.name, name)
         kinds = kinds_of(known, is_named=is_named)
         if not kinds:
             return []
-        at = self.asking.clock()
-        answer = await self.asking.ask(find_repository(name))
+        at = self.session.clock()
+        answer = await self.session.ask(find_repository(name))
         if not isinstance(answer, Done):
             raise Unanswered(answer)
         repository = answer.value
-        seen: list[Seen] = []
+        compared: list[ComparedHeads] = []
         for kind in kinds:
             if kind == PUSH:
-                branches = await self.asking.whole(find_branches(name))
+                branches = await self.session.all_items(find_branches(name))
                 found = [pushed(self.source, repository, each, known) for each in branches]
             else:
-                changes = await self.asking.whole(find_changes(name)) if repository.has_changes else []
+                changes = await self.session.all_items(find_changes(name)) if repository.has_changes else []
                 found = [changed(self.source, repository, each, known) for each in changes]
-            seen.append(await self._judged(name, kind, at, found, known))
-        return seen
+            compared.append(await self._compare(name, kind, at, found, known))
+        return compared
 
-    async def _judged(self, name: str, kind: str, at: float, found: Sequence[Found], known: Known) -> Seen:
-        told = await self._told(found)
+    async def _compare(
+        self, name: str, kind: str, at: float, found: Sequence[ForgeHead], known: KnownRepository
+    ) -> ComparedHeads:
+        delivered = await self._delivered(found)
         heads: dict[str, str] = {}
-        missed: list[Found] = []
+        missed: list[ForgeHead] = []
         for one in found:
             head = one.head
             if head is None:
                 # A name that git allows and we do not, say: nothing that could be built.
                 continue
             heads[head.ref] = head.commit_sha
-            match judge(head, known, told=head in told):
-                case Judged.KNOWN:
+            match judge(head, known, delivered=head in delivered):
+                case HeadVerdict.KNOWN:
                     pass
-                case Judged.BASELINE:
+                case HeadVerdict.BASELINE:
                     self.findings.baseline += 1
-                case Judged.MISSED:
+                case HeadVerdict.MISSED:
                     missed.append(one)
-        return Seen(repository=name, kind=kind, at=at, heads=heads, missed=missed)
+        return ComparedHeads(repository=name, kind=kind, at=at, heads=heads, missed=missed)
 
-    async def _settle(self, seen: Seen) -> None:
+    async def _settle(self, compared: ComparedHeads) -> None:
         """Keep what is still missed, and remember the rest."""
-        known = await self.asking.tables.known(self.source.name, seen.repository)
-        told = await self._told(seen.missed)
-        for found in seen.missed:
+        known = await self.session.tables.known(self.source.name, compared.repository)
+        delivered = await self._delivered(compared.missed)
+        for found in compared.missed:
             head = found.head
-            if head is not None and judge(head, known, told=head in told) is not Judged.KNOWN:
-                await self._make(seen.repository, head, found)
-        if not self.asking.dry_run:
-            moved = {ref: sha for ref, sha in seen.heads.items() if known.heads.get(ref) != sha}
-            await self.asking.tables.remember(self.source.name, seen.repository, seen.kind, moved, seen.at)
+            if head is not None and judge(head, known, delivered=head in delivered) is not HeadVerdict.KNOWN:
+                await self._keep_missed(compared.repository, head, found)
+        if not self.session.dry_run:
+            moved = {ref: sha for ref, sha in compared.heads.items() if known.heads.get(ref) != sha}
+            await self.session.tables.remember(
+                self.source.name, compared.repository, compared.kind, moved, compared.at
+            )
 
-    async def _make(self, repository: str, head: Head, found: Found) -> None:
-        await self.asking.still_ours()
-        delivery = made_up(found, self.source, now=self.asking.clock())
+    async def _keep_missed(self, repository: str, head: RefHead, found: ForgeHead) -> None:
+        await self.session.ensure_claimed()
+        delivery = delivery_instead(found, self.source, now=self.session.clock())
         if isinstance(delivery, Malformed):
             self.findings.troubles.append(
-                Trouble(place=repository, detail=f"{head.ref} cannot be built: {delivery.detail}")
+                ReconcileProblem(place=repository, detail=f"{head.ref} cannot be built: {delivery.detail}")
             )
             return
         if isinstance(delivery, Ignored):
-            made = _made(repository, head, decision="ignored", reason=delivery.reason.value)
-        elif self.asking.dry_run:
-            made = _made(repository, head, decision="accepted", reason=delivery.reason)
+            made = _missed_head(repository, head, decision="ignored", reason=delivery.reason.value)
+        elif self.session.dry_run:
+            made = _missed_head(repository, head, decision="accepted", reason=delivery.reason)
         else:
-            kept = await self.inbox.keep(delivery)
-            made = Made(
+            result = await self.inbox.keep(delivery)
+            made = MissedHead(
                 repository=repository,
                 ref=head.ref,
                 commit_sha=head.commit_sha,
-                decision=kept.decision.value,
-                reason=kept.reason,
-                delivery_id=kept.delivery_id,
-                request_ids=kept.request_ids,
+                decision=result.decision.value,
+                reason=result.reason,
+                delivery_id=result.delivery_id,
+                request_ids=result.request_ids,
             )
             log.info(
                 LogEvent.RECONCILE_MADE,
@@ -156,31 +160,31 @@ class Comparison:
                 repo_full_name=repository,
                 ref=head.ref,
                 commit_sha=head.commit_sha,
-                delivery_id=kept.delivery_id,
-                decision=kept.decision.value,
-                reason=kept.reason,
-                request_ids=kept.request_ids,
+                delivery_id=result.delivery_id,
+                decision=result.decision.value,
+                reason=result.reason,
+                request_ids=result.request_ids,
             )
         self.findings.made.append(made)
 
-    async def _told(self, found: Sequence[Found]) -> frozenset[Head]:
+    async def _delivered(self, found: Sequence[ForgeHead]) -> frozenset[RefHead]:
         """The heads of which a delivery told."""
         keys = {one.head: one.keys(self.source) for one in found if one.head is not None}
-        told = await self.asking.tables.told([key for each in keys.values() for key in each])
-        return frozenset(head for head, of_head in keys.items() if not told.isdisjoint(of_head))
+        delivered = await self.session.tables.delivered([key for each in keys.values() for key in each])
+        return frozenset(head for head, of_head in keys.items() if not delivered.isdisjoint(of_head))
 
 
-async def learn(inbox: KeptInbox, sources: Mapping[str, Source], now: float) -> None:
+async def learn(inbox: InboxStore, sources: Mapping[str, Source], now: float) -> None:
     """Have the inbox take in what its log says of repositories and their heads."""
 
-    def read(source_name: str, event_name: str, body: bytes) -> Head | None:
+    def read(source_name: str, event_name: str, body: bytes) -> RefHead | None:
         source = sources.get(source_name)
         return None if source is None else head_of(source.forge.parse(event_name, body))
 
-    await inbox.reconciling.learn(now, {reason.value for reason in RULED_OUT}, read)
+    await inbox.reconcile_state.learn(now, {reason.value for reason in RULED_OUT}, read)
 
 
-def _made(repository: str, head: Head, *, decision: str, reason: str) -> Made:
-    return Made(
+def _missed_head(repository: str, head: RefHead, *, decision: str, reason: str) -> MissedHead:
+    return MissedHead(
         repository=repository, ref=head.ref, commit_sha=head.commit_sha, decision=decision, reason=reason
     )

@@ -16,12 +16,12 @@ from solstice_forge.decisions.rules import Rule
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Understood
+from solstice_forge.decisions.triage import UnderstoodDelivery
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, Malformed, Push
 from solstice_forge.forges.gitea_family import BUILD_ACTIONS
 from solstice_forge.inbox.protocol import NewDelivery
-from solstice_forge.inbox.reconcile_state import Head, Known
-from solstice_forge.remote.gitea_heads import Branch, OpenChange, Repository
+from solstice_forge.inbox.reconcile_state import KnownRepository, RefHead
+from solstice_forge.remote.gitea_heads import GiteaBranch, GiteaRepository, OpenChange
 
 REASON: Final = "reconciled"
 KEY: Final = "reconcile"
@@ -32,7 +32,7 @@ _NO_COMMIT: Final = "0"
 _GLOB_SIGNS: Final = frozenset("*?[")
 
 
-class Judged(StrEnum):
+class HeadVerdict(StrEnum):
     """About one head."""
 
     KNOWN = "known"
@@ -41,14 +41,14 @@ class Judged(StrEnum):
     MISSED = "missed"
 
 
-def judge(head: Head, known: Known, *, told: bool) -> Judged:
-    """What the forge's head is to us; `told`: a delivery asked for this very content."""
+def judge(head: RefHead, known: KnownRepository, *, delivered: bool) -> HeadVerdict:
+    """What the forge's head is to us; `delivered`: a delivery asked for this very content."""
     here = known.heads.get(head.ref)
-    if told or here == head.commit_sha:
-        return Judged.KNOWN
+    if delivered or here == head.commit_sha:
+        return HeadVerdict.KNOWN
     if here is None and head.kind not in known.compared:
-        return Judged.BASELINE
-    return Judged.MISSED
+        return HeadVerdict.BASELINE
+    return HeadVerdict.MISSED
 
 
 def named_repositories(rules: Sequence[Rule]) -> frozenset[str]:
@@ -56,7 +56,7 @@ def named_repositories(rules: Sequence[Rule]) -> frozenset[str]:
     return frozenset(name for rule in rules for name in rule.repositories if not _GLOB_SIGNS & set(name))
 
 
-def kinds_of(known: Known, *, is_named: bool) -> tuple[str, ...]:
+def kinds_of(known: KnownRepository, *, is_named: bool) -> tuple[str, ...]:
     """What to compare of a repository.
 
     Of one that nobody named, what its webhook has told of before: who leaves pull requests out of it wants none built.
@@ -64,7 +64,7 @@ def kinds_of(known: Known, *, is_named: bool) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if is_named or kind in known.kinds)
 
 
-class Found:
+class ForgeHead:
     """One head at the forge, as the webhook would have told of it."""
 
     def __init__(self, source: Source, kind: str, document: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Found:
         """Ignored or Malformed: nothing that could be built."""
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> RefHead | None:
         return head_of(self.event)
 
     def keys(self, source: Source) -> tuple[str, ...]:
@@ -89,7 +89,9 @@ class Found:
                 return ()
 
 
-def pushed(source: Source, repository: Repository, branch: Branch, known: Known) -> Found:
+def pushed(
+    source: Source, repository: GiteaRepository, branch: GiteaBranch, known: KnownRepository
+) -> ForgeHead:
     """The push that leads to a branch as it is."""
     ref = f"refs/heads/{branch.name}"
     commit = {"id": branch.commit_sha, "message": branch.message}
@@ -101,10 +103,12 @@ def pushed(source: Source, repository: Repository, branch: Branch, known: Known)
         "head_commit": commit,
         "repository": {**_names(repository), "default_branch": repository.default_branch},
     }
-    return Found(source, PUSH, document)
+    return ForgeHead(source, PUSH, document)
 
 
-def changed(source: Source, repository: Repository, change: OpenChange, known: Known) -> Found:
+def changed(
+    source: Source, repository: GiteaRepository, change: OpenChange, known: KnownRepository
+) -> ForgeHead:
     """The event of a pull request that leads to its head as it is."""
     is_new = f"refs/pull/{change.number}/head" not in known.heads
     document = {
@@ -113,18 +117,18 @@ def changed(source: Source, repository: Repository, change: OpenChange, known: K
         "pull_request": change.document,
         "repository": _names(repository),
     }
-    return Found(source, CHANGE_REQUEST, document)
+    return ForgeHead(source, CHANGE_REQUEST, document)
 
 
-def head_of(event: Event | Ignored | Malformed) -> Head | None:
+def head_of(event: Event | Ignored | Malformed) -> RefHead | None:
     """Where a push or a pull request says that its ref points."""
     if isinstance(event, Push | ChangeRequest):
         kind = PUSH if isinstance(event, Push) else CHANGE_REQUEST
-        return Head(kind=kind, ref=event.ref, commit_sha=event.commit_sha)
+        return RefHead(kind=kind, ref=event.ref, commit_sha=event.commit_sha)
     return None
 
 
-def made_up(found: Found, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
+def delivery_instead(found: ForgeHead, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
     """The delivery to keep instead of the one that was missed; Ignored: by the rules it is not built."""
     event = found.event
     if isinstance(event, Ignored | Malformed):
@@ -139,18 +143,18 @@ def made_up(found: Found, source: Source, *, now: float) -> NewDelivery | Ignore
     )
     if isinstance(wanted, Malformed):
         return wanted
-    understood = Understood(
+    understood = UnderstoodDelivery(
         delivery_id=delivery_id,
         event_name=found.event_name,
         event=event,
         wanted=wanted,
         payload=found.payload,
     )
-    kept = new_delivery(source, {"content-type": "application/json"}, understood, now)
+    delivery = new_delivery(source, {"content-type": "application/json"}, understood, now)
     what = "branch" if isinstance(event, Push) else "pull request"
     detail = f"no webhook told of it: the {what} was found like this when it was compared with the forge"
-    return replace(kept, reason=REASON, detail=detail, also=tuple(also))
+    return replace(delivery, reason=REASON, detail=detail, also=tuple(also))
 
 
-def _names(repository: Repository) -> dict[str, Any]:
+def _names(repository: GiteaRepository) -> dict[str, Any]:
     return {"full_name": repository.full_name, "clone_url": repository.clone_url}

@@ -7,7 +7,7 @@ import msgspec
 from solstice_common.values import Value
 
 
-class Sent(Value, frozen=True, kw_only=True):
+class ResentDelivery(Value, frozen=True, kw_only=True):
     """A delivery that the forge was asked to send again (or would have been)."""
 
     place: str
@@ -19,7 +19,7 @@ class Sent(Value, frozen=True, kw_only=True):
     """With this one."""
 
 
-class Made(Value, frozen=True, kw_only=True):
+class MissedHead(Value, frozen=True, kw_only=True):
     """A head that no webhook told of, and what became of it (or would have)."""
 
     repository: str
@@ -32,48 +32,48 @@ class Made(Value, frozen=True, kw_only=True):
     request_ids: tuple[str, ...] = ()
 
 
-class Trouble(Value, frozen=True, kw_only=True):
+class ReconcileProblem(Value, frozen=True, kw_only=True):
     """What could not be compared, and why."""
 
     place: str
     detail: str
 
 
-class Report(Value, frozen=True, kw_only=True):
+class ReconcileReport(Value, frozen=True, kw_only=True):
     """One comparison of one source."""
 
     source: str
     dry_run: bool
     repositories: int
     """How many were compared."""
-    sent: tuple[Sent, ...] = ()
-    made: tuple[Made, ...] = ()
+    sent: tuple[ResentDelivery, ...] = ()
+    made: tuple[MissedHead, ...] = ()
     baseline: int = 0
     """Heads that were met for the first time, and are only remembered."""
     waiting: int = 0
     """Deliveries that the forge was asked for lately and that did not come yet."""
     given_up: tuple[str, ...] = ()
     """Delivery ids that the forge was asked for often enough."""
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[ReconcileProblem, ...] = ()
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
 
 
 @dataclass(slots=True)
-class Findings:
+class ReconcileFindings:
     """A report while it is being made."""
 
     repositories: int = 0
-    sent: list[Sent] = field(default_factory=list)
-    made: list[Made] = field(default_factory=list)
+    sent: list[ResentDelivery] = field(default_factory=list)
+    made: list[MissedHead] = field(default_factory=list)
     baseline: int = 0
     waiting: int = 0
     given_up: list[str] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[ReconcileProblem] = field(default_factory=list)
 
-    def report(self, source: str, *, dry_run: bool) -> Report:
-        return Report(
+    def report(self, source: str, *, dry_run: bool) -> ReconcileReport:
+        return ReconcileReport(
             source=source,
             dry_run=dry_run,
             repositories=self.repositories,
@@ -86,15 +86,15 @@ class Findings:
         )
 
 
-def decode_report(kept: bytes) -> Report | None:
-    """What `Report.encoded` wrote; None for another version's."""
+def decode_report(stored: bytes) -> ReconcileReport | None:
+    """What `ReconcileReport.encoded` wrote; None for another version's."""
     try:
-        return msgspec.json.decode(kept, type=Report)
+        return msgspec.json.decode(stored, type=ReconcileReport)
     except msgspec.DecodeError:
         return None
 
 
-def sentence(report: Report) -> str:
+def sentence(report: ReconcileReport) -> str:
     """One line: `12 repositories: 2 deliveries asked for again, 1 run made, 1 problem`."""
     would = "to be " if report.dry_run else ""
     accepted = sum(each.decision == "accepted" for each in report.made)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from solstice_forge.inbox.reconcile_state import Asked
+from solstice_forge.inbox.reconcile_state import ResendRecord
 from solstice_forge.remote.hooks import Attempt
 
 MOST_TIMES: Final = 3
@@ -19,7 +19,7 @@ OVERLAP_SECONDS: Final = 3600.0
 """So much of what was looked through before is looked at again: attempts are listed when they have ended."""
 
 
-class Verdict(StrEnum):
+class ResendVerdict(StrEnum):
     """About one lost delivery."""
 
     ARRIVED = "arrived"
@@ -46,17 +46,17 @@ def failed(attempts: Iterable[Attempt]) -> list[Attempt]:
     )
 
 
-def verdict(*, arrived: bool, asked: Asked | None, now: float) -> Verdict:
+def verdict(*, arrived: bool, resends: ResendRecord | None, now: float) -> ResendVerdict:
     """What to do about a delivery that failed."""
     if arrived:
-        return Verdict.ARRIVED
-    if asked is None:
-        return Verdict.SEND
-    if asked.times >= MOST_TIMES:
-        return Verdict.GIVEN_UP
-    pause = FIRST_PAUSE_SECONDS * 2.0 ** (asked.times - 1)
+        return ResendVerdict.ARRIVED
+    if resends is None:
+        return ResendVerdict.SEND
+    if resends.times >= MOST_TIMES:
+        return ResendVerdict.GIVEN_UP
+    pause = FIRST_PAUSE_SECONDS * 2.0 ** (resends.times - 1)
     # A clock that was set back must not stop it for longer.
-    return Verdict.WAIT if abs(now - asked.asked_at) < pause else Verdict.SEND
+    return ResendVerdict.WAIT if abs(now - resends.asked_at) < pause else ResendVerdict.SEND
 
 
 def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:

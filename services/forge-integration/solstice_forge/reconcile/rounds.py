@@ -11,21 +11,21 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_forge.decisions.sources import Source
-from solstice_forge.inbox import KeptInbox
+from solstice_forge.inbox import InboxStore
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.reconcile.calls import Asking, Sleep, Stopped
-from solstice_forge.reconcile.compare_deliveries import HOOKS, Deliveries
-from solstice_forge.reconcile.compare_heads import Comparison, learn
+from solstice_forge.reconcile.calls import ReconcileSession, ReconcileStopped, Sleep
+from solstice_forge.reconcile.compare_deliveries import HOOKS, DeliveryComparison
+from solstice_forge.reconcile.compare_heads import HeadComparison, learn
 from solstice_forge.reconcile.missed_heads import named_repositories
-from solstice_forge.reconcile.report import Findings, Report, Trouble, sentence
+from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem, ReconcileReport, sentence
 from solstice_forge.remote.http import Remote
 
 log = structlog.get_logger("solstice_forge.reconcile.rounds")
 
-KEPT_SECONDS: Final = 3 * 86_400.0
+FORGE_RECORD_SECONDS: Final = 3 * 86_400.0
 """So long GitHub keeps its deliveries."""
-PATIENCE_SECONDS: Final = 900.0
+LIMIT_WAIT_SECONDS: Final = 900.0
 """So long a forge's limits are waited for in one comparison."""
 FIRST_SHARE: Final = (0.05, 0.15)
 """After which part of an interval the first comparison begins: a start has other things to do, but after an hour away it
@@ -42,7 +42,7 @@ def _silent(_words: str) -> None:
 class Reconciler:
     """Compares sources with their forges. Any number of processes may: each source is one's at a time."""
 
-    inbox: KeptInbox
+    inbox: InboxStore
     sources: Mapping[str, Source]
     remotes: Mapping[str, Remote]
     """The forge of a source, by the source's name; none for a source without a URL or a token."""
@@ -50,9 +50,9 @@ class Reconciler:
     rng: random.Random
     clock: Callable[[], float] = time.time
     sleep: Sleep = asyncio.sleep
-    tell: Callable[[str], None] = _silent
+    report_progress: Callable[[str], None] = _silent
     """Told what goes on, in words for people."""
-    _told: dict[str, frozenset[Trouble]] = field(default_factory=dict)
+    _last_progress: dict[str, frozenset[ReconcileProblem]] = field(default_factory=dict)
     """The troubles of each source that were logged last."""
 
     async def compare(
@@ -63,24 +63,24 @@ class Reconciler:
         since_seconds: float | None = None,
         dry_run: bool = False,
         ended_before: float | None = None,
-    ) -> Report | None:
+    ) -> ReconcileReport | None:
         """Compare one source; None when it is somebody else's now, or was compared at `ended_before` or later.
 
         `repository`: only this one. `since_seconds`: look at all that forges tell of so long, also what was looked at before.
         Raises StoreUnavailable.
         """
-        source, findings = self.sources[name], Findings()
-        asking = Asking(
+        source, findings = self.sources[name], ReconcileFindings()
+        session = ReconcileSession(
             remote=self.remotes[name],
-            tables=self.inbox.reconciling,
+            tables=self.inbox.reconcile_state,
             clock=self.clock,
             sleep=self.sleep,
             rng=self.rng,
-            tell=self.tell,
-            patience_seconds=PATIENCE_SECONDS,
+            report_progress=self.report_progress,
+            limit_wait_seconds=LIMIT_WAIT_SECONDS,
             dry_run=dry_run,
         )
-        if not await asking.claim(ended_before):
+        if not await session.claim(ended_before):
             return None
         began = self.clock()
         try:
@@ -88,26 +88,28 @@ class Reconciler:
             repositories = [repository] if repository else await self._repositories(source)
             dialect = HOOKS.get(source.forge.SOURCE)
             if dialect is None:
-                comparison = Comparison(
-                    source=source, sources=self.sources, inbox=self.inbox, asking=asking, findings=findings
+                comparison = HeadComparison(
+                    source=source, sources=self.sources, inbox=self.inbox, session=session, findings=findings
                 )
                 await comparison.compare(repositories, [repository] if repository else [])
             else:
-                deliveries = Deliveries(
+                deliveries = DeliveryComparison(
                     source=source,
                     dialect=dialect,
-                    asking=asking,
+                    session=session,
                     findings=findings,
-                    since=began - (since_seconds or KEPT_SECONDS),
+                    since=began - (since_seconds or FORGE_RECORD_SECONDS),
                     everything=since_seconds is not None,
                 )
                 await deliveries.compare(repositories)
-        except Stopped as stopped:
-            findings.troubles.append(Trouble(place=name, detail=str(stopped)))
+        except ReconcileStopped as stopped:
+            findings.troubles.append(ReconcileProblem(place=name, detail=str(stopped)))
         report = findings.report(name, dry_run=dry_run)
         if not dry_run:
             ended = self.clock()
-            await self.inbox.reconciling.end_round(name, asking.holder, now=ended, report=report.encoded())
+            await self.inbox.reconcile_state.end_round(
+                name, session.holder, now=ended, report=report.encoded()
+            )
             self._record(report, ended - began)
         return report
 
@@ -130,13 +132,13 @@ class Reconciler:
             log.exception(LogEvent.RECONCILE_BROKE, source=name)
 
     async def _repositories(self, source: Source) -> list[str]:
-        known = await self.inbox.reconciling.repositories(source.name)
+        known = await self.inbox.reconcile_state.repositories(source.name)
         repositories = sorted({*known, *named_repositories(source.rules)})
         # Where a limit always ends it early, the last ones shall have their turn as well.
         self.rng.shuffle(repositories)
         return repositories
 
-    def _record(self, report: Report, seconds: float) -> None:
+    def _record(self, report: ReconcileReport, seconds: float) -> None:
         counts = {
             "sent": len(report.sent),
             "given_up": len(report.given_up),
@@ -152,14 +154,14 @@ class Reconciler:
                 self.metrics.reconciled(report.source, outcome, count)
         troubles = frozenset(report.troubles)
         for trouble in report.troubles:
-            if trouble not in self._told.get(report.source, ()):
+            if trouble not in self._last_progress.get(report.source, ()):
                 log.warning(
                     LogEvent.RECONCILE_TROUBLED,
                     source=report.source,
                     place=trouble.place,
                     detail=trouble.detail,
                 )
-        self._told[report.source] = troubles
+        self._last_progress[report.source] = troubles
         log.info(
             LogEvent.RECONCILE_ENDED,
             source=report.source,

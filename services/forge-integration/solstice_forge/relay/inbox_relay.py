@@ -13,7 +13,7 @@ import structlog
 from solstice_common.broker.forwarder import Forwarder, reason_of
 from solstice_common.broker.protocol import Broker, Message, Published
 from solstice_common.topology import Route, Topology
-from solstice_forge.inbox.protocol import Inbox, Pending
+from solstice_forge.inbox.protocol import Inbox, PendingRequest
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.relay.publication import publication
@@ -25,8 +25,8 @@ LOOK_AGAIN_SECONDS: Final = 30.0
 
 
 def split(
-    group: Sequence[Pending], outcomes: Sequence[Published]
-) -> tuple[list[Pending], list[tuple[Pending, Published]]]:
+    group: Sequence[PendingRequest], outcomes: Sequence[Published]
+) -> tuple[list[PendingRequest], list[tuple[PendingRequest, Published]]]:
     """Which of the group are with the broker, and which are not, each in the order kept."""
     pairs = list(zip(group, outcomes, strict=True))
     return (
@@ -35,7 +35,7 @@ def split(
     )
 
 
-class Relay(Forwarder[Pending]):
+class Relay(Forwarder[PendingRequest]):
     """One relay: publishes what the inbox keeps; its `problem` is for `/readyz`."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Relay(Forwarder[Pending]):
         rng: random.Random,
     ) -> None:
         super().__init__(
-            _Requests(inbox=inbox, route=route, metrics=metrics),
+            _PendingRequests(inbox=inbox, route=route, metrics=metrics),
             noun="request",
             broker=broker,
             topology=topology,
@@ -61,7 +61,7 @@ class Relay(Forwarder[Pending]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Requests:
+class _PendingRequests:
     """A Backlog: the requests that are pending in the inbox."""
 
     inbox: Inbox
@@ -69,17 +69,17 @@ class _Requests:
     metrics: Metrics
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[asyncio.Event]:
+    async def lead(self) -> AsyncIterator[asyncio.Event]:
         async with self.inbox.relaying(), self.inbox.changes() as changed:
             yield changed
 
-    async def next_group(self, limit: int) -> Sequence[Pending]:
+    async def next_group(self, limit: int) -> Sequence[PendingRequest]:
         return await self.inbox.pending(limit)
 
-    def message_of(self, row: Pending) -> Message:
+    def message_of(self, row: PendingRequest) -> Message:
         return publication(row.request, self.route, attempt=row.attempts + 1)
 
-    def answered(self, group: Sequence[Pending], outcomes: Sequence[Published]) -> Sequence[int]:
+    def answered(self, group: Sequence[PendingRequest], outcomes: Sequence[Published]) -> Sequence[int]:
         for status, count in Counter(outcome.status for outcome in outcomes).items():
             self.metrics.published(status, count)
         confirmed, _ = split(group, outcomes)
@@ -94,7 +94,11 @@ class _Requests:
     async def mark(self, row_ids: Sequence[int]) -> None:
         await self.inbox.published(row_ids)
 
-    async def ended(self, group: Sequence[Pending], failed: Sequence[tuple[Pending, Published]]) -> None:  # noqa: ARG002  Backlog's
+    async def ended(
+        self,
+        group: Sequence[PendingRequest],  # noqa: ARG002  Backlog's
+        failed: Sequence[tuple[PendingRequest, Published]],
+    ) -> None:
         """They stay pending: what cannot be routed or taken now may be later."""
         if not failed:
             return
@@ -108,7 +112,7 @@ class _Requests:
         )
         await self.inbox.not_published([one.row_id for one, _ in failed], reason_of(first))
 
-    def held(self, detail: str) -> None:
+    def interrupted(self, detail: str) -> None:
         log.warning(LogEvent.RELAY_HELD, detail=detail)
 
     def resumed(self, held_seconds: float) -> None:

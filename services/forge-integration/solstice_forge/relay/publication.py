@@ -1,4 +1,4 @@
-"""A job request, or the wish to cancel, as the broker carries it. Pure."""
+"""A job request, or the request to cancel, as the broker carries it. Pure."""
 
 from types import MappingProxyType
 from typing import Final
@@ -20,7 +20,7 @@ AMQP_PRIORITY: Final = MappingProxyType(
 
 
 def publication(body: bytes, jobs: Route, *, attempt: int) -> Message:
-    """The message of a request, by the route `jobs`, or of a wish to cancel, by its own; `attempt` counts our tries from 1.
+    """The message of a request, by the route `jobs`, or of a request to cancel, by its own; `attempt` counts our tries from 1.
 
     `body`, its canonical bytes, was validated when it was made, perhaps by another version than this one: it is published
     as it is, and what an orchestrator does not understand of it becomes a dead letter there.

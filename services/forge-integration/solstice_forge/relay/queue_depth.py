@@ -17,7 +17,7 @@ log = structlog.get_logger("solstice_forge.relay.queue_depth")
 LOOK_SECONDS: Final = 1.0
 
 
-class Queued:
+class QueueDepth:
     """What waits in the queue for an orchestrator; 0 while the broker cannot be asked, since then the inbox fills."""
 
     def __init__(self, broker: Broker, queue: str, metrics: Metrics) -> None:
@@ -37,7 +37,7 @@ class Queued:
 
 
 async def run_queue_depth(
-    queued: Queued,
+    queued: QueueDepth,
     *,
     rng: random.Random,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

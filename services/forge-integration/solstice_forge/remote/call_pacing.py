@@ -13,7 +13,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from solstice_forge.remote.protocol import Pace
+from solstice_forge.remote.protocol import CallPace
 
 SECONDARY_SECONDS: Final = 60.0
 """The wait after a limit that does not say for how long; doubled each time in a row."""
@@ -26,7 +26,7 @@ _LIMIT_WORDS: Final = ("rate limit", "secondary limit", "abuse detection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CallLimits:
     """All that is remembered of one forge's limits and of our own pace; seconds since the epoch."""
 
     not_before: float = 0.0
@@ -38,7 +38,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ForgeAnswer:
     """What of an answer matters here; header names in lower case."""
 
     status: int
@@ -47,7 +47,7 @@ class Answer:
     """The forge's words."""
 
 
-def next_call_at(limits: Limits, pace: Pace, now: float) -> float:
+def next_call_at(limits: CallLimits, pace: CallPace, now: float) -> float:
     """The earliest moment for the next call; `now` or before means at once."""
     burst_seconds = pace.interval_seconds * (pace.burst - 1)
     # A clock that was set back must not stop us for longer than a whole burst is worth.
@@ -56,14 +56,14 @@ def next_call_at(limits: Limits, pace: Pace, now: float) -> float:
     return max(not_before, paced_until - burst_seconds)
 
 
-def called(limits: Limits, pace: Pace, now: float) -> Limits:
+def called(limits: CallLimits, pace: CallPace, now: float) -> CallLimits:
     """After a call went out: in any `n` intervals there are at most `n + burst` of them."""
     burst_seconds = pace.interval_seconds * pace.burst
     begun = min(max(limits.paced_until, now), now + burst_seconds)
     return replace(limits, paced_until=begun + pace.interval_seconds)
 
 
-def is_limited(answer: Answer) -> bool:
+def is_limited(answer: ForgeAnswer) -> bool:
     """Whether a refusal is for the number of calls, and not for what was asked."""
     if answer.status == 429:  # noqa: PLR2004  Too Many Requests
         return True
@@ -75,15 +75,15 @@ def is_limited(answer: Answer) -> bool:
     return any(each in words for each in _LIMIT_WORDS)
 
 
-def answered(limits: Limits, answer: Answer, *, reserve: int, now: float) -> Limits:
+def answered(limits: CallLimits, answer: ForgeAnswer, *, reserve: int, now: float) -> CallLimits:
     """What an answer teaches; `reserve`: with so few calls left, those under way may already use them up."""
     if is_limited(answer):
-        told = _told(answer.headers, now)
-        if told is None:
+        limited_until = _limited_until(answer.headers, now)
+        if limited_until is None:
             waits = min(SECONDARY_SECONDS * 2.0**limits.strikes, LONGEST_SECONDS)
             strikes = min(limits.strikes + 1, _STRIKES)
             return replace(limits, not_before=max(limits.not_before, now + waits), strikes=strikes)
-        return replace(limits, not_before=max(limits.not_before, told))
+        return replace(limits, not_before=max(limits.not_before, limited_until))
     if _succeeded(answer.status):
         limits = replace(limits, strikes=0)
     asked_to_wait = _retry_after(answer.headers, now) if not _succeeded(answer.status) else None
@@ -101,7 +101,7 @@ def _succeeded(status: int) -> bool:
     return 200 <= status < 300  # noqa: PLR2004  the class of success
 
 
-def _told(headers: Mapping[str, str], now: float) -> float | None:
+def _limited_until(headers: Mapping[str, str], now: float) -> float | None:
     """When the forge says to come back, if it does: `retry-after` goes before the end of the window."""
     after = _retry_after(headers, now)
     if after is not None:

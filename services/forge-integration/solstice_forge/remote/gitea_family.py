@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
-    Call,
+    CallPace,
+    ChangeRequestHead,
     CommitStatus,
-    Head,
-    Pace,
-    Person,
+    ForgeAccount,
+    ForgeCall,
     commit_id,
     is_missing,
     name_in,
@@ -23,7 +23,7 @@ from solstice_forge.remote.protocol import (
 )
 from solstice_forge.remote.texts import link, shortened
 
-PACE: Final = Pace(interval_seconds=0.05, burst=20, at_once=4)
+PACE: Final = CallPace(interval_seconds=0.05, burst=20, at_once=4)
 """They have no limit that we know of; this is what a small server on one disk bears beside its users."""
 DESCRIPTION_CHARACTERS: Final = 255
 CONTEXT_CHARACTERS: Final = 255
@@ -54,7 +54,7 @@ def repository_path(repository: str) -> str:
     return f"/repos/{quote(repository, safe='/')}"
 
 
-def set_status(status: CommitStatus) -> Call[None]:
+def set_status(status: CommitStatus) -> ForgeCall[None]:
     body: dict[str, object] = {
         "context": shortened(status.context, CONTEXT_CHARACTERS),
         "state": "success" if status.state == JobState.SKIPPED else _STATES.get(status.state, "pending"),
@@ -62,7 +62,7 @@ def set_status(status: CommitStatus) -> Call[None]:
     }
     if target := link(status.target_url, LINK_CHARACTERS):
         body["target_url"] = target
-    return Call(
+    return ForgeCall(
         method="POST",
         path=f"{repository_path(status.repository)}/statuses/{status.commit_sha}",
         body=body,
@@ -71,38 +71,38 @@ def set_status(status: CommitStatus) -> Call[None]:
     )
 
 
-def find_commit(repository: str, ref: str) -> Call[str]:
+def find_commit(repository: str, ref: str) -> ForgeCall[str]:
     """The route takes slashes in names. A tag's `commit` is what it leads to, its `id` the tag object."""
     kind, name = ref.removeprefix("refs/").split("/", 1)
     is_tag = kind == "tags"
-    return Call(
+    return ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/{'tags' if is_tag else 'branches'}/{quote(name, safe='/')}",
         read=lambda found: commit_id(found["commit"]["sha" if is_tag else "id"]),
     )
 
 
-def find_head(repository: str, number: int) -> Call[Head]:
-    return Call(method="GET", path=f"{repository_path(repository)}/pulls/{number}", read=_head)
+def find_head(repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
+    return ForgeCall(method="GET", path=f"{repository_path(repository)}/pulls/{number}", read=_head)
 
 
-def may_write(repository: str, person: Person) -> Call[bool] | None:
+def may_write(repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
     """By GetRepoPermissions: only administrators of the repository may ask about others."""
-    if person.login is None:
+    if account.login is None:
         return None
-    return Call(
+    return ForgeCall(
         method="GET",
-        path=f"{repository_path(repository)}/collaborators/{quote(person.login, safe='')}/permission",
+        path=f"{repository_path(repository)}/collaborators/{quote(account.login, safe='')}/permission",
         already=is_missing,
         read=lambda answer: answer is not None and answer["permission"] in {"owner", "admin", "write"},
     )
 
 
-def _head(pull: Any) -> Head:
+def _head(pull: Any) -> ChangeRequestHead:
     head, base = pull["head"], pull["base"]
     origin = head.get("repo")
     is_fork = _is_fork(head, base)
-    return Head(
+    return ChangeRequestHead(
         commit_sha=commit_id(head["sha"]),
         is_fork=is_fork,
         is_open=pull["state"] == "open",

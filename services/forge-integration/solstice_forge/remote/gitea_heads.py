@@ -11,7 +11,7 @@ from typing import Any, Final
 from solstice_common.messages.fields import MAX_INTEGER
 from solstice_forge.remote.gitea_family import repository_path
 from solstice_forge.remote.protocol import (
-    Call,
+    ForgeCall,
     Page,
     Unreadable,
     commit_id,
@@ -24,7 +24,7 @@ PER_PAGE: Final = "50"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
+class GiteaRepository:
     """What a webhook would say of a repository."""
 
     full_name: str
@@ -35,7 +35,7 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class GiteaBranch:
     """A branch and the commit it points at."""
 
     name: str
@@ -52,12 +52,12 @@ class OpenChange:
     document: dict[str, Any]
 
 
-def find_repository(repository: str) -> Call[Repository]:
-    return Call(method="GET", path=repository_path(repository), read=_repository)
+def find_repository(repository: str) -> ForgeCall[GiteaRepository]:
+    return ForgeCall(method="GET", path=repository_path(repository), read=_repository)
 
 
-def find_branches(repository: str) -> Call[Page[Branch]]:
-    call: Call[None] = Call(
+def find_branches(repository: str) -> ForgeCall[Page[GiteaBranch]]:
+    call: ForgeCall[None] = ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/branches",
         query=MappingProxyType({"limit": PER_PAGE}),
@@ -66,9 +66,9 @@ def find_branches(repository: str) -> Call[Page[Branch]]:
     return paged(call, _branch)
 
 
-def find_changes(repository: str) -> Call[Page[OpenChange]]:
+def find_changes(repository: str) -> ForgeCall[Page[OpenChange]]:
     """Newest first, so that one that is opened meanwhile moves no other one off the next page unseen."""
-    call: Call[None] = Call(
+    call: ForgeCall[None] = ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/pulls",
         query=MappingProxyType({"state": "open", "limit": PER_PAGE}),
@@ -77,8 +77,8 @@ def find_changes(repository: str) -> Call[Page[OpenChange]]:
     return paged(call, _change)
 
 
-def _repository(given: Any) -> Repository:
-    return Repository(
+def _repository(given: Any) -> GiteaRepository:
+    return GiteaRepository(
         full_name=name_in(given["full_name"]),
         clone_url=name_in(given["clone_url"]),
         default_branch=None if given.get("default_branch") is None else str(given["default_branch"]),
@@ -86,9 +86,9 @@ def _repository(given: Any) -> Repository:
     )
 
 
-def _branch(given: Any) -> Branch:
+def _branch(given: Any) -> GiteaBranch:
     commit = given["commit"]
-    return Branch(
+    return GiteaBranch(
         name=name_in(given["name"]),
         commit_sha=commit_id(commit["id"]),
         message=str(commit.get("message") or ""),

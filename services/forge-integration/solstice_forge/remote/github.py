@@ -13,11 +13,11 @@ from urllib.parse import quote, urlsplit
 
 from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
-    Call,
+    CallPace,
+    ChangeRequestHead,
     CommitStatus,
-    Head,
-    Pace,
-    Person,
+    ForgeAccount,
+    ForgeCall,
     commit_id,
     is_missing,
     name_in,
@@ -25,7 +25,7 @@ from solstice_forge.remote.protocol import (
 )
 from solstice_forge.remote.texts import link, shortened
 
-PACE: Final = Pace(interval_seconds=0.8, burst=40, at_once=4)
+PACE: Final = CallPace(interval_seconds=0.8, burst=40, at_once=4)
 """900 points a minute at 5 for a write are 180 calls: this is 115 in the busiest minute, 75 in those after it."""
 API_VERSION: Final = "2022-11-28"
 DESCRIPTION_CHARACTERS: Final = 140
@@ -70,7 +70,7 @@ def repository_path(repository: str) -> str:
     return f"/repos/{quote(repository, safe='/')}"
 
 
-def set_status(status: CommitStatus) -> Call[None]:
+def set_status(status: CommitStatus) -> ForgeCall[None]:
     body: dict[str, object] = {
         "context": shortened(status.context, CONTEXT_CHARACTERS, astral=False),
         "state": _STATES.get(status.state, "pending"),
@@ -78,7 +78,7 @@ def set_status(status: CommitStatus) -> Call[None]:
     }
     if target := link(status.target_url, LINK_CHARACTERS):
         body["target_url"] = target
-    return Call(
+    return ForgeCall(
         method="POST",
         path=f"{repository_path(status.repository)}/statuses/{status.commit_sha}",
         body=body,
@@ -89,8 +89,8 @@ def set_status(status: CommitStatus) -> Call[None]:
     )
 
 
-def find_commit(repository: str, ref: str) -> Call[str]:
-    return Call(
+def find_commit(repository: str, ref: str) -> ForgeCall[str]:
+    return ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/commits/{quote(ref.removeprefix('refs/'), safe='/')}",
         repository=repository,
@@ -99,8 +99,8 @@ def find_commit(repository: str, ref: str) -> Call[str]:
     )
 
 
-def find_head(repository: str, number: int) -> Call[Head]:
-    return Call(
+def find_head(repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
+    return ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/pulls/{number}",
         repository=repository,
@@ -109,9 +109,9 @@ def find_head(repository: str, number: int) -> Call[Head]:
     )
 
 
-def is_on_branch(repository: str, sha: str, branch: str) -> Call[bool]:
+def is_on_branch(repository: str, sha: str, branch: str) -> ForgeCall[bool]:
     """Whether the repository's own branch holds the commit, by /rest/commits#compare-two-commits."""
-    return Call(
+    return ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/compare/{sha}...{quote(branch, safe='/')}",
         query=MappingProxyType({"per_page": "1"}),
@@ -122,13 +122,13 @@ def is_on_branch(repository: str, sha: str, branch: str) -> Call[bool]:
     )
 
 
-def may_write(repository: str, person: Person) -> Call[bool] | None:
+def may_write(repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
     """By /rest/collaborators: `maintain` counts as `write`, `triage` as `read` in its `permission`."""
-    if person.login is None:
+    if account.login is None:
         return None
-    return Call(
+    return ForgeCall(
         method="GET",
-        path=f"{repository_path(repository)}/collaborators/{quote(person.login, safe='')}/permission",
+        path=f"{repository_path(repository)}/collaborators/{quote(account.login, safe='')}/permission",
         repository=repository,
         permissions=MappingProxyType({"metadata": "read"}),
         already=is_missing,
@@ -136,11 +136,11 @@ def may_write(repository: str, person: Person) -> Call[bool] | None:
     )
 
 
-def _head(pull: Any) -> Head:
+def _head(pull: Any) -> ChangeRequestHead:
     head, base = pull["head"], pull["base"]
     origin = head["repo"]
     is_fork = origin is None or name_in(origin["full_name"]) != base["repo"]["full_name"]
-    return Head(
+    return ChangeRequestHead(
         commit_sha=commit_id(head["sha"]),
         is_fork=is_fork,
         is_open=pull["state"] == "open",
@@ -164,7 +164,7 @@ _CONCLUSIONS: Final[Mapping[str, str]] = MappingProxyType(
 """Everything else is not completed."""
 
 
-def set_check(status: CommitStatus, check_id: int | None) -> Call[int]:
+def set_check(status: CommitStatus, check_id: int | None) -> ForgeCall[int]:
     """Have a check run of ours say this; a new one unless `check_id` is given. Only for Apps; its id."""
     conclusion = _CONCLUSIONS.get(status.state)
     title = shortened(status.description, TITLE_CHARACTERS, astral=False)
@@ -184,7 +184,7 @@ def set_check(status: CommitStatus, check_id: int | None) -> Call[int]:
     path = f"{repository_path(status.repository)}/check-runs"
     if check_id is None:
         body["head_sha"] = status.commit_sha
-    return Call(
+    return ForgeCall(
         method="POST" if check_id is None else "PATCH",
         path=path if check_id is None else f"{path}/{check_id}",
         body=body,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from solstice_common.errors import ConfigurationError
-from solstice_forge.remote.protocol import App, Call, Done, Result
+from solstice_forge.remote.protocol import AppCredentials, Done, ForgeCall, Result
 
 JWT_SECONDS: Final = 540
 CLOCK_SECONDS: Final = 60
@@ -41,7 +41,9 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 class AppTokens:
     """The tokens of one App. `send` makes a call with the given bearer token."""
 
-    def __init__(self, app: App, send: Callable[[Call[Any], str], Awaitable[Result[Any]]]) -> None:
+    def __init__(
+        self, app: AppCredentials, send: Callable[[ForgeCall[Any], str], Awaitable[Result[Any]]]
+    ) -> None:
         self._app = app
         self._key = signing_key(app.private_key)
         self._send = send
@@ -52,7 +54,7 @@ class AppTokens:
         """No token is used any more: one was refused."""
         self._tokens.clear()
 
-    async def token_for(self, call: Call[Any], now: float) -> Result[str]:
+    async def token_for(self, call: ForgeCall[Any], now: float) -> Result[str]:
         """The token that the call goes out with."""
         if call.as_app:
             return Done(jwt(self._app.id, self._key, now))
@@ -82,15 +84,15 @@ class AppTokens:
         return found
 
 
-def _remember(kept: dict[Any, Any], key: object, value: object) -> None:
-    if len(kept) >= REMEMBERED:
-        kept.pop(next(iter(kept)))
-    kept[key] = value
+def _remember(cache: dict[Any, Any], key: object, value: object) -> None:
+    if len(cache) >= REMEMBERED:
+        cache.pop(next(iter(cache)))
+    cache[key] = value
 
 
-def installation(repository: str) -> Call[int]:
+def installation(repository: str) -> ForgeCall[int]:
     """Which installation of the App may act on a repository."""
-    return Call(
+    return ForgeCall(
         method="GET",
         path=f"/repos/{quote(repository, safe='/')}/installation",
         read=lambda document: int(document["id"]),
@@ -98,9 +100,11 @@ def installation(repository: str) -> Call[int]:
     )
 
 
-def access_token(installation_id: int, repository: str, permissions: Mapping[str, str]) -> Call[AppToken]:
+def access_token(
+    installation_id: int, repository: str, permissions: Mapping[str, str]
+) -> ForgeCall[AppToken]:
     """A token for this one repository, and for no more than these permissions."""
-    return Call(
+    return ForgeCall(
         method="POST",
         path=f"/app/installations/{installation_id}/access_tokens",
         body={"repositories": [repository.rpartition("/")[2]], "permissions": dict(permissions)},

@@ -11,25 +11,25 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from solstice_forge.remote.github import repository_path
-from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, Place
-from solstice_forge.remote.protocol import Call, Page, Unreadable, name_in, nothing, paged
+from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, HookOwner
+from solstice_forge.remote.protocol import ForgeCall, Page, Unreadable, name_in, nothing, paged
 
 SPACING_SECONDS: Final = 0.0
 """The pace of all that writes is enough: GitHub names no limit of its own for this."""
 _SUCCESS: Final = range(200, 300)
-_OF_APP: Final = Place(name="the GitHub App", path="/app/hook", repository="")
+_OF_APP: Final = HookOwner(name="the GitHub App", path="/app/hook", repository="")
 
 
-def places(repository: str) -> tuple[Place, ...]:
+def hook_owners(repository: str) -> tuple[HookOwner, ...]:
     owner = repository.partition("/")[0]
     return (
-        Place(
+        HookOwner(
             name=repository,
             path=f"{repository_path(repository)}/hooks",
             repository=repository,
             permissions=MappingProxyType({"repository_hooks": "write"}),
         ),
-        Place(
+        HookOwner(
             name=f"organisation {owner}",
             path=f"/orgs/{quote(owner, safe='')}/hooks",
             repository=repository,
@@ -39,54 +39,54 @@ def places(repository: str) -> tuple[Place, ...]:
     )
 
 
-def find_hooks(place: Place) -> Call[Page[Hook]]:
+def find_hooks(owner: HookOwner) -> ForgeCall[Page[Hook]]:
     def hook(given: Any) -> Hook:
         return Hook(
-            place=place, path=f"{place.path}/{int(given['id'])}", url=str(given["config"].get("url", ""))
+            owner=owner, path=f"{owner.path}/{int(given['id'])}", url=str(given["config"].get("url", ""))
         )
 
-    call: Call[None] = Call(
+    call: ForgeCall[None] = ForgeCall(
         method="GET",
-        path=place.path,
+        path=owner.path,
         query=MappingProxyType({"per_page": PER_PAGE}),
-        repository=place.repository,
-        permissions=place.permissions,
+        repository=owner.repository,
+        permissions=owner.permissions,
         read=nothing,
     )
     return paged(call, hook)
 
 
-def find_app_hook() -> Call[Hook]:
+def find_app_hook() -> ForgeCall[Hook]:
     """The webhook of the App itself, which calls for all its installations."""
-    return Call(
+    return ForgeCall(
         method="GET",
         path="/app/hook/config",
         as_app=True,
         read=lambda given: Hook(
-            place=_OF_APP, path=_OF_APP.path, url=str(given.get("url") or ""), as_app=True
+            owner=_OF_APP, path=_OF_APP.path, url=str(given.get("url") or ""), as_app=True
         ),
     )
 
 
-def find_attempts(hook: Hook) -> Call[Page[Attempt]]:
-    call: Call[None] = Call(
+def find_attempts(hook: Hook) -> ForgeCall[Page[Attempt]]:
+    call: ForgeCall[None] = ForgeCall(
         method="GET",
         path=f"{hook.path}/deliveries",
         query=MappingProxyType({"per_page": PER_PAGE}),
-        repository=hook.place.repository,
-        permissions=hook.place.permissions,
+        repository=hook.owner.repository,
+        permissions=hook.owner.permissions,
         as_app=hook.as_app,
         read=nothing,
     )
     return paged(call, _attempt)
 
 
-def send_again(hook: Hook, attempt: Attempt) -> Call[None]:
-    return Call(
+def send_again(hook: Hook, attempt: Attempt) -> ForgeCall[None]:
+    return ForgeCall(
         method="POST",
         path=f"{hook.path}/deliveries/{attempt.id}/attempts",
-        repository=hook.place.repository,
-        permissions=hook.place.permissions,
+        repository=hook.owner.repository,
+        permissions=hook.owner.permissions,
         as_app=hook.as_app,
         unread=True,
         read=nothing,

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
-    Call,
+    CallPace,
+    ChangeRequestHead,
     CommitStatus,
-    Head,
-    Pace,
-    Person,
+    ForgeAccount,
+    ForgeCall,
     commit_id,
     is_missing,
     name_in,
@@ -23,7 +23,7 @@ from solstice_forge.remote.protocol import (
 )
 from solstice_forge.remote.texts import link, shortened
 
-PACE: Final = Pace(interval_seconds=0.05, burst=60, at_once=4)
+PACE: Final = CallPace(interval_seconds=0.05, burst=60, at_once=4)
 """GitLab.com allows 2,000 calls a minute to one user; this is 1,260."""
 TEXT_CHARACTERS: Final = 255
 DEVELOPER: Final = 30
@@ -55,7 +55,7 @@ def project_path(repository: str) -> str:
     return f"/projects/{quote(repository, safe='')}"
 
 
-def set_status(status: CommitStatus) -> Call[None]:
+def set_status(status: CommitStatus) -> ForgeCall[None]:
     body: dict[str, object] = {
         "name": shortened(status.context, TEXT_CHARACTERS),
         "state": _STATES.get(status.state, "pending"),
@@ -66,7 +66,7 @@ def set_status(status: CommitStatus) -> Call[None]:
     branch = _branch(status.ref)
     if branch is not None and len(branch) <= TEXT_CHARACTERS:
         body["ref"] = branch
-    return Call(
+    return ForgeCall(
         method="POST",
         path=f"{project_path(status.repository)}/statuses/{status.commit_sha}",
         body=body,
@@ -103,36 +103,36 @@ def _same_state(words: str) -> bool:
     return any(event in words and state in words for event, state in _SAME_STATE)
 
 
-def find_commit(repository: str, ref: str) -> Call[str]:
+def find_commit(repository: str, ref: str) -> ForgeCall[str]:
     """By /api/branches and /api/tags; of a tag, `commit` is what it leads to, `target` the tag object."""
     kind, name = ref.removeprefix("refs/").split("/", 1)
     what = "tags" if kind == "tags" else "branches"
-    return Call(
+    return ForgeCall(
         method="GET",
         path=f"{project_path(repository)}/repository/{what}/{quote(name, safe='')}",
         read=lambda found: commit_id(found["commit"]["id"]),
     )
 
 
-def find_head(repository: str, number: int) -> Call[Head]:
-    return Call(method="GET", path=f"{project_path(repository)}/merge_requests/{number}", read=_head)
+def find_head(repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
+    return ForgeCall(method="GET", path=f"{project_path(repository)}/merge_requests/{number}", read=_head)
 
 
-def may_write(repository: str, person: Person) -> Call[bool] | None:
+def may_write(repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
     """By /api/members, with those of the groups above: 30 is a developer, who may push to what is not protected."""
-    if person.id is None:
+    if account.id is None:
         return None
-    return Call(
+    return ForgeCall(
         method="GET",
-        path=f"{project_path(repository)}/members/all/{person.id}",
+        path=f"{project_path(repository)}/members/all/{account.id}",
         already=is_missing,
         read=lambda member: member is not None and member["access_level"] >= DEVELOPER,
     )
 
 
-def _head(request: Any) -> Head:
+def _head(request: Any) -> ChangeRequestHead:
     source, target = request["source_project_id"], request["target_project_id"]
-    return Head(
+    return ChangeRequestHead(
         commit_sha=commit_id(request["sha"]),
         is_fork=source is None or source != target,
         is_open=request["state"] == "opened",

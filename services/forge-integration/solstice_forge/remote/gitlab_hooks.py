@@ -10,8 +10,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from solstice_forge.remote.gitlab import project_path
-from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, Place
-from solstice_forge.remote.protocol import Call, Page, Unreadable, nothing, paged
+from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, HookOwner
+from solstice_forge.remote.protocol import ForgeCall, Page, Unreadable, nothing, paged
 
 SPACING_SECONDS: Final = 13.0
 """Five a minute are allowed."""
@@ -20,13 +20,13 @@ EVENTS_PER_PAGE: Final = "20"
 _SUCCESS: Final = range(200, 400)
 
 
-def places(repository: str) -> tuple[Place, ...]:
+def hook_owners(repository: str) -> tuple[HookOwner, ...]:
     groups = repository.split("/")[:-1]
     above = ["/".join(groups[: len(groups) - number]) for number in range(len(groups))]
     return (
-        Place(name=repository, path=f"{project_path(repository)}/hooks", repository=repository),
+        HookOwner(name=repository, path=f"{project_path(repository)}/hooks", repository=repository),
         *(
-            Place(
+            HookOwner(
                 name=f"group {group}",
                 path=f"/groups/{quote(group, safe='')}/hooks",
                 repository=repository,
@@ -37,18 +37,18 @@ def places(repository: str) -> tuple[Place, ...]:
     )
 
 
-def find_hooks(place: Place) -> Call[Page[Hook]]:
+def find_hooks(owner: HookOwner) -> ForgeCall[Page[Hook]]:
     def hook(given: Any) -> Hook:
-        return Hook(place=place, path=f"{place.path}/{int(given['id'])}", url=str(given["url"]))
+        return Hook(owner=owner, path=f"{owner.path}/{int(given['id'])}", url=str(given["url"]))
 
-    call: Call[None] = Call(
-        method="GET", path=place.path, query=MappingProxyType({"per_page": PER_PAGE}), read=nothing
+    call: ForgeCall[None] = ForgeCall(
+        method="GET", path=owner.path, query=MappingProxyType({"per_page": PER_PAGE}), read=nothing
     )
     return paged(call, hook)
 
 
-def find_attempts(hook: Hook) -> Call[Page[Attempt]]:
-    call: Call[None] = Call(
+def find_attempts(hook: Hook) -> ForgeCall[Page[Attempt]]:
+    call: ForgeCall[None] = ForgeCall(
         method="GET",
         path=f"{hook.path}/events",
         query=MappingProxyType({"per_page": EVENTS_PER_PAGE}),
@@ -57,8 +57,8 @@ def find_attempts(hook: Hook) -> Call[Page[Attempt]]:
     return paged(call, _attempt)
 
 
-def send_again(hook: Hook, attempt: Attempt) -> Call[None]:
-    return Call(method="POST", path=f"{hook.path}/events/{attempt.id}/resend", unread=True, read=nothing)
+def send_again(hook: Hook, attempt: Attempt) -> ForgeCall[None]:
+    return ForgeCall(method="POST", path=f"{hook.path}/events/{attempt.id}/resend", unread=True, read=nothing)
 
 
 def _attempt(given: Any) -> Attempt:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from solstice_forge.remote.protocol import NOTHING, Call, Page
+from solstice_forge.remote.protocol import NOTHING, ForgeCall, Page
 
 PER_PAGE: Final = "100"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HookOwner:
     """Where hooks are set up: a repository, or what is above it."""
 
     name: str
@@ -29,7 +29,7 @@ class Place:
 class Hook:
     """One webhook as the forge has it."""
 
-    place: Place
+    owner: HookOwner
     path: str
     url: str
     """That it calls."""
@@ -58,19 +58,19 @@ class HookDialect(Protocol):
     SPACING_SECONDS: float
     """Between two requests to send something again, for one hook."""
 
-    def places(self, repository: str) -> tuple[Place, ...]:
+    def hook_owners(self, repository: str) -> tuple[HookOwner, ...]:
         """Where a hook may be that tells of a repository: itself first, then what is above it."""
         ...
 
-    def find_hooks(self, place: Place) -> Call[Page[Hook]]:
+    def find_hooks(self, owner: HookOwner) -> ForgeCall[Page[Hook]]:
         """The hooks of a place."""
         ...
 
-    def find_attempts(self, hook: Hook) -> Call[Page[Attempt]]:
+    def find_attempts(self, hook: Hook) -> ForgeCall[Page[Attempt]]:
         """What the hook delivered, or did not, newest first."""
         ...
 
-    def send_again(self, hook: Hook, attempt: Attempt) -> Call[None]:
+    def send_again(self, hook: Hook, attempt: Attempt) -> ForgeCall[None]:
         """Have the forge deliver it once more, under the same delivery id."""
         ...
 

@@ -15,10 +15,19 @@ import orjson
 from solstice_common.messages import Source as Origin
 from solstice_common.runtime.pausing import Timer
 from solstice_forge.remote import gitea_family, github, gitlab
-from solstice_forge.remote.call_pacing import Answer, Limits, answered, called, next_call_at
+from solstice_forge.remote.call_pacing import CallLimits, ForgeAnswer, answered, called, next_call_at
 from solstice_forge.remote.github_app import AppTokens
-from solstice_forge.remote.protocol import Access, Call, Dialect, Done, Later, Linked, Never, Result
-from solstice_forge.remote.responses import judged, next_query, words_of
+from solstice_forge.remote.protocol import (
+    Dialect,
+    Done,
+    ForgeAccess,
+    ForgeCall,
+    Later,
+    LinkedPage,
+    Never,
+    Result,
+)
+from solstice_forge.remote.responses import next_query, result_of, words_of
 
 T = TypeVar("T")
 
@@ -41,7 +50,7 @@ USER_AGENT: Final = "solstice-ci"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class CallTimeouts:
     """How long a call may take, in seconds."""
 
     connect: float = 5.0
@@ -50,7 +59,7 @@ class Patience:
     whole: float = 15.0
 
 
-PATIENT: Final = Patience()
+DEFAULT_TIMEOUTS: Final = CallTimeouts()
 
 
 class Remote:
@@ -58,9 +67,9 @@ class Remote:
 
     def __init__(
         self,
-        access: Access,
+        access: ForgeAccess,
         http: httpx2.AsyncClient,
-        patience: Patience,
+        timeouts: CallTimeouts,
         clock: Callable[[], float],
         timer: Timer,
     ) -> None:
@@ -68,21 +77,21 @@ class Remote:
         self.dialect = DIALECTS[access.origin]
         self._api = self.dialect.api_url(access.url)
         self._http = http
-        self._patience = patience
+        self._timeouts = timeouts
         self._clock = clock
         self._timer = timer
         self._slots = asyncio.Semaphore(self.dialect.PACE.at_once)
         self._app = None if access.app is None else AppTokens(access.app, self._send)
-        self.limits = Limits()
+        self.limits = CallLimits()
         """What is known of the forge's limits and our pace; may be set to what another process knew."""
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls,
-        access: Access,
+        access: ForgeAccess,
         *,
-        patience: Patience = PATIENT,
+        timeouts: CallTimeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.time,
         timer: Timer = asyncio.timeout,
     ) -> AsyncIterator["Remote"]:
@@ -90,12 +99,12 @@ class Remote:
         # A proxy of the environment is for the world outside, never for this machine.
         is_local = urlsplit(access.url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
-            timeout=httpx2.Timeout(patience.read, connect=patience.connect),
+            timeout=httpx2.Timeout(timeouts.read, connect=timeouts.connect),
             follow_redirects=False,
             trust_env=not is_local,
             headers={"user-agent": USER_AGENT},
         ) as http:
-            yield cls(access, http, patience, clock, timer)
+            yield cls(access, http, timeouts, clock, timer)
 
     def next_call_at(self, *, writes: bool = True) -> float:
         """When the next call makes sense, in seconds since the epoch."""
@@ -107,7 +116,7 @@ class Remote:
         """A call that writes is about to be made: for who begins several at once, and asks as `counted`."""
         self.limits = called(self.limits, self.dialect.PACE, self._clock())
 
-    async def ask(self, call: Call[T], *, counted: bool = False) -> Result[T]:
+    async def ask(self, call: ForgeCall[T], *, counted: bool = False) -> Result[T]:
         """Make the call, unless a limit forbids it now: then `Later` at once. Never raises for the forge's sake."""
         async with self._slots:
             now = self._clock()
@@ -126,16 +135,16 @@ class Remote:
                 self._app.forget()
             return result
 
-    async def _token(self, call: Call[T]) -> Result[str]:
+    async def _token(self, call: ForgeCall[T]) -> Result[str]:
         if self._app is not None:
             return await self._app.token_for(call, self._clock())
         if self.access.token:
             return Done(self.access.token)
         return Never(status=0, detail=f"the source {self.access.name} has no token; give it one")
 
-    async def _send(self, call: Call[T], token: str) -> Result[T]:
+    async def _send(self, call: ForgeCall[T], token: str) -> Result[T]:
         try:
-            async with self._timer(self._patience.whole):
+            async with self._timer(self._timeouts.whole):
                 answer, body = await self._exchange(call, token)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return self._later(error, perhaps_done=False)
@@ -145,7 +154,7 @@ class Remote:
         self.limits = answered(self.limits, answer, reserve=RESERVES * self.dialect.PACE.at_once, now=now)
         if call.already(answer.status, answer.detail):
             return _read(call, b"", answer, now)
-        ended = judged(answer, now)
+        ended = result_of(answer, now)
         if isinstance(ended, Later):
             return Later(
                 at=max(now, self.limits.not_before),
@@ -160,7 +169,7 @@ class Remote:
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Later(at=self._clock(), why=why, perhaps_done=perhaps_done)
 
-    async def _exchange(self, call: Call[T], token: str) -> tuple[Answer, bytes]:
+    async def _exchange(self, call: ForgeCall[T], token: str) -> tuple[ForgeAnswer, bytes]:
         url = httpx2.URL(self._api + call.path)
         if call.query:
             url = url.copy_merge_params(dict(call.query))
@@ -176,31 +185,33 @@ class Remote:
                     url = target
                     continue
                 return await self._answer(call, response, token)
-        return Answer(status=310, headers={}, detail="it redirects in a circle"), b""
+        return ForgeAnswer(status=310, headers={}, detail="it redirects in a circle"), b""
 
-    async def _answer(self, call: Call[T], response: httpx2.Response, token: str) -> tuple[Answer, bytes]:
+    async def _answer(
+        self, call: ForgeCall[T], response: httpx2.Response, token: str
+    ) -> tuple[ForgeAnswer, bytes]:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if response.is_success:
             body = b""
             if not call.unread:
                 body = await _bounded(response)
-            return Answer(status=response.status_code, headers=headers), body
+            return ForgeAnswer(status=response.status_code, headers=headers), body
         # A refusal that is cut off is none: what was meant by it may stand in the rest.
         body = await _bounded(response)
         detail = words_of(body, (token,))
         if response.is_redirect:
             detail = "it redirects elsewhere; credentials do not go along: mend the source's url"
-        return Answer(status=response.status_code, headers=headers, detail=detail), body
+        return ForgeAnswer(status=response.status_code, headers=headers, detail=detail), body
 
 
 @asynccontextmanager
 async def open_remotes(
-    accesses: Iterable[Access], *, patience: Patience = PATIENT
+    accesses: Iterable[ForgeAccess], *, timeouts: CallTimeouts = DEFAULT_TIMEOUTS
 ) -> AsyncIterator[Mapping[str, Remote]]:
     """All forges that can be called, by the names of their sources. ConfigurationError for an App without a key."""
     async with AsyncExitStack() as opened:
         yield {
-            access.name: await opened.enter_async_context(Remote.open(access, patience=patience))
+            access.name: await opened.enter_async_context(Remote.open(access, timeouts=timeouts))
             for access in accesses
         }
 
@@ -223,7 +234,7 @@ async def _bounded(response: httpx2.Response) -> bytes:
     return b"".join(parts)
 
 
-def _same_place(url: httpx2.URL, response: httpx2.Response, call: Call[T]) -> httpx2.URL | None:
+def _same_place(url: httpx2.URL, response: httpx2.Response, call: ForgeCall[T]) -> httpx2.URL | None:
     """Where a redirect leads that may be followed with credentials: the same scheme, host and port, the same question."""
     if not response.is_redirect:
         return None
@@ -237,11 +248,11 @@ def _same_place(url: httpx2.URL, response: httpx2.Response, call: Call[T]) -> ht
     return target if same else None
 
 
-def _read(call: Call[T], body: bytes, answer: Answer, now: float) -> Result[T]:
+def _read(call: ForgeCall[T], body: bytes, answer: ForgeAnswer, now: float) -> Result[T]:
     try:
         document = orjson.loads(body) if body and not call.unread else None
         if call.linked:
-            document = Linked(document=document, next=next_query(answer.headers.get("link", "")))
+            document = LinkedPage(document=document, next=next_query(answer.headers.get("link", "")))
         return Done(call.read(document))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         return Later(

@@ -1,6 +1,6 @@
 """What is asked of a forge, and how it can end: values for everybody who calls one. Pure.
 
-A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) has one shape, `Dialect`: it turns a question into a `Call`,
+A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) has one shape, `Dialect`: it turns a question into a `ForgeCall`,
 and knows how to read the answer. `remote.http.Remote` makes the call. No module of a forge does any I/O.
 """
 
@@ -51,11 +51,11 @@ Result = Done[T] | Later | Never
 
 
 class Unreadable(ValueError):
-    """An answer that is not what the forge's documentation says; `Call.read` raises it, or KeyError and the like."""
+    """An answer that is not what the forge's documentation says; `ForgeCall.read` raises it, or KeyError and the like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[T]):
+class ForgeCall(Generic[T]):
     """One HTTP call: `path` is below the API's URL, percent-encoded where it holds names."""
 
     method: str
@@ -63,7 +63,7 @@ class Call(Generic[T]):
     read: Callable[[Any], T]
     """The value of the answer's JSON (None when it has no body). Whatever it raises counts as a truncated answer."""
     linked: bool = False
-    """It is a page of a list: `read` gets the JSON as `Linked`."""
+    """It is a page of a list: `read` gets the JSON as `LinkedPage`."""
     query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     body: Mapping[str, object] | None = None
     """JSON to send."""
@@ -84,7 +84,7 @@ class Call(Generic[T]):
 
 
 def is_missing(status: int, _detail: str) -> bool:
-    """`Call.already` of a question to which 404 is an answer; `read` gets None."""
+    """`ForgeCall.already` of a question to which 404 is an answer; `read` gets None."""
     return status == 404  # noqa: PLR2004  Not Found
 
 
@@ -103,7 +103,7 @@ def name_in(given: object) -> str:
 
 
 def nothing(_document: object) -> None:
-    """`Call.read` of a call whose answer nobody needs."""
+    """`ForgeCall.read` of a call whose answer nobody needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,21 +111,21 @@ class Page(Generic[T]):
     """One page of a list; `next` is the call for the one after it."""
 
     items: tuple[T, ...]
-    next: Call["Page[T]"] | None = None
+    next: ForgeCall["Page[T]"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linked:
+class LinkedPage:
     """The JSON of one page, and the query of the page after it as the forge's `Link` header tells it (RFC 8288)."""
 
     document: Any
     next: Mapping[str, str] | None
 
 
-def paged(call: Call[Any], item: Callable[[Any], T]) -> Call[Page[T]]:
+def paged(call: ForgeCall[Any], item: Callable[[Any], T]) -> ForgeCall[Page[T]]:
     """The call for one page of a list; `item` reads one of its objects. Only the query of the next page is believed."""
 
-    def read(linked: Linked) -> Page[T]:
+    def read(linked: LinkedPage) -> Page[T]:
         if not isinstance(linked.document, list):
             raise Unreadable("no list")
         following = None if linked.next is None else paged(replace(call, query=linked.next), item)
@@ -155,7 +155,7 @@ class CommitStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class ChangeRequestHead:
     """A change request as the forge knows it now."""
 
     commit_sha: str
@@ -169,7 +169,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class ForgeAccount:
     """An account at a forge: GitLab asks for its number, the others for its name."""
 
     login: str | None
@@ -177,7 +177,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class CallPace:
     """How often we may call: `burst` at once, and one more every `interval_seconds`; `at_once` calls under way."""
 
     interval_seconds: float
@@ -186,7 +186,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class App:
+class AppCredentials:
     """A GitHub App: it signs in by its key, and acts through tokens of its installations."""
 
     id: int
@@ -195,7 +195,7 @@ class App:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ForgeAccess:
     """One forge, and by what right we call it."""
 
     name: str
@@ -204,13 +204,13 @@ class Access:
     url: str
     """The forge's base URL, as people know it: `https://forge.example`."""
     token: str | None = field(default=None, repr=False)
-    app: App | None = None
+    app: AppCredentials | None = None
 
 
 class Dialect(Protocol):
     """The shape of the module of every API."""
 
-    PACE: Pace
+    PACE: CallPace
     """Of calls that write, for one source."""
 
     def api_url(self, url: str) -> str:
@@ -221,18 +221,18 @@ class Dialect(Protocol):
         """Of every call: what we accept, and the credentials."""
         ...
 
-    def set_status(self, status: CommitStatus) -> Call[None]:
+    def set_status(self, status: CommitStatus) -> ForgeCall[None]:
         """Have the commit show this."""
         ...
 
-    def find_commit(self, repository: str, ref: str) -> Call[str]:
+    def find_commit(self, repository: str, ref: str) -> ForgeCall[str]:
         """The commit that `refs/heads/...` or `refs/tags/...` leads to, also through an annotated tag."""
         ...
 
-    def find_head(self, repository: str, number: int) -> Call[Head]:
+    def find_head(self, repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
         """What a change request asks to be merged."""
         ...
 
-    def may_write(self, repository: str, person: Person) -> Call[bool] | None:
+    def may_write(self, repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
         """Whether this person may push to the repository; None: the forge cannot be asked about who is not named."""
         ...

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from solstice_forge.remote.call_pacing import Answer, is_limited
+from solstice_forge.remote.call_pacing import ForgeAnswer, is_limited
 from solstice_forge.remote.protocol import Later, Never
 
 DETAIL_CHARACTERS: Final = 500
@@ -22,7 +22,7 @@ _NEXT: Final = re.compile(r""";\s*rel\s*=\s*(?:"next"|'next'|next(?![\w-]))""", 
 _LAST_SUCCESS, _FIRST_SERVER_ERROR = 299, 500
 
 
-def judged(answer: Answer, now: float) -> Later | Never | None:
+def result_of(answer: ForgeAnswer, now: float) -> Later | Never | None:
     """The end that the status alone decides; None: the forge did it."""
     if answer.status <= _LAST_SUCCESS:
         return None

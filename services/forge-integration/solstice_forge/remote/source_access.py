@@ -1,24 +1,24 @@
 """By what right a source's forge is called, and how patiently. Pure."""
 
 from solstice_forge.decisions.sources import Source
-from solstice_forge.remote.http import Patience
-from solstice_forge.remote.protocol import Access, App
+from solstice_forge.remote.http import CallTimeouts
+from solstice_forge.remote.protocol import AppCredentials, ForgeAccess
 
 
-def access_of(source: Source) -> Access | None:
+def access_of(source: Source) -> ForgeAccess | None:
     """The forge behind a source and its credentials; None when the source has no URL or no credentials."""
     if source.url is None or (source.token is None and source.app is None):
         return None
     app = source.app
-    return Access(
+    return ForgeAccess(
         name=source.name,
         origin=source.forge.SOURCE,
         url=source.url,
         token=source.token,
-        app=None if app is None else App(id=app.id, private_key=app.private_key),
+        app=None if app is None else AppCredentials(id=app.id, private_key=app.private_key),
     )
 
 
-def patience_of(call_seconds: float) -> Patience:
+def timeouts_of(call_seconds: float) -> CallTimeouts:
     """How long a call to a forge may take."""
-    return Patience(connect=min(5.0, call_seconds), read=call_seconds * 2 / 3, whole=call_seconds)
+    return CallTimeouts(connect=min(5.0, call_seconds), read=call_seconds * 2 / 3, whole=call_seconds)

@@ -17,8 +17,8 @@ def shortened(text: str, characters: int, *, bytes_limit: int | None = None, ast
         clean = "".join(each if ord(each) <= _LAST_OF_THREE_BYTES else "\ufffd" for each in clean)
     cut = clean if len(clean) <= characters else clean[: characters - 1].rstrip() + _ELLIPSIS
     if bytes_limit is not None and len(cut.encode()) > bytes_limit:
-        kept = cut.removesuffix(_ELLIPSIS).encode()[: bytes_limit - len(_ELLIPSIS.encode())]
-        cut = kept.decode(errors="ignore").rstrip() + _ELLIPSIS
+        prefix = cut.removesuffix(_ELLIPSIS).encode()[: bytes_limit - len(_ELLIPSIS.encode())]
+        cut = prefix.decode(errors="ignore").rstrip() + _ELLIPSIS
     return cut
 
 

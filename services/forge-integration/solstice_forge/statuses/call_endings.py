@@ -26,18 +26,18 @@ class RetryRules:
     """After it went out, a call without an answer may be carried out for this long; no other goes out meanwhile."""
 
 
-PATIENT: Final = RetryRules()
+DEFAULT_RETRY_RULES: Final = RetryRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reported:
     """The forge shows it; `check_id`: as this check run."""
 
     check_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class RetryLater:
     """It is tried again at `at`."""
 
     at: float
@@ -49,7 +49,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dead:
+class Undeliverable:
     """The forge will never take it."""
 
     reason: str
@@ -57,11 +57,11 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spared:
+class NotSent:
     """It is not told: the forge takes no more of its context but what ends it."""
 
 
-Ending = Told | Again | Dead | Spared
+CallEnding = Reported | RetryLater | Undeliverable | NotSent
 
 
 def ending(
@@ -72,24 +72,24 @@ def ending(
     now: float,
     rng: random.Random,
     rules: RetryRules,
-) -> Ending:
+) -> CallEnding:
     """What becomes of a status after a call; `failures` in a row before it, the first of them at `failing_since`."""
     match result:
         case Done(check_id):
-            return Told(check_id=check_id)
+            return Reported(check_id=check_id)
         case Never():
-            return Dead(reason=_word(result), detail=f"{result.status} {result.detail}")
+            return Undeliverable(reason=_word(result), detail=f"{result.status} {result.detail}")
         case Later(limited=True):
-            return Again(at=max(result.at, now), why=result.why, failed=False, unsure=False)
+            return RetryLater(at=max(result.at, now), why=result.why, failed=False, unsure=False)
         case Later():
             if failing_since is not None and now - failing_since >= rules.give_up:
-                return Dead(
+                return Undeliverable(
                     reason="forge_unavailable", detail=f"given up after {failures + 1} attempts: {result.why}"
                 )
             wait = backoff_seconds(
                 failures, rng=rng, base_seconds=rules.first_retry, cap_seconds=rules.last_retry
             )
-            return Again(
+            return RetryLater(
                 at=max(result.at, now + wait), why=result.why, failed=True, unsure=result.perhaps_done
             )
 

@@ -1,4 +1,4 @@
-"""What a call's end changes in the row of its context: (row, telling, ending) -> new columns. Pure."""
+"""What a call's end changes in the row of its context: (row, outgoing status, ending) -> new columns. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -7,8 +7,8 @@ from typing import Any, Final
 from solstice_common.broker.headers import DETAIL_CHARACTERS
 from solstice_common.times import format_timestamp
 from solstice_common.topology import STATUSES
-from solstice_forge.statuses.call_endings import Again, Dead, Ending, Told
-from solstice_forge.statuses.protocol import Phase, Telling
+from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
+from solstice_forge.statuses.protocol import OutgoingStatus, Phase
 from solstice_forge.statuses.wanted_status import place
 
 REFUSED_BY: Final = "forge-integration"
@@ -29,51 +29,53 @@ def not_before(row: Mapping[str, Any], at: float) -> float:
 
 
 def after(
-    row: Mapping[str, Any], telling: Telling, ending: Ending, *, now: float, horizon: float
+    row: Mapping[str, Any], outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float
 ) -> dict[str, Any]:
     """The columns that change; `row` may hold a newer status than the one that was told."""
-    newest = place_of(row) == telling.place
+    newest = place_of(row) == outgoing.place
     columns: dict[str, Any] = {**NOT_UNDER_WAY, "next_at": now}
     match ending:
-        case Told():
-            columns |= _told(row, telling, ending, now)
-        case Dead(detail=detail):
+        case Reported():
+            columns |= _reported(row, outgoing, ending, now)
+        case Undeliverable(detail=detail):
             columns |= {"last_failure": detail, "failures": 0, "failing_since": None}
-        case Again():
-            columns |= _again(row, telling, ending, now=now, horizon=horizon)
-    if newest and not isinstance(ending, Again):
-        columns["phase"] = (Phase.DEAD if isinstance(ending, Dead) else Phase.TOLD).value
+        case RetryLater():
+            columns |= _retried(row, outgoing, ending, now=now, horizon=horizon)
+    if newest and not isinstance(ending, RetryLater):
+        columns["phase"] = (Phase.DEAD if isinstance(ending, Undeliverable) else Phase.TOLD).value
     columns["next_at"] = not_before({**row, **columns}, columns["next_at"])
     return columns
 
 
-def _told(row: Mapping[str, Any], telling: Telling, told: Told, now: float) -> dict[str, Any]:
+def _reported(
+    row: Mapping[str, Any], outgoing: OutgoingStatus, reported: Reported, now: float
+) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "calls": row["calls"] + 1,
         "told_at": now,
-        "told_state": telling.state,
+        "told_state": outgoing.state,
         "failures": 0,
         "failing_since": None,
         "last_failure": "",
     }
-    if told.check_id is not None:
-        columns |= {"check_id": told.check_id, "check_run_id": telling.run_id}
+    if reported.check_id is not None:
+        columns |= {"check_id": reported.check_id, "check_run_id": outgoing.run_id}
     return columns
 
 
-def _again(
-    row: Mapping[str, Any], telling: Telling, again: Again, *, now: float, horizon: float
+def _retried(
+    row: Mapping[str, Any], outgoing: OutgoingStatus, retry: RetryLater, *, now: float, horizon: float
 ) -> dict[str, Any]:
-    columns: dict[str, Any] = {"next_at": again.at, "last_failure": again.why}
-    if again.failed:
+    columns: dict[str, Any] = {"next_at": retry.at, "last_failure": retry.why}
+    if retry.failed:
         since = row["failing_since"]
         columns |= {"failures": row["failures"] + 1, "failing_since": now if since is None else since}
-    if again.unsure:
+    if retry.unsure:
         columns |= {
             "calls": row["calls"] + 1,
-            "unsure": telling.place,
+            "unsure": outgoing.place,
             # From its end as well: a machine that stalls may send long after it began.
-            "unsure_until": max(row["unsure_until"], telling.since + horizon, now + horizon / 2),
+            "unsure_until": max(row["unsure_until"], outgoing.since + horizon, now + horizon / 2),
         }
     return columns
 
@@ -90,18 +92,20 @@ def orphaned(row: Mapping[str, Any], now: float, horizon: float) -> dict[str, An
     return columns
 
 
-def is_under_way(row: Mapping[str, Any], telling: Telling) -> bool:
+def is_under_way(row: Mapping[str, Any], outgoing: OutgoingStatus) -> bool:
     """Whether the row still waits for the end of this call; otherwise another process has taken over."""
-    return bool(row["flying_since"] == telling.since and row["flying"] == telling.place)
+    return bool(row["flying_since"] == outgoing.since and row["flying"] == outgoing.place)
 
 
-def letter_headers(telling: Telling, dead: Dead, now: float) -> dict[str, str | int]:
+def dead_letter_headers(
+    outgoing: OutgoingStatus, undeliverable: Undeliverable, now: float
+) -> dict[str, str | int]:
     """What the dead letter says of itself, like every dead letter of ours."""
     return {
-        "x-solstice-reason": dead.reason,
-        "x-solstice-detail": dead.detail[:DETAIL_CHARACTERS],
+        "x-solstice-reason": undeliverable.reason,
+        "x-solstice-detail": undeliverable.detail[:DETAIL_CHARACTERS],
         "x-solstice-queue": STATUSES.queue,
         "x-solstice-refused-at": format_timestamp(datetime.fromtimestamp(now, UTC)),
         "x-solstice-refused-by": REFUSED_BY,
-        "x-solstice-attempt": telling.failures + 1,
+        "x-solstice-attempt": outgoing.failures + 1,
     }

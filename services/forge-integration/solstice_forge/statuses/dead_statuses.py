@@ -15,7 +15,7 @@ from solstice_common.values import Value
 
 CONNECT_SECONDS: Final = 10.0
 ARRIVAL_SECONDS: Final = 5.0
-"""A letter that has not come by then is with somebody else who looks."""
+"""A dead letter that has not come by then is with somebody else who looks."""
 PREFETCH: Final = 200
 _OURS: Final = "x-solstice-"
 
@@ -46,46 +46,50 @@ async def dead_statuses(broker: Broker, topology: Topology, limit: int) -> Seque
     """The oldest dead letters; all stay in the queue. Raises BrokerUnavailable, TopologyMismatch."""
     count = min(await _count(broker, topology, limit), PREFETCH)
     async with broker.consume(STATUSES.dlq, prefetch=max(1, count)) as consumer:
-        return [dead_status(letter) for letter in await _arrived(consumer, count)]
+        return [dead_status(dead_letter) for dead_letter in await _arrived(consumer, count)]
 
 
 async def replay(broker: Broker, topology: Topology, limit: int, *, reason: str | None = None) -> Replayed:
     """Publish the oldest dead letters once more, those with `reason` if it is given, and remove what is published."""
     count = min(await _count(broker, topology, limit), PREFETCH)
     async with broker.consume(STATUSES.dlq, prefetch=max(1, count)) as consumer:
-        letters = [
-            letter
-            for letter in await _arrived(consumer, count)
-            if reason is None or letter.headers.get("x-solstice-reason") == reason
+        dead_letters = [
+            dead_letter
+            for dead_letter in await _arrived(consumer, count)
+            if reason is None or dead_letter.headers.get("x-solstice-reason") == reason
         ]
-        outcomes = await broker.publish([message_of(letter) for letter in letters])
-        gone = [letter for letter, outcome in zip(letters, outcomes, strict=True) if outcome.confirmed]
-        await consumer.settle([(letter, Ack()) for letter in gone])
-        return Replayed(sent=len(gone), left=len(letters) - len(gone))
+        outcomes = await broker.publish([status_message(dead_letter) for dead_letter in dead_letters])
+        gone = [
+            dead_letter
+            for dead_letter, outcome in zip(dead_letters, outcomes, strict=True)
+            if outcome.confirmed
+        ]
+        await consumer.settle([(dead_letter, Ack()) for dead_letter in gone])
+        return Replayed(sent=len(gone), left=len(dead_letters) - len(gone))
 
 
-def message_of(letter: Delivery) -> Message:
+def status_message(dead_letter: Delivery) -> Message:
     """The status as it was before it was refused: what a dead letter says of itself is taken off."""
     return Message(
         exchange=STATUSES.exchange,
         routing_key=STATUSES.routing_key,
-        body=letter.body,
+        body=dead_letter.body,
         type=JobStatusV1.VERSION,
-        correlation_id=letter.correlation_id,
+        correlation_id=dead_letter.correlation_id,
         headers={
             name: value
-            for name, value in without_broker_headers(letter.headers).items()
+            for name, value in without_broker_headers(dead_letter.headers).items()
             if not name.startswith(_OURS) and isinstance(value, str | int | bool)
         },
     )
 
 
-def dead_status(letter: Delivery) -> DeadStatus:
+def dead_status(dead_letter: Delivery) -> DeadStatus:
     """What a dead letter tells."""
-    headers = letter.headers
+    headers = dead_letter.headers
     attempt = headers.get("x-solstice-attempt")
     try:
-        status = JobStatusV1.decode(letter.body)
+        status = JobStatusV1.decode(dead_letter.body)
     except InvalidMessage:
         status = None
     return DeadStatus(
@@ -109,11 +113,11 @@ async def _count(broker: Broker, topology: Topology, limit: int) -> int:
 
 
 async def _arrived(consumer: Consumer, count: int) -> list[Delivery]:
-    letters: list[Delivery] = []
+    dead_letters: list[Delivery] = []
     try:
-        while len(letters) < count:
+        while len(dead_letters) < count:
             async with asyncio.timeout(ARRIVAL_SECONDS):
-                letters.extend(await consumer.batch())
+                dead_letters.extend(await consumer.batch())
     except TimeoutError:
         pass
-    return letters[:count]
+    return dead_letters[:count]

@@ -17,7 +17,7 @@ from solstice_common.topology import Topology
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.statuses.protocol import StatusStore
-from solstice_forge.statuses.wanted_status import Untold, Wanted, wanted
+from solstice_forge.statuses.wanted_status import NotReported, WantedStatus, wanted
 
 log = structlog.get_logger("solstice_forge.statuses")
 
@@ -56,7 +56,7 @@ class StatusIntake:
     async def take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
         """Keep what the batch asks for and settle all of it; poison stops nobody else."""
         verdicts: list[tuple[Delivery, Verdict]] = []
-        asked: list[tuple[Delivery, Wanted]] = []
+        accepted: list[tuple[Delivery, WantedStatus]] = []
         counted: Counter[str] = Counter()
         for delivery in batch:
             found = self._examine(delivery)
@@ -64,21 +64,21 @@ class StatusIntake:
                 case Refuse():
                     verdicts.append((delivery, found))
                     counted["refused"] += 1
-                case Untold(reason=reason):
+                case NotReported(reason=reason):
                     verdicts.append((delivery, Ack()))
                     counted[reason] += 1
                 case _:
-                    asked.append((delivery, found))
+                    accepted.append((delivery, found))
         if verdicts:
             await consumer.settle(verdicts)
-        if asked:
-            for kept in await self._keep([each for _, each in asked]):
-                counted[kept] += 1
-            await consumer.settle([(delivery, Ack()) for delivery, _ in asked])
+        if accepted:
+            for result in await self._keep([each for _, each in accepted]):
+                counted[result] += 1
+            await consumer.settle([(delivery, Ack()) for delivery, _ in accepted])
         for outcome, count in counted.items():
             self._metrics.status_taken(outcome, count)
 
-    def _examine(self, delivery: Delivery) -> Wanted | Untold | Refuse:
+    def _examine(self, delivery: Delivery) -> WantedStatus | NotReported | Refuse:
         """What the status asks for, or its refusal, which is logged. Nothing in a delivery may end the process."""
         try:
             found = wanted(delivery.body, self._tellable)
@@ -94,17 +94,17 @@ class StatusIntake:
             log.exception(LogEvent.STATUS_REFUSED, reason=found.reason, detail=found.detail)
         return found
 
-    async def _keep(self, statuses: Sequence[Wanted]) -> Sequence[str]:
+    async def _keep(self, statuses: Sequence[WantedStatus]) -> Sequence[str]:
         """Durable on return, however long the store is away."""
         failures = 0
         while True:
             try:
-                kept = await self._store.keep(statuses, self._clock())
+                result = await self._store.keep(statuses, self._clock())
             except StoreUnavailable as error:
                 if failures == 0:
                     log.warning(LogEvent.STATUSES_HELD, count=len(statuses), detail=error.detail)
             else:
-                return kept
+                return result
             await asyncio.sleep(self._retry_seconds(failures))
             failures += 1
 

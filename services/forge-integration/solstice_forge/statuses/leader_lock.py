@@ -13,11 +13,11 @@ POLL_SECONDS: Final = 0.5
 
 
 @asynccontextmanager
-async def turn(path: Path) -> AsyncIterator[None]:
+async def file_lock(path: Path) -> AsyncIterator[None]:
     """Waits until nobody else has the lock of `path`, and has it until left."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while not _lock(descriptor):  # noqa: ASYNC110  another process's lock rings no bell
+        while not _lock(descriptor):  # noqa: ASYNC110  another process's lock sends no notification
             await asyncio.sleep(POLL_SECONDS)
         yield
     finally:

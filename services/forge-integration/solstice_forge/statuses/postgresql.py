@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.storage.migrations import migrations_of
-from solstice_common.storage.postgresql import Database
-from solstice_forge.inbox.postgresql.leader_lock import Turn
-from solstice_forge.remote.call_pacing import Limits
-from solstice_forge.statuses.call_endings import Dead, Ending
-from solstice_forge.statuses.changes import after, is_under_way, letter_headers, orphaned, place_of
-from solstice_forge.statuses.protocol import Kept, Letter, Phase, Shown, Telling
-from solstice_forge.statuses.rows import columns_of, letter_of, shown_of, telling_of
-from solstice_forge.statuses.wanted_status import Wanted
+from solstice_common.storage.postgresql import PostgreSQLDatabase
+from solstice_forge.inbox.postgresql.leader_lock import LeaderLock
+from solstice_forge.remote.call_pacing import CallLimits
+from solstice_forge.statuses.call_endings import CallEnding, Undeliverable
+from solstice_forge.statuses.changes import after, dead_letter_headers, is_under_way, orphaned, place_of
+from solstice_forge.statuses.protocol import (
+    ContextStatus,
+    OutgoingStatus,
+    Phase,
+    StatusDeadLetter,
+    StatusKeepResult,
+)
+from solstice_forge.statuses.rows import columns_of, context_status_of, dead_letter_of, outgoing_status_of
+from solstice_forge.statuses.wanted_status import WantedStatus
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -52,7 +58,7 @@ SELECT * FROM (SELECT * FROM forge_statuses WHERE {_WAITS} AND next_at <= $2 ORD
 ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
 """  # noqa: S608  constants
 _EARLIEST: Final = f"SELECT next_at FROM forge_statuses WHERE {_WAITS} ORDER BY next_at LIMIT 1"  # noqa: S608
-_HURRY: Final = f"""
+_RETRY_NOW: Final = f"""
 UPDATE forge_statuses SET next_at = CASE
     WHEN unsure = '' OR unsure = run_id || '.' || sequence || '.' || revision THEN $2::float8
     ELSE greatest($2::float8, unsure_until) END
@@ -83,44 +89,46 @@ _OF_KEY: Final = (
 class PostgreSQLStatuses:
     """A StatusStore. Open with `PostgreSQLStatuses.open`."""
 
-    def __init__(self, url: str, database: Database) -> None:
+    def __init__(self, url: str, database: PostgreSQLDatabase) -> None:
         self._url = url
         self._database = database
-        self._turn: Turn | None = None
+        self._leader_lock: LeaderLock | None = None
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator["PostgreSQLStatuses"]:
         """The statuses in the database of `url`. ConfigurationError, StoreUnavailable, SchemaTooNew."""
         migrations = migrations_of("solstice_forge.statuses.postgresql_schema")
-        async with Database.open(url, migrations, connections=4, applied=MIGRATIONS) as database:
+        async with PostgreSQLDatabase.open(url, migrations, connections=4, applied=MIGRATIONS) as database:
             yield cls(url, database)
 
-    async def keep(self, statuses: Sequence[Wanted], now: float) -> Sequence[Kept]:
+    async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
         # In the order of the key, everywhere: two that keep the same contexts wait for each other, not in a circle.
         order = sorted(range(len(statuses)), key=lambda index: _key(statuses[index]))
 
-        async def work(connection: "Connection") -> Sequence[Kept]:
-            kept = [Kept.STALE] * len(statuses)
+        async def work(connection: "Connection") -> Sequence[StatusKeepResult]:
+            results = [StatusKeepResult.STALE] * len(statuses)
             for index in order:
                 columns = columns_of(statuses[index], now)
                 if await connection.fetchval(_KEEP, *(columns[name] for name in _OF_KEY)):
-                    kept[index] = Kept.WANTED
-            return kept
+                    results[index] = StatusKeepResult.WANTED
+            return results
 
         answers = await self._database.transaction(work)
-        if Kept.WANTED in answers:
-            self._database.ring(CHANNEL)
+        if StatusKeepResult.WANTED in answers:
+            self._database.notify(CHANNEL)
         return answers
 
     @asynccontextmanager
-    async def telling(self) -> AsyncIterator[None]:
-        async with Turn.open(self._url, lambda: self._database.ring(CHANNEL), lock=LOCK) as turn:
-            self._turn = turn
+    async def lead(self) -> AsyncIterator[None]:
+        async with LeaderLock.open(
+            self._url, lambda: self._database.notify(CHANNEL), lock=LOCK
+        ) as leader_lock:
+            self._leader_lock = leader_lock
             try:
                 yield
             finally:
-                self._turn = None
+                self._leader_lock = None
 
     async def take_over(self, now: float, horizon: float) -> int:
         async def work(connection: "Connection") -> int:
@@ -133,14 +141,14 @@ class PostgreSQLStatuses:
 
         return await self._database.transaction(work)
 
-    async def take(self, source_name: str, now: float, limits: Limits) -> Telling | float | None:
-        if self._turn is None or not self._turn.held.is_set():
+    async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
+        if self._leader_lock is None or not self._leader_lock.held.is_set():
             raise StoreUnavailable(self._database.where, "another process tells the forges now")
         found = await self._database.fetch(_EARLIEST, source_name)
         if not found or found[0]["next_at"] > now:
             return float(found[0]["next_at"]) if found else None
 
-        async def work(connection: "Connection") -> Telling | None:
+        async def work(connection: "Connection") -> OutgoingStatus | None:
             row = await connection.fetchrow(_NEXT, source_name, now)
             if row is None:
                 return None
@@ -155,49 +163,49 @@ class PostgreSQLStatuses:
             place = place_of(dict(row))
             await _set(connection, row["row_id"], {"flying_since": now, "flying": place})
             await _keep_limits(connection, source_name, limits)
-            return telling_of(dict(row), place, now)
+            return outgoing_status_of(dict(row), place, now)
 
         return await self._database.transaction(work)
 
     async def ended(
-        self, telling: Telling, ending: Ending, *, now: float, horizon: float, limits: Limits
+        self, outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float, limits: CallLimits
     ) -> None:
         async def work(connection: "Connection") -> None:
             row = await connection.fetchrow(
-                "SELECT * FROM forge_statuses WHERE row_id = $1 FOR UPDATE", telling.row_id
+                "SELECT * FROM forge_statuses WHERE row_id = $1 FOR UPDATE", outgoing.row_id
             )
-            if row is None or not is_under_way(dict(row), telling):
+            if row is None or not is_under_way(dict(row), outgoing):
                 return
-            columns = after(dict(row), telling, ending, now=now, horizon=horizon)
-            await _set(connection, telling.row_id, columns)
+            columns = after(dict(row), outgoing, ending, now=now, horizon=horizon)
+            await _set(connection, outgoing.row_id, columns)
             await _keep_limits(connection, row["source_name"], limits)
-            if isinstance(ending, Dead) and columns.get("phase") == Phase.DEAD:
+            if isinstance(ending, Undeliverable) and columns.get("phase") == Phase.DEAD:
                 await connection.execute(
                     "INSERT INTO forge_status_letters (request_id, body, headers) VALUES ($1, $2, $3)",
-                    telling.request_id,
-                    telling.body,
-                    json.dumps(letter_headers(telling, ending, now)),
+                    outgoing.request_id,
+                    outgoing.body,
+                    json.dumps(dead_letter_headers(outgoing, ending, now)),
                 )
 
         await self._database.transaction(work)
-        if isinstance(ending, Dead):
-            self._database.ring(CHANNEL)
+        if isinstance(ending, Undeliverable):
+            self._database.notify(CHANNEL)
 
-    async def hurry(self, source_name: str, now: float) -> None:
-        await self._database.fetch(_HURRY, source_name, now)
+    async def retry_now(self, source_name: str, now: float) -> None:
+        await self._database.fetch(_RETRY_NOW, source_name, now)
 
-    async def limits(self, source_name: str) -> Limits:
+    async def limits(self, source_name: str) -> CallLimits:
         rows = await self._database.fetch(
             "SELECT not_before, paced_until, strikes FROM forge_status_limits WHERE source_name = $1",
             source_name,
         )
-        return Limits(**dict(rows[0])) if rows else Limits()
+        return CallLimits(**dict(rows[0])) if rows else CallLimits()
 
-    async def letters(self, limit: int) -> Sequence[Letter]:
+    async def dead_letters(self, limit: int) -> Sequence[StatusDeadLetter]:
         rows = await self._database.fetch(
             "SELECT * FROM forge_status_letters ORDER BY row_id LIMIT $1", limit
         )
-        return [letter_of(dict(row)) for row in rows]
+        return [dead_letter_of(dict(row)) for row in rows]
 
     async def published(self, row_ids: Sequence[int]) -> None:
         await self._database.fetch("DELETE FROM forge_status_letters WHERE row_id = ANY($1)", list(row_ids))
@@ -208,11 +216,11 @@ class PostgreSQLStatuses:
         )
         return int(row["pending"])
 
-    async def shown(self, request_id: str) -> Sequence[Shown]:
+    async def shown(self, request_id: str) -> Sequence[ContextStatus]:
         rows = await self._database.fetch(
             "SELECT * FROM forge_statuses WHERE request_id = $1 ORDER BY context", request_id
         )
-        return [shown_of(dict(row)) for row in rows]
+        return [context_status_of(dict(row)) for row in rows]
 
     async def purge(self, before: float) -> int:
         rows = await self._database.fetch(
@@ -224,7 +232,7 @@ class PostgreSQLStatuses:
         return self._database.listen(CHANNEL)
 
 
-def _key(status: Wanted) -> tuple[str, str, str, str]:
+def _key(status: WantedStatus) -> tuple[str, str, str, str]:
     return status.source_name, status.repository, status.commit_sha, status.context
 
 
@@ -238,5 +246,5 @@ async def _set(connection: "Connection", row_id: int, columns: Mapping[str, Any]
     )
 
 
-async def _keep_limits(connection: "Connection", source_name: str, limits: Limits) -> None:
+async def _keep_limits(connection: "Connection", source_name: str, limits: CallLimits) -> None:
     await connection.execute(_LIMITS, source_name, limits.not_before, limits.paced_until, limits.strikes)

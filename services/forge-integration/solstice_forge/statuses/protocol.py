@@ -7,15 +7,15 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from solstice_common.values import Value
-from solstice_forge.remote.call_pacing import Limits
-from solstice_forge.statuses.call_endings import Ending
-from solstice_forge.statuses.wanted_status import Wanted
+from solstice_forge.remote.call_pacing import CallLimits
+from solstice_forge.statuses.call_endings import CallEnding
+from solstice_forge.statuses.wanted_status import WantedStatus
 
 SETTLED_DAYS: Final = 30.0
 """A row outlives its telling by this: an older status that comes late must find it."""
 
 
-class Kept(StrEnum):
+class StatusKeepResult(StrEnum):
     """What became of a status that arrived."""
 
     WANTED = "wanted"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
     DEAD = "dead"
 
 
-class Telling(Value, frozen=True, kw_only=True):
+class OutgoingStatus(Value, frozen=True, kw_only=True):
     """A status that is about to be told; marked as under way."""
 
     row_id: int
@@ -51,7 +51,7 @@ class Telling(Value, frozen=True, kw_only=True):
     """Of the check run that shows this run's context, if there is one."""
 
 
-class Letter(Value, frozen=True, kw_only=True):
+class StatusDeadLetter(Value, frozen=True, kw_only=True):
     """A status for the dead letters."""
 
     row_id: int
@@ -60,7 +60,7 @@ class Letter(Value, frozen=True, kw_only=True):
     headers: Mapping[str, str | int]
 
 
-class Shown(Value, frozen=True, kw_only=True):
+class ContextStatus(Value, frozen=True, kw_only=True):
     """What is known of one context, for people."""
 
     source_name: str
@@ -81,11 +81,11 @@ class Shown(Value, frozen=True, kw_only=True):
 class StatusStore(Protocol):
     """Durable statuses, one row for each context. Raises only StoreUnavailable; `now` in seconds since the epoch."""
 
-    async def keep(self, statuses: Sequence[Wanted], now: float) -> Sequence[Kept]:
+    async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
         """Store what is newer than what is known; durable on return. A dead one that comes again is tried again."""
         ...
 
-    def telling(self) -> AbstractAsyncContextManager[None]:
+    def lead(self) -> AbstractAsyncContextManager[None]:
         """Waits until nobody else tells, in whatever process, and keeps it so."""
         ...
 
@@ -96,7 +96,7 @@ class StatusStore(Protocol):
         """
         ...
 
-    async def take(self, source_name: str, now: float, limits: Limits) -> Telling | float | None:
+    async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
         """The next status to tell, marked as under way, and `limits` kept with it; or when there will be one.
 
         None: nothing waits. First statuses and final ones go before others. One whose context may still be reached
@@ -105,35 +105,35 @@ class StatusStore(Protocol):
         ...
 
     async def ended(
-        self, telling: Telling, ending: Ending, *, now: float, horizon: float, limits: Limits
+        self, outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float, limits: CallLimits
     ) -> None:
-        """What became of it. A newer one that arrived meanwhile is pending; a dead one leaves a letter.
+        """What became of it. A newer one that arrived meanwhile is pending; an undeliverable one leaves a dead letter.
 
         Nothing happens when another has taken over: to that one the call is uncertain.
         """
         ...
 
-    async def hurry(self, source_name: str, now: float) -> None:
+    async def retry_now(self, source_name: str, now: float) -> None:
         """The forge is back: what waits for another try is due now, unless an older call may still arrive."""
         ...
 
-    async def limits(self, source_name: str) -> Limits:
+    async def limits(self, source_name: str) -> CallLimits:
         """Those kept last."""
         ...
 
-    async def letters(self, limit: int) -> Sequence[Letter]:
+    async def dead_letters(self, limit: int) -> Sequence[StatusDeadLetter]:
         """Dead letters to publish, oldest first."""
         ...
 
     async def published(self, row_ids: Sequence[int]) -> None:
-        """These letters are with the broker."""
+        """These dead letters are with the broker."""
         ...
 
     async def pending(self) -> int:
         """How many statuses are to be told."""
         ...
 
-    async def shown(self, request_id: str) -> Sequence[Shown]:
+    async def shown(self, request_id: str) -> Sequence[ContextStatus]:
         """The contexts whose newest status is of a request."""
         ...
 

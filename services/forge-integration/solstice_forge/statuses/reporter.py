@@ -17,20 +17,20 @@ from solstice_common.topology import STATUSES, Topology
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
-from solstice_forge.statuses.call_endings import PATIENT, RetryRules
+from solstice_forge.statuses.call_endings import DEFAULT_RETRY_RULES, RetryRules
 from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusStore
-from solstice_forge.statuses.source_reporter import LOOK_AGAIN_SECONDS, SourceTeller
+from solstice_forge.statuses.source_reporter import LOOK_AGAIN_SECONDS, SourceReporter
 
 log = structlog.get_logger("solstice_forge.statuses")
 
-LETTERS: Final = 50
+DEAD_LETTERS_AT_ONCE: Final = 50
 PURGE_SECONDS: Final = 3600.0
 COUNT_SECONDS: Final = 15.0
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 10.0
 
 
-class Teller:
+class StatusReporter:
     """Tells what the store holds, of all sources."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Teller:
         topology: Topology,
         metrics: Metrics,
         rng: random.Random,
-        rules: RetryRules = PATIENT,
+        rules: RetryRules = DEFAULT_RETRY_RULES,
         clock: Callable[[], float] = time.time,
         timer: Timer = asyncio.timeout,
     ) -> None:
@@ -57,7 +57,7 @@ class Teller:
         self._clock = clock
         self._timer = timer
         self._finishing = asyncio.Event()
-        self.telling = False
+        self.is_leader = False
         """Whether it is we who tell; otherwise another process does."""
 
     def finish(self) -> None:
@@ -69,14 +69,14 @@ class Teller:
         failures = 0
         while not self._finishing.is_set():
             try:
-                async with self._store.telling():
-                    self.telling = True
-                    await self._turn()
+                async with self._store.lead():
+                    self.is_leader = True
+                    await self._lead()
                     failures = 0
             except* StoreUnavailable as group:
                 log.warning(LogEvent.STATUSES_HELD, count=0, detail=str(group.exceptions[0]))
             finally:
-                self.telling = False
+                self.is_leader = False
             if self._finishing.is_set():
                 return
             await asyncio.sleep(
@@ -86,20 +86,20 @@ class Teller:
             )
             failures = min(failures + 1, 8)
 
-    async def _turn(self) -> None:
+    async def _lead(self) -> None:
         orphans = await self._store.take_over(self._clock(), self._rules.horizon)
         if orphans:
             log.info(LogEvent.STATUSES_TAKEN_OVER, count=orphans)
         async with asyncio.TaskGroup() as tasks:
             beside = [
-                tasks.create_task(self._letters(), name="dead letters of statuses"),
+                tasks.create_task(self._publish_dead_letters(), name="dead letters of statuses"),
                 tasks.create_task(self._forget(), name="old statuses"),
                 tasks.create_task(self._count(), name="count of statuses"),
             ]
-            telling = []
+            reporting = []
             for name, remote in self._remotes.items():
                 remote.limits = await self._store.limits(name)
-                source = SourceTeller(
+                source = SourceReporter(
                     name=name,
                     remote=remote,
                     store=self._store,
@@ -110,37 +110,39 @@ class Teller:
                     timer=self._timer,
                     finishing=self._finishing,
                 )
-                telling.append(tasks.create_task(source.run(), name=f"statuses of {name}"))
-            await asyncio.wait(telling)
+                reporting.append(tasks.create_task(source.run(), name=f"statuses of {name}"))
+            await asyncio.wait(reporting)
             for task in beside:
                 task.cancel()
 
-    async def _letters(self) -> None:
+    async def _publish_dead_letters(self) -> None:
         """What no forge takes goes to the dead letters; it stays in the store until the broker has it."""
         failures = 0
         async with self._store.changes() as changed:
             while True:
                 changed.clear()
-                letters = await self._store.letters(LETTERS)
-                if not letters:
+                dead_letters = await self._store.dead_letters(DEAD_LETTERS_AT_ONCE)
+                if not dead_letters:
                     await pause(LOOK_AGAIN_SECONDS, unless=changed)
                     continue
                 messages = [
                     Message(
                         exchange=STATUSES.dlx,
                         routing_key=STATUSES.routing_key,
-                        body=letter.body,
+                        body=dead_letter.body,
                         type=STATUSES.routing_key,
-                        correlation_id=letter.request_id,
-                        headers=dict(letter.headers),
+                        correlation_id=dead_letter.request_id,
+                        headers=dict(dead_letter.headers),
                     )
-                    for letter in letters
+                    for dead_letter in dead_letters
                 ]
                 with contextlib.suppress(BrokerUnavailable):
                     await self._broker.declare(self._topology)
                 outcomes = await self._broker.publish(messages)
                 there = [
-                    letter.row_id for letter, out in zip(letters, outcomes, strict=True) if out.confirmed
+                    dead_letter.row_id
+                    for dead_letter, out in zip(dead_letters, outcomes, strict=True)
+                    if out.confirmed
                 ]
                 await self._store.published(there)
                 failures = 0 if there else failures + 1

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from solstice_forge.statuses.protocol import Letter, Phase, Shown, Telling
-from solstice_forge.statuses.wanted_status import Wanted
+from solstice_forge.statuses.protocol import ContextStatus, OutgoingStatus, Phase, StatusDeadLetter
+from solstice_forge.statuses.wanted_status import WantedStatus
 
 
-def columns_of(status: Wanted, now: float) -> dict[str, Any]:
+def columns_of(status: WantedStatus, now: float) -> dict[str, Any]:
     """What is stored of a status that arrived, by name; `place` and `now` beside it."""
     return {
         "source_name": status.source_name,
@@ -27,9 +27,9 @@ def columns_of(status: Wanted, now: float) -> dict[str, Any]:
     }
 
 
-def letter_of(row: Mapping[str, Any]) -> Letter:
+def dead_letter_of(row: Mapping[str, Any]) -> StatusDeadLetter:
     """A dead letter."""
-    return Letter(
+    return StatusDeadLetter(
         row_id=row["row_id"],
         request_id=row["request_id"],
         body=bytes(row["body"]),
@@ -37,9 +37,9 @@ def letter_of(row: Mapping[str, Any]) -> Letter:
     )
 
 
-def shown_of(row: Mapping[str, Any]) -> Shown:
+def context_status_of(row: Mapping[str, Any]) -> ContextStatus:
     """A row as people see it."""
-    return Shown(
+    return ContextStatus(
         source_name=row["source_name"],
         repository=row["repository"],
         commit_sha=row["commit_sha"],
@@ -55,9 +55,9 @@ def shown_of(row: Mapping[str, Any]) -> Shown:
     )
 
 
-def telling_of(row: Mapping[str, Any], place: str, now: float) -> Telling:
+def outgoing_status_of(row: Mapping[str, Any], place: str, now: float) -> OutgoingStatus:
     """A row's newest status as it is told."""
-    return Telling(
+    return OutgoingStatus(
         row_id=row["row_id"],
         repository=row["repository"],
         place=place,

@@ -17,15 +17,15 @@ from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import CommitStatus, Never, Result
 from solstice_forge.statuses.call_endings import (
     MOST_CALLS,
-    Again,
-    Dead,
-    Ending,
+    CallEnding,
+    NotSent,
+    Reported,
+    RetryLater,
     RetryRules,
-    Spared,
-    Told,
+    Undeliverable,
     ending,
 )
-from solstice_forge.statuses.protocol import StatusStore, Telling
+from solstice_forge.statuses.protocol import OutgoingStatus, StatusStore
 from solstice_forge.statuses.wanted_status import commit_status
 
 log = structlog.get_logger("solstice_forge.statuses")
@@ -36,7 +36,7 @@ AWAY: Final = 3
 """Calls in a row that failed: then the forge counts as away, and a success as its return."""
 
 
-class SourceTeller:
+class SourceReporter:
     """The statuses of one source, on their way to its forge."""
 
     def __init__(
@@ -88,57 +88,57 @@ class SourceTeller:
             wait = self._remote.next_call_at() - now
             if wait <= 0:
                 found = await self._store.take(self._name, now, called(self._remote.limits, self._pace, now))
-                if isinstance(found, Telling):
+                if isinstance(found, OutgoingStatus):
                     # Counted now, and not when the call goes out: others are begun in the same moment.
                     self._remote.count()
                     self._under_way += 1
-                    calls.create_task(self._tell(found, changed), name=f"status {found.place}")
+                    calls.create_task(self._send(found, changed), name=f"status {found.place}")
                     continue
                 wait = LOOK_AGAIN_SECONDS if found is None else found - now
             return min(max(wait, 0.0), LOOK_AGAIN_SECONDS)
         return LOOK_AGAIN_SECONDS
 
-    async def _tell(self, telling: Telling, changed: asyncio.Event) -> None:
+    async def _send(self, outgoing: OutgoingStatus, changed: asyncio.Event) -> None:
         try:
-            end = await self._ending(telling)
+            end = await self._ending(outgoing)
             await self._store.ended(
-                telling, end, now=self._clock(), horizon=self._rules.horizon, limits=self._remote.limits
+                outgoing, end, now=self._clock(), horizon=self._rules.horizon, limits=self._remote.limits
             )
-            self._say(telling, end)
-            if isinstance(end, Told | Dead):
+            self._say(outgoing, end)
+            if isinstance(end, Reported | Undeliverable):
                 if self._failures >= AWAY:
-                    await self._store.hurry(self._name, self._clock())
+                    await self._store.retry_now(self._name, self._clock())
                 self._failures = 0
-            elif isinstance(end, Again) and end.failed:
+            elif isinstance(end, RetryLater) and end.failed:
                 self._failures += 1
         finally:
             self._under_way -= 1
             changed.set()
 
-    async def _ending(self, telling: Telling) -> Ending:
+    async def _ending(self, outgoing: OutgoingStatus) -> CallEnding:
         try:
-            return await self._called(telling)
+            return await self._called(outgoing)
         except Exception as error:
             # A mistake of ours that one status brings out must not stop the others, now or at every new start.
-            log.exception(LogEvent.STATUS_BROKE, source=self._name, request_id=telling.request_id)
-            return Dead(reason="internal_error", detail=f"{type(error).__name__}: {error}")
+            log.exception(LogEvent.STATUS_BROKE, source=self._name, request_id=outgoing.request_id)
+            return Undeliverable(reason="internal_error", detail=f"{type(error).__name__}: {error}")
 
-    async def _called(self, telling: Telling) -> Ending:
-        if telling.calls >= MOST_CALLS and not telling.final:
-            return Spared()
-        status = commit_status(telling.repository, telling.body)
+    async def _called(self, outgoing: OutgoingStatus) -> CallEnding:
+        if outgoing.calls >= MOST_CALLS and not outgoing.final:
+            return NotSent()
+        status = commit_status(outgoing.repository, outgoing.body)
         return ending(
-            await self._show(status, telling),
-            failures=telling.failures,
-            failing_since=telling.failing_since,
+            await self._show(status, outgoing),
+            failures=outgoing.failures,
+            failing_since=outgoing.failing_since,
             now=self._clock(),
             rng=self._rng,
             rules=self._rules,
         )
 
-    async def _show(self, status: CommitStatus, telling: Telling) -> Result[int | None]:
+    async def _show(self, status: CommitStatus, outgoing: OutgoingStatus) -> Result[int | None]:
         if self._checks:
-            shown = await self._show_check(status, telling.check_id)
+            shown = await self._show_check(status, outgoing.check_id)
             if not (isinstance(shown, Never) and github.forbids_checks(shown.status, shown.detail)):
                 return shown
             self._checks = False
@@ -154,17 +154,17 @@ class SourceTeller:
         self._remote.count()
         return await self._remote.ask(github.set_check(status, None), counted=True)
 
-    def _say(self, telling: Telling, end: Ending) -> None:
-        fields = {"source": self._name, "request_id": telling.request_id, "repository": telling.repository}
+    def _say(self, outgoing: OutgoingStatus, end: CallEnding) -> None:
+        fields = {"source": self._name, "request_id": outgoing.request_id, "repository": outgoing.repository}
         match end:
-            case Told():
-                self._metrics.status_told(self._name, max(0.0, self._clock() - telling.kept_at))
-                log.info(LogEvent.STATUS_TOLD, **fields, state=telling.state, place=telling.place)
-            case Spared():
+            case Reported():
+                self._metrics.status_reported(self._name, max(0.0, self._clock() - outgoing.kept_at))
+                log.info(LogEvent.STATUS_TOLD, **fields, state=outgoing.state, place=outgoing.place)
+            case NotSent():
                 self._metrics.status_call(self._name, "spared")
-            case Again(failed=failed, why=why, at=at):
+            case RetryLater(failed=failed, why=why, at=at):
                 self._metrics.status_call(self._name, "failed" if failed else "limited")
                 log.info(LogEvent.STATUS_DELAYED, **fields, detail=why, seconds=round(at - self._clock(), 1))
-            case Dead(reason=reason, detail=detail):
+            case Undeliverable(reason=reason, detail=detail):
                 self._metrics.status_call(self._name, "dead")
                 log.warning(LogEvent.STATUS_DEAD, **fields, reason=reason, detail=detail)

@@ -8,15 +8,21 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.runtime.file_notifier import Doorbell
-from solstice_common.storage.sqlite import Database, migrations_of
-from solstice_forge.remote.call_pacing import Limits
-from solstice_forge.statuses.call_endings import Dead, Ending
-from solstice_forge.statuses.changes import after, is_under_way, letter_headers, orphaned, place_of
-from solstice_forge.statuses.leader_lock import turn
-from solstice_forge.statuses.protocol import Kept, Letter, Phase, Shown, Telling
-from solstice_forge.statuses.rows import columns_of, letter_of, shown_of, telling_of
-from solstice_forge.statuses.wanted_status import Wanted
+from solstice_common.runtime.file_notifier import FileNotifier
+from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
+from solstice_forge.remote.call_pacing import CallLimits
+from solstice_forge.statuses.call_endings import CallEnding, Undeliverable
+from solstice_forge.statuses.changes import after, dead_letter_headers, is_under_way, orphaned, place_of
+from solstice_forge.statuses.leader_lock import file_lock
+from solstice_forge.statuses.protocol import (
+    ContextStatus,
+    OutgoingStatus,
+    Phase,
+    StatusDeadLetter,
+    StatusKeepResult,
+)
+from solstice_forge.statuses.rows import columns_of, context_status_of, dead_letter_of, outgoing_status_of
+from solstice_forge.statuses.wanted_status import WantedStatus
 
 BUSY_SECONDS: Final = 10.0
 _PLACE: Final = "run_id || '.' || sequence || '.' || revision"
@@ -48,7 +54,7 @@ SELECT * FROM (SELECT * FROM statuses WHERE {_WAITS} AND next_at <= ? ORDER BY n
 ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
 """  # noqa: S608  constants
 _EARLIEST: Final = f"SELECT min(next_at) FROM statuses WHERE {_WAITS}"  # noqa: S608
-_HURRY: Final = f"""
+_RETRY_NOW: Final = f"""
 UPDATE statuses SET next_at = CASE WHEN unsure = '' OR unsure = {_PLACE} THEN ?2 ELSE max(?2, unsure_until) END
 WHERE source_name = ?1 AND phase = 'pending' AND flying_since IS NULL AND failures > 0 AND next_at > ?2
 """  # noqa: S608
@@ -60,32 +66,32 @@ _LIMITS: Final = (
 class SqliteStatuses:
     """A StatusStore. Open with `SqliteStatuses.open`."""
 
-    def __init__(self, database: Database, doorbell: Doorbell) -> None:
+    def __init__(self, database: SqliteDatabase, notifier: FileNotifier) -> None:
         self._database = database
-        self._doorbell = doorbell
+        self._notifier = notifier
 
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator["SqliteStatuses"]:
         """The statuses in that file, made when missing. StoreUnavailable, SchemaTooNew, ConfigurationError."""
         migrations = migrations_of("solstice_forge.statuses.sqlite_schema")
-        async with Database.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
-            yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
+        async with SqliteDatabase.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
+            yield cls(database, FileNotifier(path.with_name(path.name + ".bell")))
 
-    async def keep(self, statuses: Sequence[Wanted], now: float) -> Sequence[Kept]:
-        kept = await self._database.write(lambda connection: _keep(connection, statuses, now))
-        if Kept.WANTED in kept:
-            self._doorbell.ring()
-        return kept
+    async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
+        results = await self._database.write(lambda connection: _keep(connection, statuses, now))
+        if StatusKeepResult.WANTED in results:
+            self._notifier.notify()
+        return results
 
-    def telling(self) -> AbstractAsyncContextManager[None]:
+    def lead(self) -> AbstractAsyncContextManager[None]:
         path = self._database.path
-        return turn(path.with_name(path.name + ".teller"))
+        return file_lock(path.with_name(path.name + ".teller"))
 
     async def take_over(self, now: float, horizon: float) -> int:
         return await self._database.write(lambda connection: _take_over(connection, now, horizon))
 
-    async def take(self, source_name: str, now: float, limits: Limits) -> Telling | float | None:
+    async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
         # Looked for beside the writes first: most looks find nothing.
         earliest = await self._database.read(
             lambda connection: connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
@@ -95,32 +101,36 @@ class SqliteStatuses:
         return await self._database.write(lambda connection: _take(connection, source_name, now, limits))
 
     async def ended(
-        self, telling: Telling, ending: Ending, *, now: float, horizon: float, limits: Limits
+        self, outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float, limits: CallLimits
     ) -> None:
         await self._database.write(
-            lambda connection: _ended(connection, telling, ending, now=now, horizon=horizon, limits=limits)
+            lambda connection: _ended(connection, outgoing, ending, now=now, horizon=horizon, limits=limits)
         )
-        if isinstance(ending, Dead):
-            self._doorbell.ring()
+        if isinstance(ending, Undeliverable):
+            self._notifier.notify()
 
-    async def hurry(self, source_name: str, now: float) -> None:
-        await self._database.write(lambda connection: connection.execute(_HURRY, (source_name, now)).rowcount)
+    async def retry_now(self, source_name: str, now: float) -> None:
+        await self._database.write(
+            lambda connection: connection.execute(_RETRY_NOW, (source_name, now)).rowcount
+        )
 
-    async def limits(self, source_name: str) -> Limits:
+    async def limits(self, source_name: str) -> CallLimits:
         row = await self._database.read(
             lambda connection: connection.execute(
                 "SELECT not_before, paced_until, strikes FROM limits WHERE source_name = ?", (source_name,)
             ).fetchone()
         )
-        return Limits() if row is None else Limits(not_before=row[0], paced_until=row[1], strikes=row[2])
+        return (
+            CallLimits() if row is None else CallLimits(not_before=row[0], paced_until=row[1], strikes=row[2])
+        )
 
-    async def letters(self, limit: int) -> Sequence[Letter]:
+    async def dead_letters(self, limit: int) -> Sequence[StatusDeadLetter]:
         rows = await self._database.read(
             lambda connection: connection.execute(
                 "SELECT * FROM letters ORDER BY row_id LIMIT ?", (limit,)
             ).fetchall()
         )
-        return [letter_of(row) for row in rows]
+        return [dead_letter_of(row) for row in rows]
 
     async def published(self, row_ids: Sequence[int]) -> None:
         ids = json.dumps(list(row_ids))
@@ -139,13 +149,13 @@ class SqliteStatuses:
             )
         )
 
-    async def shown(self, request_id: str) -> Sequence[Shown]:
+    async def shown(self, request_id: str) -> Sequence[ContextStatus]:
         rows = await self._database.read(
             lambda connection: connection.execute(
                 "SELECT * FROM statuses WHERE request_id = ? ORDER BY context", (request_id,)
             ).fetchall()
         )
-        return [shown_of(row) for row in rows]
+        return [context_status_of(row) for row in rows]
 
     async def purge(self, before: float) -> int:
         return await self._database.write(
@@ -157,12 +167,16 @@ class SqliteStatuses:
         )
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        return self._doorbell.listen()
+        return self._notifier.listen()
 
 
-def _keep(connection: sqlite3.Connection, statuses: Sequence[Wanted], now: float) -> list[Kept]:
+def _keep(
+    connection: sqlite3.Connection, statuses: Sequence[WantedStatus], now: float
+) -> list[StatusKeepResult]:
     return [
-        Kept.WANTED if connection.execute(_KEEP, columns_of(status, now)).rowcount else Kept.STALE
+        StatusKeepResult.WANTED
+        if connection.execute(_KEEP, columns_of(status, now)).rowcount
+        else StatusKeepResult.STALE
         for status in statuses
     ]
 
@@ -175,8 +189,8 @@ def _take_over(connection: sqlite3.Connection, now: float, horizon: float) -> in
 
 
 def _take(
-    connection: sqlite3.Connection, source_name: str, now: float, limits: Limits
-) -> Telling | float | None:
+    connection: sqlite3.Connection, source_name: str, now: float, limits: CallLimits
+) -> OutgoingStatus | float | None:
     row = connection.execute(_NEXT, (source_name, now)).fetchone()
     if row is None:
         earliest = connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
@@ -184,28 +198,28 @@ def _take(
     place = place_of(dict(row))
     _set(connection, row["row_id"], {"flying_since": now, "flying": place})
     _keep_limits(connection, source_name, limits)
-    return telling_of(dict(row), place, now)
+    return outgoing_status_of(dict(row), place, now)
 
 
 def _ended(
     connection: sqlite3.Connection,
-    telling: Telling,
-    ending: Ending,
+    outgoing: OutgoingStatus,
+    ending: CallEnding,
     *,
     now: float,
     horizon: float,
-    limits: Limits,
+    limits: CallLimits,
 ) -> None:
-    row = connection.execute("SELECT * FROM statuses WHERE row_id = ?", (telling.row_id,)).fetchone()
-    if row is None or not is_under_way(dict(row), telling):
+    row = connection.execute("SELECT * FROM statuses WHERE row_id = ?", (outgoing.row_id,)).fetchone()
+    if row is None or not is_under_way(dict(row), outgoing):
         return
-    columns = after(dict(row), telling, ending, now=now, horizon=horizon)
-    _set(connection, telling.row_id, columns)
+    columns = after(dict(row), outgoing, ending, now=now, horizon=horizon)
+    _set(connection, outgoing.row_id, columns)
     _keep_limits(connection, row["source_name"], limits)
-    if isinstance(ending, Dead) and columns.get("phase") == Phase.DEAD:
+    if isinstance(ending, Undeliverable) and columns.get("phase") == Phase.DEAD:
         connection.execute(
             "INSERT INTO letters (request_id, body, headers) VALUES (?, ?, ?)",
-            (telling.request_id, telling.body, json.dumps(letter_headers(telling, ending, now))),
+            (outgoing.request_id, outgoing.body, json.dumps(dead_letter_headers(outgoing, ending, now))),
         )
 
 
@@ -218,5 +232,5 @@ def _set(connection: sqlite3.Connection, row_id: int, columns: Mapping[str, Any]
     )
 
 
-def _keep_limits(connection: sqlite3.Connection, source_name: str, limits: Limits) -> None:
+def _keep_limits(connection: sqlite3.Connection, source_name: str, limits: CallLimits) -> None:
     connection.execute(_LIMITS, (source_name, limits.not_before, limits.paced_until, limits.strikes))

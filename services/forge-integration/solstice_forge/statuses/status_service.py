@@ -15,7 +15,7 @@ from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.call_endings import FIRST_RETRY_SECONDS, RetryRules
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
-from solstice_forge.statuses.reporter import Teller
+from solstice_forge.statuses.reporter import StatusReporter
 
 
 def rules_of(settings: ForgeSettings) -> RetryRules:
@@ -72,7 +72,7 @@ async def reporting(
     topology = STATUSES.topology(QueueType(settings.amqp_queue_type))
     rng = random.Random()  # noqa: S311  jitter, not a secret
     async with open_statuses(settings.forge_inbox_url) as store, asyncio.TaskGroup() as tasks:
-        teller = Teller(
+        reporter = StatusReporter(
             store=store,
             remotes=remotes,
             broker=broker,
@@ -91,10 +91,10 @@ async def reporting(
         taking = tasks.create_task(
             intake.run(STATUSES.queue, topology, prefetch=settings.amqp_prefetch), name="statuses-intake"
         )
-        telling = tasks.create_task(teller.run(), name="statuses-teller")
+        reporting_task = tasks.create_task(reporter.run(), name="statuses-teller")
         yield store
         taking.cancel()
-        teller.finish()
-        if teller.telling:
-            await asyncio.wait({telling}, timeout=settings.forge_grace_seconds)
-        telling.cancel()
+        reporter.finish()
+        if reporter.is_leader:
+            await asyncio.wait({reporting_task}, timeout=settings.forge_grace_seconds)
+        reporting_task.cancel()

@@ -1,4 +1,4 @@
-"""What a message asks us to show, and on which commit: `jobstatus.v1` -> `Wanted`, or why not. Pure."""
+"""What a message asks us to show, and on which commit: `jobstatus.v1` -> `WantedStatus`, or why not. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from solstice_forge.remote.protocol import CommitStatus
 """States that a job or run never leaves."""
 
 
-class Wanted(Value, frozen=True, kw_only=True):
+class WantedStatus(Value, frozen=True, kw_only=True):
     """The newest that is known of one context of one commit."""
 
     source_name: str
@@ -45,19 +45,19 @@ def place(run_id: str, sequence: int, revision: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class NotReported:
     """Nobody is to be told; `reason` is one word of a closed list."""
 
     reason: str
 
 
-NO_SOURCE: Final = Untold("no_source")
+NO_SOURCE: Final = NotReported("no_source")
 """It was asked for by hand, no hook received it."""
-NO_CREDENTIALS: Final = Untold("no_credentials")
+NO_CREDENTIALS: Final = NotReported("no_credentials")
 """Its source has no token: the forge is not told of anything."""
 
 
-def wanted(body: bytes, tellable: Mapping[str, bool]) -> Wanted | Untold | Refuse:
+def wanted(body: bytes, tellable: Mapping[str, bool]) -> WantedStatus | NotReported | Refuse:
     """What `body` asks for; `tellable`: the names of the sources, and whether their forge can be told."""
     try:
         status = JobStatusV1.decode(body)
@@ -76,7 +76,7 @@ def wanted(body: bytes, tellable: Mapping[str, bool]) -> Wanted | Untold | Refus
     repository = status.repo_full_name or _path_of(status.repo_url)
     if not repository:
         return Refuse(reason="no_repository", detail=f"{status.repo_url} names no repository of a forge")
-    return Wanted(
+    return WantedStatus(
         source_name=name,
         repository=repository,
         commit_sha=status.commit_sha,

@@ -28,7 +28,7 @@ def examine(body: bytes, now: float) -> JobRequestV1 | Refuse:
 
 
 def examine_cancel(body: bytes) -> JobCancelV1 | Refuse:
-    """The wish to cancel, or why it will never be one."""
+    """The cancel request, or why it will never be one."""
     try:
         return JobCancelV1.decode(body)
     except InvalidMessage as wrong:

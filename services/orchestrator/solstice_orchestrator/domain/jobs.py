@@ -119,7 +119,7 @@ class StepSpec:
     """Names of what it finds in its environment beside that; the values are known to no one before it runs."""
 
 
-class Condition(StrEnum):
+class JobCondition(StrEnum):
     """When a job may start that needs others: what its `if` says."""
 
     SUCCESS = "success"
@@ -157,7 +157,7 @@ class RunSpec:
     """Whether a newer push ends this run; None: as the operator has it, and never on the default branch."""
 
 
-NOTHING_SAID: Final = RunSpec()
+DEFAULT_RUN_SPEC: Final = RunSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     timeout_seconds: float = 3600.0
     priority: Priority = Priority.DEFAULT
-    condition: Condition = Condition.SUCCESS
+    condition: JobCondition = JobCondition.SUCCESS
     retries: int = 0
     """Its author's own budget of further tries, for `OWN_FAILURES`."""
     no_output_seconds: float | None = None
@@ -206,12 +206,12 @@ class Outcome:
 
 def run_state(states: Collection[JobState]) -> RunState:
     """What a planned run's jobs amount to: unfinished while one is, else the worst of their ends."""
-    return _sum_of(frozenset(states))
+    return _combined_state(frozenset(states))
 
 
 # There are few such sets, however many jobs.
 @lru_cache(maxsize=256)
-def _sum_of(states: frozenset[JobState]) -> RunState:
+def _combined_state(states: frozenset[JobState]) -> RunState:
     if any(not state.final for state in states):
         started = any(state is JobState.RUNNING or state.final for state in states)
         return RunState.RUNNING if started else RunState.WAITING

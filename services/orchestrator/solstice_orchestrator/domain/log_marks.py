@@ -3,7 +3,7 @@
 from typing import Self
 
 
-class Mark(bytes):
+class LogMark(bytes):
     """A whole line of ours for the log: nothing that a job prints can be one."""
 
     __slots__ = ()

@@ -4,16 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.jobs import Condition, Reason
+from solstice_orchestrator.domain.jobs import JobCondition, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class DependencyNode:
     """A job as far as its neighbours are concerned."""
 
     state: JobState
     needs: tuple[str, ...]
-    condition: Condition = Condition.SUCCESS
+    condition: JobCondition = JobCondition.SUCCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Unblocked:
     reason: Reason
 
 
-def unblock(nodes: Mapping[str, Node]) -> Sequence[Unblocked]:
+def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
     """The blocked jobs that may wait for a slot now, or are skipped; skipping one may skip others, or let them go."""
     states = {name: node.state for name, node in nodes.items()}
     blocked = {name: node for name, node in nodes.items() if node.state is JobState.BLOCKED}
@@ -45,8 +45,8 @@ def unblock(nodes: Mapping[str, Node]) -> Sequence[Unblocked]:
     return moved
 
 
-def _after(condition: Condition, ends: Collection[JobState]) -> JobState | None:
+def _after(condition: JobCondition, ends: Collection[JobState]) -> JobState | None:
     """What a job becomes whose needs are in these states; None while it has to wait for them."""
-    if condition is Condition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
+    if condition is JobCondition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
         return JobState.SKIPPED
     return JobState.WAITING if all(end.final for end in ends) else None

@@ -8,10 +8,10 @@ from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec
-from solstice_orchestrator.domain.needs import Node
+from solstice_orchestrator.domain.needs import DependencyNode
 
 
-class NotRerun(StrEnum):
+class RerunRefusal(StrEnum):
     """Why there is nothing to run again."""
 
     NOT_ENDED = "not_ended"
@@ -20,7 +20,7 @@ class NotRerun(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class RerunScope:
     """Whether a run is another one again, and how much of it."""
 
     asked: bool
@@ -29,34 +29,34 @@ class Again:
     """Names of its jobs; None: all that its workflow asks for."""
 
 
-FIRST: Final = Again(asked=False, only=None)
+NOT_A_RERUN: Final = RerunScope(asked=False, only=None)
 
 
-def again_of(rerun_of: str | None, only_jobs: str | None) -> Again:
+def rerun_scope_of(rerun_of: str | None, only_jobs: str | None) -> RerunScope:
     """From the columns of these names."""
     only = None if only_jobs is None else frozenset(json.loads(only_jobs))
-    return Again(asked=rerun_of is not None, only=only)
+    return RerunScope(asked=rerun_of is not None, only=only)
 
 
-def failed_of(nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun | None:
+def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal | None:
     """The jobs of a run (by name) that did not succeed, and those that need one of them, however they ended.
 
     None, which means all, for a run that failed before it had any.
     """
     if any(not node.state.final for node in nodes.values()):
-        return NotRerun.NOT_ENDED
+        return RerunRefusal.NOT_ENDED
     if not nodes:
         return None
     found = {name for name, node in nodes.items() if node.state is not JobState.SUCCEEDED}
     if not found:
-        return NotRerun.NOTHING_FAILED
+        return RerunRefusal.NOTHING_FAILED
     return frozenset(_with_dependents(found, nodes))
 
 
-def around(name: str, nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun:
+def job_with_dependents(name: str, nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal:
     """One job of these, what needs it, and what they need that did not succeed."""
     if any(not node.state.final for node in nodes.values()):
-        return NotRerun.NOT_ENDED
+        return RerunRefusal.NOT_ENDED
     found = {name}
     while True:
         found = _with_dependents(found, nodes)
@@ -67,7 +67,7 @@ def around(name: str, nodes: Mapping[str, Node]) -> frozenset[str] | NotRerun:
         found |= unmet
 
 
-def _with_dependents(names: Collection[str], nodes: Mapping[str, Node]) -> set[str]:
+def _with_dependents(names: Collection[str], nodes: Mapping[str, DependencyNode]) -> set[str]:
     """These jobs, and those that need one of them, directly or not."""
     found = set(names)
     while more := {name for name, node in nodes.items() if name not in found and found & set(node.needs)}:
@@ -75,7 +75,7 @@ def _with_dependents(names: Collection[str], nodes: Mapping[str, Node]) -> set[s
     return found
 
 
-def cut_down(jobs: Sequence[JobSpec], only: Collection[str] | None) -> Sequence[JobSpec]:
+def selected_jobs(jobs: Sequence[JobSpec], only: Collection[str] | None) -> Sequence[JobSpec]:
     """These jobs alone; what they need of the others has succeeded before."""
     if only is None:
         return jobs

@@ -19,7 +19,7 @@ class AddressRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
+class AddressPin:
     """What makes git connect to the addresses that were checked, and to no other."""
 
     options: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
-def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_command: str) -> Pin:
+def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_command: str) -> AddressPin:
     """How git is told to use these addresses; raises AddressRefused when any of them is not public."""
     found = list(dict.fromkeys(addresses))
     for text in found:
@@ -48,28 +48,28 @@ def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_comm
     if not found:
         raise AddressRefused(f"{host} has no address")
     if scheme in {"http", "https"} and ":" in host:
-        return Pin()
+        return AddressPin()
     if scheme in {"http", "https"}:
         # https://git-scm.com/docs/git-config#Documentation/git-config.txt-httpcurloptResolve (git 2.37)
         joined = ",".join(f"[{text}]" if ":" in text else text for text in found)
-        return Pin(options=("-c", f"http.curloptResolve={host}:{port}:{joined}"))
+        return AddressPin(options=("-c", f"http.curloptResolve={host}:{port}:{joined}"))
     if scheme == "ssh":
         known_as = host if port == _PORTS["ssh"] else f"[{host}]:{port}"
         command = f"{ssh_command} -oHostName={found[0]} -oHostKeyAlias={known_as} -oProxyJump=none"
-        return Pin(environment=MappingProxyType({"GIT_SSH_COMMAND": command}))
+        return AddressPin(environment=MappingProxyType({"GIT_SSH_COMMAND": command}))
     if host not in found:
         raise AddressRefused(f"{scheme}:// cannot be held to an address that was checked; {ALLOW}")
-    return Pin()
+    return AddressPin()
 
 
-async def pinned(repo_url: str, ssh_command: str) -> Pin:
+async def pinned(repo_url: str, ssh_command: str) -> AddressPin:
     """Look up the host of a repository, and hold git to what was found.
 
     Raises AddressRefused when that is not on the internet, and OSError when the host has no address.
     """
     parts = urlsplit(repo_url)
     if parts.scheme not in _PORTS:
-        return Pin()
+        return AddressPin()
     try:
         host, port = (parts.hostname or "").removesuffix("."), parts.port or _PORTS[parts.scheme]
         host.encode("ascii")

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from solstice_common.errors import SolsticeError
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.addresses import Pin
+from solstice_orchestrator.git.addresses import AddressPin
 from solstice_orchestrator.processes.children import Child, child
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class Git:
             "SSH_ASKPASS": "true",
         }
 
-    def use(self, pin: Pin) -> None:
+    def use(self, pin: AddressPin) -> None:
         """Connect to the addresses of `pin` alone, from now on."""
         self._options = pin.options
         self._environment.update(pin.environment)
@@ -193,20 +193,20 @@ class Git:
         return ("/bin/sh", "-c", LIMITED, str(self._max_memory // 1024), *command)
 
     async def run(
-        self, *arguments: str, given: bytes = b"", max_output: int = 64 * 1024, writes: bool = False
+        self, *arguments: str, input_bytes: bytes = b"", max_output: int = 64 * 1024, writes: bool = False
     ) -> GitResult[bytes]:
         """Run one git command to its end, as `converse` does; its output is cut at `max_output` bytes."""
         read = partial(_read, limit=max_output)
-        return await self.converse(*arguments, given=given, read=read, writes=writes)
+        return await self.converse(*arguments, input_bytes=input_bytes, read=read, writes=writes)
 
     async def converse(
         self,
         *arguments: str,
-        given: bytes,
+        input_bytes: bytes,
         read: Callable[[asyncio.StreamReader], Coroutine[Any, Any, T]],
         writes: bool = False,
     ) -> GitResult[T]:
-        """Run one git command to its end, with `given` as its input; `read` has to take all of its output.
+        """Run one git command to its end, with `input_bytes` as its input; `read` has to take all of its output.
 
         Raises CheckoutFailed when git cannot be started, and when it `writes` and its directory outgrows its limit.
         Whoever cancels this kills git and its children.
@@ -214,7 +214,7 @@ class Git:
         outgrown = False
         try:
             async with (
-                child(self._command(arguments), self._directory, self._environment, given) as git,
+                child(self._command(arguments), self._directory, self._environment, input_bytes) as git,
                 asyncio.TaskGroup() as tasks,
             ):
                 watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
@@ -239,7 +239,7 @@ class Git:
     async def _watch(self, git: Child) -> None:
         """Kill git as soon as its directory has outgrown the limit."""
         await asyncio.sleep(WATCH_SECONDS)
-        while not await self._has_outgrown():  # noqa: ASYNC110  a disk rings no bell
+        while not await self._has_outgrown():  # noqa: ASYNC110  a disk notifies nobody
             await asyncio.sleep(WATCH_SECONDS)
         git.kill()
 
@@ -273,7 +273,7 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
     return bytes(kept)
 
 
-def last_words(stderr: str) -> str:
+def stderr_tail(stderr: str) -> str:
     """The end of what git said, on one line."""
     lines = [printable(line).strip() for line in stderr[-8192:].splitlines()]
     return "; ".join([line for line in lines if line][-3:])[-500:]

@@ -11,7 +11,7 @@ from typing import Final
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import Git, GitPolicy
-from solstice_orchestrator.superseding.push_order import History, Question
+from solstice_orchestrator.superseding.push_order import CommitAncestry, OrderQuestion
 
 DEPTH: Final = 200
 """How far back a push may have been to be known for an older one."""
@@ -26,9 +26,9 @@ _COMMITS_ONLY: Final = (
 _LINE: Final = re.compile(r"([0-9a-f]{40,64})\t(\S+)")
 
 
-async def history_of(
-    request: JobRequestV1, question: Question, *, policy: GitPolicy, scratch: Path
-) -> History:
+async def ask_repository(
+    request: JobRequestV1, question: OrderQuestion, *, policy: GitPolicy, scratch: Path
+) -> CommitAncestry:
     """What the repository of the request says. Raises CheckoutFailed."""
     async with (
         fetching.bounded(policy.planning_timeout_seconds, request),
@@ -39,9 +39,9 @@ async def history_of(
         )
         now = await _now(git, request)
         if now in {question.commit_sha, question.newest_sha}:
-            return History(now=now)
+            return CommitAncestry(now=now)
         await _fetch(git, request, question, now)
-        return History(
+        return CommitAncestry(
             now=now,
             in_newest=await _is_ancestor(git, question.commit_sha, question.newest_sha),
             has_newest=await _is_ancestor(git, question.newest_sha, question.commit_sha),
@@ -61,7 +61,7 @@ async def _now(git: Git, request: JobRequestV1) -> str | None:
     return found.get(ref)
 
 
-async def _fetch(git: Git, request: JobRequestV1, question: Question, now: str | None) -> None:
+async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: str | None) -> None:
     """Bring what can be had: both commits, and what was there before the push where it still is; else what the ref holds."""
     both = [question.commit_sha, question.newest_sha]
     wanted = [[*both, question.before_sha]] if question.before_sha else []

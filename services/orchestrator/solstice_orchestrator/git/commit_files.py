@@ -14,7 +14,14 @@ import structlog
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.commit_group import Answer, Apart, Files, Want, fetch_apart, fetch_together
+from solstice_orchestrator.git.commit_group import (
+    Files,
+    FilesOrFailure,
+    FilesRequest,
+    SingleFetch,
+    fetch_group,
+    fetch_single,
+)
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import host_of
 from solstice_orchestrator.git.repository import object_format
@@ -28,7 +35,7 @@ MAX_GROUPS: Final = 8
 """Repositories that are fetched from at once."""
 MAX_GROUPS_OF_HOST: Final = 5
 """Of these on one host: one that does not answer leaves places to others."""
-MAX_APART: Final = 4
+MAX_SINGLE_FETCHES: Final = 4
 """Commits that are fetched apart at once, after their groups had no answer for them."""
 MAX_COMMITS: Final = 128
 MAX_BYTES: Final = 64 * 1024
@@ -45,101 +52,104 @@ class CommitFiles:
     def __init__(self, tasks: asyncio.TaskGroup, policy: GitPolicy, scratch: Path) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
         self._kept: OrderedDict[_Key, Files] = OrderedDict()
-        self._coming: dict[_Key, asyncio.Future[Answer]] = {}
-        self._waiting: defaultdict[_Repository, list[Want]] = defaultdict(list)
+        self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
+        self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """The keys are the repositories that have a task."""
         self._of_host: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_GROUPS_OF_HOST)
         )
-        self._groups, self._apart = asyncio.Semaphore(MAX_GROUPS), asyncio.Semaphore(MAX_APART)
+        self._groups, self._single_fetches = (
+            asyncio.Semaphore(MAX_GROUPS),
+            asyncio.Semaphore(MAX_SINGLE_FETCHES),
+        )
 
     async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
         """The first of the paths that the request's commit has, with its content; raises CheckoutFailed."""
-        want = Want(request=request, paths=tuple(paths))
-        key = _key(want)
+        lookup = FilesRequest(request=request, paths=tuple(paths))
+        key = _key(lookup)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
         if key not in self._coming:
             self._coming[key] = asyncio.get_running_loop().create_future()
-            self._fetch(want)
+            self._fetch(lookup)
         # Shielded: who gives up waiting leaves the others their answer.
         answer = await asyncio.shield(self._coming[key])
         if isinstance(answer, CheckoutFailed):
             raise CheckoutFailed(answer.reason, answer.detail, may_appear=answer.may_appear)
         return answer
 
-    def _fetch(self, want: Want) -> None:
-        repository = (want.request.repo_url, object_format(want.request.commit_sha))
+    def _fetch(self, lookup: FilesRequest) -> None:
+        repository = (lookup.request.repo_url, object_format(lookup.request.commit_sha))
         is_served = repository in self._waiting
-        self._waiting[repository].append(want)
+        self._waiting[repository].append(lookup)
         if not is_served:
             self._tasks.create_task(self._serve(repository), name=f"fetch from {repository[0]}")
 
     async def _serve(self, repository: _Repository) -> None:
         """Fetch one group after the other, as long as any are waiting."""
-        wants: Sequence[Want] = []
+        lookups: Sequence[FilesRequest] = []
         try:
             while self._waiting[repository]:
                 async with self._of_host[host_of(repository[0])], self._groups:
                     waiting = self._waiting[repository]
-                    wants, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
-                    answers = await self._together(wants)
-                for want, answer in zip(wants, answers, strict=True):
-                    if isinstance(answer, Apart):
+                    lookups, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
+                    answers = await self._fetch_group(lookups)
+                for lookup, answer in zip(lookups, answers, strict=True):
+                    if isinstance(answer, SingleFetch):
                         self._tasks.create_task(
-                            self._serve_apart(want, answer), name=f"fetch {want.request.commit_sha[:10]}"
+                            self._serve_single(lookup, answer), name=f"fetch {lookup.request.commit_sha[:10]}"
                         )
                     else:
-                        self._resolve(want, answer)
-                wants = []
+                        self._resolve(lookup, answer)
+                lookups = []
         finally:
-            for want in (*wants, *self._waiting.pop(repository)):
-                self._give_up(want)
+            for lookup in (*lookups, *self._waiting.pop(repository)):
+                self._give_up(lookup)
 
-    async def _serve_apart(self, want: Want, how: Apart) -> None:
+    async def _serve_single(self, lookup: FilesRequest, how: SingleFetch) -> None:
         try:
-            async with self._apart:
-                self._resolve(want, await self._alone(want, how))
+            async with self._single_fetches:
+                self._resolve(lookup, await self._fetch_single(lookup, how))
         finally:
-            self._give_up(want)
+            self._give_up(lookup)
 
-    async def _together(self, wants: Sequence[Want]) -> Sequence[Answer | Apart]:
+    async def _fetch_group(self, lookups: Sequence[FilesRequest]) -> Sequence[FilesOrFailure | SingleFetch]:
         try:
-            return await fetch_together(wants, policy=self._policy, scratch=self._scratch)
+            return await fetch_group(lookups, policy=self._policy, scratch=self._scratch)
         except Exception as error:
             # A mistake of ours that one commit brings out must take neither the others nor the loop with it.
             if is_machine(error):
-                return [_broke(error)] * len(wants)
-            LOG.exception(LogEvent.PLANNING_BROKE, request_id=wants[0].request.request_id)
-            return [Apart.AGAIN if len(wants) > 1 else _broke(error) for _ in wants]
+                return [_failure_of(error)] * len(lookups)
+            LOG.exception(LogEvent.PLANNING_BROKE, request_id=lookups[0].request.request_id)
+            return [SingleFetch.AGAIN if len(lookups) > 1 else _failure_of(error) for _ in lookups]
 
-    async def _alone(self, want: Want, how: Apart) -> Answer:
+    async def _fetch_single(self, lookup: FilesRequest, how: SingleFetch) -> FilesOrFailure:
         try:
-            return await fetch_apart(want, how, policy=self._policy, scratch=self._scratch)
+            return await fetch_single(lookup, how, policy=self._policy, scratch=self._scratch)
         except Exception as error:
             if not is_machine(error):
-                LOG.exception(LogEvent.PLANNING_BROKE, request_id=want.request.request_id)
-            return _broke(error)
+                LOG.exception(LogEvent.PLANNING_BROKE, request_id=lookup.request.request_id)
+            return _failure_of(error)
 
-    def _resolve(self, want: Want, answer: Answer) -> None:
-        key = _key(want)
+    def _resolve(self, lookup: FilesRequest, answer: FilesOrFailure) -> None:
+        key = _key(lookup)
         self._coming.pop(key).set_result(answer)
         if not isinstance(answer, CheckoutFailed) and sum(map(len, answer.values())) <= MAX_BYTES:
             self._kept[key] = answer
             if len(self._kept) > MAX_COMMITS:
                 self._kept.popitem(last=False)
 
-    def _give_up(self, want: Want) -> None:
+    def _give_up(self, lookup: FilesRequest) -> None:
         """Whoever waits is told that the fetching was cancelled; for what has its answer this does nothing."""
-        if future := self._coming.pop(_key(want), None):
+        if future := self._coming.pop(_key(lookup), None):
             future.cancel()
 
 
-def _key(want: Want) -> _Key:
-    return (want.request.repo_url, want.request.commit_sha, want.paths)
+def _key(lookup: FilesRequest) -> _Key:
+    return (lookup.request.repo_url, lookup.request.commit_sha, lookup.paths)
 
 
-def _broke(error: Exception) -> CheckoutFailed:
+def _failure_of(error: Exception) -> CheckoutFailed:
     reason = Reason.MACHINE_FAILED if is_machine(error) else Reason.CHECKOUT_FAILED
     return CheckoutFailed(reason, f"{type(error).__name__}: {error}")

@@ -37,14 +37,14 @@ _ABSENT: Final = re.compile(r"not our ref ([0-9a-f]{40,64})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
+class FilesRequest:
     """The first of the paths that the request's commit has."""
 
     request: JobRequestV1
     paths: tuple[str, ...]
 
 
-class Apart(Enum):
+class SingleFetch(Enum):
     """How to go on with a commit that its group could not answer for."""
 
     AGAIN = auto()
@@ -57,7 +57,7 @@ class Apart(Enum):
 
 Files: TypeAlias = Mapping[str, bytes]
 """What was found, by its path."""
-Answer: TypeAlias = Files | CheckoutFailed
+FilesOrFailure: TypeAlias = Files | CheckoutFailed
 
 
 class _NotById(Exception):
@@ -69,57 +69,59 @@ class _NotById(Exception):
         """Those that it does not know; empty when it did not say."""
 
 
-async def fetch_together(
-    wants: Sequence[Want], *, policy: GitPolicy, scratch: Path
-) -> Sequence[Answer | Apart]:
+async def fetch_group(
+    lookups: Sequence[FilesRequest], *, policy: GitPolicy, scratch: Path
+) -> Sequence[FilesOrFailure | SingleFetch]:
     """What each gets, in their order; all are of one repository. A single one is never told to try AGAIN.
 
     `scratch` is a directory for temporary ones.
     """
     absent: frozenset[str] = frozenset()
-    left = list(wants)
+    left = list(lookups)
     for _ in range(MAX_ROUNDS):
         try:
             found = iter(await _in_one_fetch(left, policy, scratch))
-            return [next(found) if want in left else Apart.BY_REF for want in wants]
+            return [next(found) if lookup in left else SingleFetch.BY_REF for lookup in lookups]
         except _NotById as refused:
-            named = refused.absent & {want.request.commit_sha for want in left}
+            named = refused.absent & {lookup.request.commit_sha for lookup in left}
             if len(left) > 1 and not named:
                 break
             absent |= named or {left[0].request.commit_sha}
-            left = [want for want in wants if want.request.commit_sha not in absent]
+            left = [lookup for lookup in lookups if lookup.request.commit_sha not in absent]
             if not left:
                 break
         except CheckoutFailed as error:
             if len(left) > 1:
                 break
-            return [error if want in left else Apart.BY_REF for want in wants]
-    return [Apart.AGAIN if want in left else Apart.BY_REF for want in wants]
+            return [error if lookup in left else SingleFetch.BY_REF for lookup in lookups]
+    return [SingleFetch.AGAIN if lookup in left else SingleFetch.BY_REF for lookup in lookups]
 
 
-async def fetch_apart(want: Want, how: Apart, *, policy: GitPolicy, scratch: Path) -> Answer:
+async def fetch_single(
+    lookup: FilesRequest, how: SingleFetch, *, policy: GitPolicy, scratch: Path
+) -> FilesOrFailure:
     """What a commit gets by itself."""
-    if how is Apart.AGAIN:
-        (found,) = await fetch_together([want], policy=policy, scratch=scratch)
-        if not isinstance(found, Apart):
+    if how is SingleFetch.AGAIN:
+        (found,) = await fetch_group([lookup], policy=policy, scratch=scratch)
+        if not isinstance(found, SingleFetch):
             return found
         how = found
-    request = want.request
+    request = lookup.request
     try:
         async with (
             fetching.bounded(policy.planning_timeout_seconds, request),
             fetching.temporary(scratch) as home,
         ):
             git = await _new_git(request, home, policy)
-            if how is Apart.BY_REF or not await fetching.fetch_by_id(git, request):
+            if how is SingleFetch.BY_REF or not await fetching.fetch_by_id(git, request):
                 await fetching.fetch_by_ref(git, request)
-            entries = await entries_of(git, request.commit_sha, want.paths)
+            entries = await entries_of(git, request.commit_sha, lookup.paths)
             answer = _answer(
-                want, entries, await read_blobs(git, _blobs([want], {request.commit_sha: entries}))
+                lookup, entries, await read_blobs(git, _blobs([lookup], {request.commit_sha: entries}))
             )
     except CheckoutFailed as error:
         return error
-    if isinstance(answer, Apart):
+    if isinstance(answer, SingleFetch):
         return CheckoutFailed(
             Reason.CHECKOUT_FAILED,
             f"{request.repo_url} gives the commit without its files also when asked for all",
@@ -127,29 +129,31 @@ async def fetch_apart(want: Want, how: Apart, *, policy: GitPolicy, scratch: Pat
     return answer
 
 
-async def _in_one_fetch(wants: Sequence[Want], policy: GitPolicy, scratch: Path) -> Sequence[Answer | Apart]:
+async def _in_one_fetch(
+    lookups: Sequence[FilesRequest], policy: GitPolicy, scratch: Path
+) -> Sequence[FilesOrFailure | SingleFetch]:
     """Raises _NotById, and CheckoutFailed when one of the commits may be the reason that all failed."""
-    request = wants[0].request
+    request = lookups[0].request
     async with fetching.temporary(scratch) as home:
         try:
             async with fetching.bounded(policy.planning_timeout_seconds, request) as limit:
                 git = await _new_git(request, home, policy)
-                shas = list(dict.fromkeys(want.request.commit_sha for want in wants))
+                shas = list(dict.fromkeys(lookup.request.commit_sha for lookup in lookups))
                 fetched = await git.run(
                     *_PARTIAL_FETCH, "--depth=1", "--end-of-options", "origin", *shas, writes=True
                 )
                 if fetched.returncode == 0:
-                    return await _answers(git, wants, shas)
+                    return await _answers(git, lookups, shas)
         except CheckoutFailed as error:
             # Not a word in all that time: that is no commit's fault, and nobody needs to wait for it again.
             if limit.expired() and directory_bytes(git.git_dir / "objects") == 0:
-                return [error] * len(wants)
+                return [error] * len(lookups)
             raise
     if fetching.is_not_by_id(fetched):
         raise _NotById(_ABSENT.findall(fetched.stderr))
     failed = fetching.failure(request, fetched)
     if failed.reason is Reason.MACHINE_FAILED or fetching.is_of_repository(fetched):
-        return [failed] * len(wants)
+        return [failed] * len(lookups)
     raise failed
 
 
@@ -159,15 +163,17 @@ async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
     )
 
 
-async def _answers(git: Git, wants: Sequence[Want], shas: Sequence[str]) -> Sequence[Answer | Apart]:
+async def _answers(
+    git: Git, lookups: Sequence[FilesRequest], shas: Sequence[str]
+) -> Sequence[FilesOrFailure | SingleFetch]:
     """The wanted files of fetched commits; what is not here of them is fetched."""
     # For git none of them has parents from now on, also where one is another's, and where the server sent more.
     (git.git_dir / "shallow").write_text("".join(f"{sha}\n" for sha in shas), encoding="ascii")
-    paths = list(dict.fromkeys(path for want in wants for path in want.paths))
+    paths = list(dict.fromkeys(path for lookup in lookups for path in lookup.paths))
     entries = await entries_of_roots(git, shas, paths)
     if entries is None:
         entries = {sha: await entries_of(git, sha, paths) for sha in shas}
-    blobs = _blobs(wants, entries)
+    blobs = _blobs(lookups, entries)
     contents = await read_blobs(git, blobs)
     missing = [blob for blob in blobs if blob not in contents]
     if missing:
@@ -175,22 +181,24 @@ async def _answers(git: Git, wants: Sequence[Want], shas: Sequence[str]) -> Sequ
         if fetched.returncode == 0:
             contents = {**contents, **await read_blobs(git, missing)}
         elif not fetching.is_not_by_id(fetched):
-            raise fetching.failure(wants[0].request, fetched)
-    return [_answer(want, entries[want.request.commit_sha], contents) for want in wants]
+            raise fetching.failure(lookups[0].request, fetched)
+    return [_answer(lookup, entries[lookup.request.commit_sha], contents) for lookup in lookups]
 
 
-def _first(want: Want, entries: Entries) -> tuple[str, TreeEntry] | None:
-    return next(((path, entries[path]) for path in want.paths if path in entries), None)
+def _first(lookup: FilesRequest, entries: Entries) -> tuple[str, TreeEntry] | None:
+    return next(((path, entries[path]) for path in lookup.paths if path in entries), None)
 
 
-def _blobs(wants: Sequence[Want], entries: Mapping[str, Entries]) -> Sequence[str]:
+def _blobs(lookups: Sequence[FilesRequest], entries: Mapping[str, Entries]) -> Sequence[str]:
     """The ids of all contents that are needed."""
-    firsts = (_first(want, entries[want.request.commit_sha]) for want in wants)
+    firsts = (_first(lookup, entries[lookup.request.commit_sha]) for lookup in lookups)
     return list(dict.fromkeys(first[1].blob for first in firsts if first and first[1].is_plain_file))
 
 
-def _answer(want: Want, entries: Entries, contents: Mapping[str, bytes]) -> Answer | Apart:
-    first = _first(want, entries)
+def _answer(
+    lookup: FilesRequest, entries: Entries, contents: Mapping[str, bytes]
+) -> FilesOrFailure | SingleFetch:
+    first = _first(lookup, entries)
     if first is None:
         return {}
     path, entry = first
@@ -198,4 +206,4 @@ def _answer(want: Want, entries: Entries, contents: Mapping[str, bytes]) -> Answ
         return CheckoutFailed(
             Reason.INVALID_WORKFLOW, f"{path} is {entry.kind} in this commit; it must be a plain file"
         )
-    return {path: contents[entry.blob]} if entry.blob in contents else Apart.WHOLE
+    return {path: contents[entry.blob]} if entry.blob in contents else SingleFetch.WHOLE

@@ -39,12 +39,12 @@ _COMMIT: Final = re.compile(
 )
 
 
-def of_words(said: str) -> Reason:
+def reason_of_stderr(said: str) -> Reason:
     """The reason for a failure of git that a repository's absence does not explain.
 
     The commit is asked first: it chooses the file names that git quotes, and may only harm itself by them.
     """
-    ours = _ours(said)
+    ours = _without_server_lines(said)
     if _COMMIT.search(ours):
         return Reason.COMMIT_UNUSABLE
     if is_past_memory(said):
@@ -54,7 +54,7 @@ def of_words(said: str) -> Reason:
 
 def of_local_words(said: str) -> Reason:
     """The same for a command that asks no host, on what was fetched: the memory it needs is the commit's doing."""
-    return Reason.COMMIT_UNUSABLE if is_past_memory(said) else of_words(said)
+    return Reason.COMMIT_UNUSABLE if is_past_memory(said) else reason_of_stderr(said)
 
 
 def is_past_memory(said: str) -> bool:
@@ -62,7 +62,7 @@ def is_past_memory(said: str) -> bool:
 
     What it was sent needs that much, wherever it is tried; a machine without memory kills git, which then says nothing.
     """
-    return _MEMORY.search(_ours(said)) is not None
+    return _MEMORY.search(_without_server_lines(said)) is not None
 
 
 def is_machine(error: BaseException) -> bool:
@@ -74,9 +74,9 @@ def is_machine(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in MACHINE_ERRORS
 
 
-def _ours(said: str) -> str:
+def _without_server_lines(said: str) -> str:
     """Without the lines that the server wrote: a hostile one must not accuse this machine."""
-    return "\n".join(line for line in said.replace("\r", "\n").splitlines() if not _THEIRS.match(line))
+    return "\n".join(line for line in said.replace("\r", "\n").splitlines() if not _SERVER_LINE.match(line))
 
 
-_THEIRS: Final = re.compile(r"\s*(?:remote:|(?:fatal|error): remote error:|ERR )")
+_SERVER_LINE: Final = re.compile(r"\s*(?:remote:|(?:fatal|error): remote error:|ERR )")

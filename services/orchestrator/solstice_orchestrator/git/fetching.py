@@ -21,9 +21,9 @@ from typing import Final, Protocol
 from solstice_common.messages import JobRequestV1
 from solstice_common.repo_urls import canonical
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.addresses import AddressRefused, Pin, pinned
-from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, last_words
-from solstice_orchestrator.git.failures import is_past_memory, of_words
+from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
+from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, stderr_tail
+from solstice_orchestrator.git.failures import is_past_memory, reason_of_stderr
 from solstice_orchestrator.git.repository import object_format, write_repository
 
 REF_DEPTH: Final = 100
@@ -80,10 +80,10 @@ async def new_git(
     return git
 
 
-async def pin(request: HasUrl, policy: GitPolicy) -> Pin:
+async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
     """What holds git to the addresses of the repository's host; raises CheckoutFailed when they are not allowed."""
     if policy.allow_private:
-        return Pin()
+        return AddressPin()
     try:
         return await pinned(request.repo_url, SSH)
     except AddressRefused as refused:
@@ -169,8 +169,8 @@ def is_of_repository(result: GitResult[bytes]) -> bool:
 
 def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     """The verdict on a fetch that failed, by what git said."""
-    said = last_words(result.stderr) or f"git ended with {result.returncode} and said nothing"
-    if of_words(result.stderr) is Reason.MACHINE_FAILED:
+    said = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
+    if reason_of_stderr(result.stderr) is Reason.MACHINE_FAILED:
         return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {said}")
     if _NOT_THERE.search(result.stderr):
         return CheckoutFailed(
@@ -181,7 +181,7 @@ def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
         said = f"git needed more memory than it may have here ({said})"
     elif _REDIRECT.search(result.stderr):
         said = f"{said}; redirects are not followed: name the URL that it has now"
-    return CheckoutFailed(of_words(result.stderr), f"fetching from {request.repo_url} failed: {said}")
+    return CheckoutFailed(reason_of_stderr(result.stderr), f"fetching from {request.repo_url} failed: {said}")
 
 
 @asynccontextmanager

@@ -26,8 +26,8 @@ ANSWERED_SECONDS: Final = 10.0
 """When a host answered others so shortly before, a failure is the repository's own, which then has a circuit of its own."""
 SLOW_SECONDS: Final = 2.0
 """A host on which a visitor waits for so long, and which answered no other one since, gets few more."""
-PLACES_OF_UNKNOWN: Final = 32
-PLACES_OF_SLOW: Final = 4
+VISITS_OF_UNKNOWN_HOST: Final = 32
+VISITS_OF_SLOW_HOST: Final = 4
 MAX_HOSTS: Final = 1000
 
 
@@ -63,7 +63,7 @@ def after_answer(now: float) -> Circuit:
     return Circuit(answered_at=now)
 
 
-def places(circuit: Circuit, oldest_since: float | None, now: float) -> int | None:
+def allowed_visits(circuit: Circuit, oldest_since: float | None, now: float) -> int | None:
     """How many may ask the host at once; None: any number. `oldest_since`: when the oldest visit under way began."""
     if now < circuit.open_until:
         return 0
@@ -71,8 +71,8 @@ def places(circuit: Circuit, oldest_since: float | None, now: float) -> int | No
         return 1
     answered = -1.0 if circuit.answered_at is None else circuit.answered_at
     if oldest_since is not None and now - oldest_since > SLOW_SECONDS and answered < oldest_since:
-        return PLACES_OF_SLOW
-    return PLACES_OF_UNKNOWN if circuit.answered_at is None else None
+        return VISITS_OF_SLOW_HOST
+    return VISITS_OF_UNKNOWN_HOST if circuit.answered_at is None else None
 
 
 def host_of(url: str) -> str:
@@ -102,7 +102,7 @@ class GitHosts:
             return f"{url} cannot be fetched from; next try in {max(1, round(own.open_until - now))} s"
         circuit = self.circuits.get(host, CLOSED)
         visits = [visit.begun for visit in self._visits if visit.host == host]
-        most = places(circuit, min(visits, default=None), now)
+        most = allowed_visits(circuit, min(visits, default=None), now)
         has_place = most is None or len(visits) < most
         has_slot = (
             not holds_slot or self.slots is None or may_begin(host, self._visits, self._silent(), self.slots)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, last_words
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, stderr_tail
 from solstice_orchestrator.git.failures import of_local_words
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -49,7 +49,7 @@ async def entries_of_roots(
     """
     listed = await git.run(
         *("diff-tree", "--stdin", "--root", "-r", "-t", "-z", "--no-renames", "--no-abbrev", "--", *paths),
-        given="".join(f"{sha}\n" for sha in shas).encode(),
+        input_bytes="".join(f"{sha}\n" for sha in shas).encode(),
         max_output=MAX_LISTING_BYTES,
     )
     if len(listed.stdout) == MAX_LISTING_BYTES:
@@ -94,7 +94,7 @@ async def has_more_paths(git: Git, sha: str, most: int) -> bool:
                     if counted > most:
                         limit.reschedule(0)
 
-            await git.converse("ls-tree", "-r", "-z", "--name-only", sha, given=b"", read=count)
+            await git.converse("ls-tree", "-r", "-z", "--name-only", sha, input_bytes=b"", read=count)
     return counted > most
 
 
@@ -104,7 +104,7 @@ async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
     if not ids:
         return {}
     read = await git.converse(
-        "cat-file", "--batch", given="".join(f"{blob}\n" for blob in ids).encode(), read=_contents
+        "cat-file", "--batch", input_bytes="".join(f"{blob}\n" for blob in ids).encode(), read=_contents
     )
     _must(read)
     return read.stdout
@@ -128,5 +128,5 @@ async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
 def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
     if read.returncode != 0:
         raise CheckoutFailed(
-            of_local_words(read.stderr), f"what was fetched cannot be read: {last_words(read.stderr)}"
+            of_local_words(read.stderr), f"what was fetched cannot be read: {stderr_tail(read.stderr)}"
         )

@@ -18,7 +18,7 @@ OLDEST: Final = (2, 37)
 ANSWER_SECONDS: Final = 20.0
 
 
-def unfit(said: str) -> str | None:
+def git_problem(said: str) -> str | None:
     """What is wrong with the git that says this about its version, if anything is."""
     found = re.match(r"git version (\d+)\.(\d+)", said)
     if found is None:
@@ -31,7 +31,7 @@ def unfit(said: str) -> str | None:
     return None
 
 
-async def tell_git(policy: GitPolicy) -> None:
+async def warn_of_unfit_git(policy: GitPolicy) -> None:
     """Ask git for its version, and log a warning when it is missing or too old for the policy."""
     said = ""
     try:
@@ -39,7 +39,7 @@ async def tell_git(policy: GitPolicy) -> None:
             with tempfile.TemporaryDirectory(prefix="git-") as name:
                 git = Git(policy, Path(name) / "nothing", Path(name), 0)
                 said = (await git.run("--version")).stdout.decode("utf-8", "replace").strip()
-        detail = None if policy.allow_private else unfit(said)
+        detail = None if policy.allow_private else git_problem(said)
     except (CheckoutFailed, OSError, TimeoutError) as error:
         detail = str(error) or "it did not answer"
     if detail:

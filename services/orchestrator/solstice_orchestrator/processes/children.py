@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from solstice_orchestrator.processes.completion import to_its_end
-from solstice_orchestrator.processes.orphans import is_ours
+from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.processes.orphans import remember_child
 
 PIECE_BYTES: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
@@ -39,7 +39,7 @@ class Child:
 
     async def wait(self) -> int:
         """Its exit code, once it has ended."""
-        return await ended(self.process)
+        return await exit_code(self.process)
 
     def kill(self) -> None:
         """It, and all that it has started and that stayed in its session."""
@@ -49,21 +49,21 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    command: Sequence[str], directory: Path, environment: Mapping[str, str], given: bytes
+    command: Sequence[str], directory: Path, environment: Mapping[str, str], input_bytes: bytes
 ) -> AsyncIterator[Child]:
-    """A child that runs, with `given` as its whole input; killed on leaving.
+    """A child that runs, with `input_bytes` as its whole input; killed on leaving.
 
     Raises OSError when it cannot be started.
     """
-    with _file_of(given) if given else nullcontext(subprocess.DEVNULL) as stdin:
+    with _file_of(input_bytes) if input_bytes else nullcontext(subprocess.DEVNULL) as stdin:
         process = start(
             command, directory, environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(see_end, process)
+        stack.push_async_callback(wait_for_exit, process)
         running = Child(
-            stdout=stack.enter_context(reading(process.stdout)),
-            stderr=stack.enter_context(reading(process.stderr)),
+            stdout=stack.enter_context(pipe_reader(process.stdout)),
+            stderr=stack.enter_context(pipe_reader(process.stderr)),
             process=process,
         )
         stack.callback(running.kill)
@@ -76,7 +76,9 @@ async def run(*command: str) -> int:
     It is not killed when this is cancelled, only waited for.
     """
     nowhere, environment = subprocess.DEVNULL, {"PATH": os.environ.get("PATH", os.defpath)}
-    return await see_end(start(command, Path(), environment, stdin=nowhere, stdout=nowhere, stderr=nowhere))
+    return await wait_for_exit(
+        start(command, Path(), environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    )
 
 
 def start(
@@ -99,17 +101,21 @@ def start(
         stderr=stderr,
         start_new_session=True,
     )
-    is_ours(process)
+    remember_child(process)
     return process
 
 
-async def see_end(process: subprocess.Popen[bytes]) -> int:
+async def wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     """The exit code of a child that ends soon; who is cancelled meanwhile waits all the same and leaves no zombie."""
     code = process.poll()
-    return code if code is not None else await to_its_end(ended(process), f"end of process {process.pid}")
+    return (
+        code
+        if code is not None
+        else await run_to_completion(exit_code(process), f"end of process {process.pid}")
+    )
 
 
-async def ended(process: subprocess.Popen[bytes]) -> int:
+async def exit_code(process: subprocess.Popen[bytes]) -> int:
     """The exit code of a child, once it has ended. It takes no thread: a job may have used up all there are."""
     while (code := process.poll()) is None:
         try:
@@ -157,7 +163,7 @@ class PipeReader(asyncio.StreamReader):
 
 
 @contextmanager
-def reading(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
+def pipe_reader(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
     """What comes out of a pipe, to its end; leaving closes it.
 
     No more is taken from the pipe than twice PIECE_BYTES before it is read: a full pipe stops the child.
@@ -166,7 +172,7 @@ def reading(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
         raise ValueError("the child was started without this pipe")
     reader = PipeReader(pipe)
     with pipe:
-        feed = _Feed(reader, pipe.fileno())
+        feed = _PipeTransport(reader, pipe.fileno())
         reader.set_transport(feed)
         feed.resume_reading()
         try:
@@ -175,7 +181,7 @@ def reading(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
             feed.close()
 
 
-class _Feed(asyncio.ReadTransport):
+class _PipeTransport(asyncio.ReadTransport):
     """Moves what a pipe holds to its reader."""
 
     def __init__(self, reader: PipeReader, fd: int) -> None:
@@ -212,7 +218,7 @@ class _Feed(asyncio.ReadTransport):
 
 
 @contextmanager
-def writing(pipe: IO[bytes] | None) -> Iterator[Callable[[bytes], None]]:
+def pipe_writer(pipe: IO[bytes] | None) -> Iterator[Callable[[bytes], None]]:
     """A function that sends bytes into a pipe without ever waiting; leaving closes the pipe, whatever it still holds.
 
     What is sent to a child that has ended, or after leaving, is dropped.
@@ -247,9 +253,9 @@ def writing(pipe: IO[bytes] | None) -> Iterator[Callable[[bytes], None]]:
 
 
 @contextmanager
-def _file_of(given: bytes) -> Iterator[IO[bytes]]:
+def _file_of(input_bytes: bytes) -> Iterator[IO[bytes]]:
     """A file rather than a pipe: it never fills up, however little the child reads."""
     with tempfile.TemporaryFile() as file:
-        file.write(given)
+        file.write(input_bytes)
         file.seek(0)
         yield file

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_its_end(work: Coroutine[Any, Any, T], name: str) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T], name: str) -> T:
     """The result of `work`, which is never cut short; a cancellation that came meanwhile is raised afterwards."""
     task = asyncio.create_task(work, name=name)
     cancelled = False

@@ -40,7 +40,7 @@ def adopt() -> None:
         _adopting.append(True)
 
 
-def is_ours(process: "subprocess.Popen[bytes]") -> None:
+def remember_child(process: "subprocess.Popen[bytes]") -> None:
     """Remember a child that was started on purpose."""
     _started[process.pid] = process
 

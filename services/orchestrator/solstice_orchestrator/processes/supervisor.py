@@ -41,7 +41,7 @@ class ControlClosed(Exception):
 
 def main() -> int:
     """Run the plan; the exit code says nothing, the verdict does."""
-    _become_keeper()
+    _become_reaper()
     _join(sys.argv[1:])
     with _Signals() as signals:
         _say(event="ready")
@@ -279,7 +279,7 @@ def kill_descendants(ancestor: int) -> None:
             pass
 
 
-def _become_keeper() -> None:
+def _become_reaper() -> None:
     """Orphans below come to us, and the same user's processes cannot look into us (Linux; elsewhere neither)."""
     if not sys.platform.startswith("linux"):
         return

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Final
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.queue_times.forecast import FEW, Busy, Sample, remaining
+from solstice_orchestrator.queue_times.forecast import FEW_SAMPLES, BusySlot, Sample, remaining
 from solstice_orchestrator.scheduling.caps import room
 from solstice_orchestrator.scheduling.quotas import owner_of, running_of, startable
-from solstice_orchestrator.scheduling.rates import Key, Scope
-from solstice_orchestrator.scheduling.starts import Starts
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope
+from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerView, active, slots_of
 
 TARGET_SECONDS: Final = 300.0
@@ -59,7 +59,7 @@ class DemandFacts:
     delayed: Mapping[str | None, int] = field(default_factory=lambda: MappingProxyType({}))
     """Runs that start within the asked-for time, by the label that their requests name."""
     workers: Sequence[WorkerView] = ()
-    starts: Starts = field(default_factory=Starts)
+    starts: StartBudget = field(default_factory=StartBudget)
     """What bounds them beside slots, and how that stands."""
     recent: Mapping[str, Sequence[Sample]] = field(default_factory=lambda: MappingProxyType({}))
     """How long the last jobs of each label ran."""
@@ -95,7 +95,7 @@ def demands(
     return {name: _demand(facts, name, target_seconds) for name in ([label] if label else _labels(facts))}
 
 
-def together(each: Iterable[Demand], delayed: int) -> Demand:
+def total_demand(each: Iterable[Demand], delayed: int) -> Demand:
     """The sum of several labels; `delayed` runs are counted without regard to labels."""
     found = list(each)
     return Demand(
@@ -118,7 +118,7 @@ def _labels(facts: DemandFacts) -> Sequence[str]:
 
 
 def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
-    lasting = _Lasting(facts.recent.get(label, ()), target)
+    lasting = _UsualDurations(facts.recent.get(label, ()), target)
     waiting = [each for each in facts.waiting if each.label == label]
     running = [each for each in facts.running if each.label == label]
     bounded = _startable(facts, label, waiting, target)
@@ -175,7 +175,7 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
         for owner in owners
         if (quota := limits.quotas.starts_per_hour.cap(owner)) is not None
     }
-    of_label = rated.get(Key(Scope.LABEL, label))
+    of_label = rated.get(BucketKey(BucketScope.LABEL, label))
     starts: dict[str, int] = {}
     capped = owner_capped = limited = 0
     # Those that have waited for longest first: somebody has to be, and they are the next to be overdue.
@@ -185,7 +185,7 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
         within_owner = min(within_cap, of_owners.get(owner, within_cap))
         within_rate = min(
             within_owner,
-            rated.get(Key(Scope.REPOSITORY, each.repository), within_owner),
+            rated.get(BucketKey(BucketScope.REPOSITORY, each.repository), within_owner),
             of_hour.get(owner, within_owner),
         )
         if of_label is not None:
@@ -201,13 +201,16 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
     return _Startable(starts=starts, capped=capped, owner_capped=owner_capped, limited=limited)
 
 
-def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[Key]:
+def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[BucketKey]:
     """The buckets that their starts would take from."""
     repositories = sorted({each.repository for each in waiting})
-    return [Key(Scope.LABEL, label), *(Key(Scope.REPOSITORY, name) for name in repositories)]
+    return [
+        BucketKey(BucketScope.LABEL, label),
+        *(BucketKey(BucketScope.REPOSITORY, name) for name in repositories),
+    ]
 
 
-class _Lasting:
+class _UsualDurations:
     """How long jobs of a label last: as the last ones of their repository did, if there are enough, else as all did."""
 
     def __init__(self, recent: Sequence[Sample], otherwise: float) -> None:
@@ -217,7 +220,7 @@ class _Lasting:
         self.samples = len(recent)
         self._recent = recent
         self._otherwise = fmean(sample.seconds for sample in recent) if recent else otherwise
-        self._own = {name: fmean(own) for name, own in by_repository.items() if len(own) >= FEW}
+        self._own = {name: fmean(own) for name, own in by_repository.items() if len(own) >= FEW_SAMPLES}
 
     def usual(self, repository: str) -> float:
         """Seconds that one takes."""
@@ -227,4 +230,4 @@ class _Lasting:
         """Seconds that are left of one that ran for so long already."""
         if not self._recent:
             return max(0.0, self._otherwise - ran)
-        return remaining(Busy(repository=repository, for_seconds=max(0.0, ran)), self._recent)
+        return remaining(BusySlot(repository=repository, for_seconds=max(0.0, ran)), self._recent)

@@ -5,15 +5,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.queue_times.forecast import Busy, Forecast, Line, forecast, lasting
+from solstice_orchestrator.queue_times.forecast import (
+    BusySlot,
+    Forecast,
+    JobsAhead,
+    forecast,
+    remaining_range,
+)
 from solstice_orchestrator.queue_times.waits import COUNTED, OWNER, Holder, WaitFacts
 from solstice_orchestrator.scheduling import quotas
-from solstice_orchestrator.scheduling.rates import Scope, seconds_until
+from solstice_orchestrator.scheduling.rates import BucketScope, seconds_until
 from solstice_orchestrator.scheduling.workers import active, free_slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class StartBound:
     """A rate or quota that its start has to keep to."""
 
     resource: str
@@ -23,7 +29,7 @@ class Bound:
     """Until it and those before it may have started; infinite when that will never be."""
 
 
-def expected(facts: WaitFacts) -> Forecast | None:
+def estimated_start(facts: WaitFacts) -> Forecast | None:
     """When everything lets it start: the jobs and the group it waits for, a slot, caps, and rates; None: nobody can tell."""
     if facts.state is JobState.BLOCKED:
         return _after_group(facts) if facts.group_ahead else _after_all([need.facts for need in facts.needs])
@@ -33,21 +39,23 @@ def expected(facts: WaitFacts) -> Forecast | None:
     rated = facts.now + max((each.seconds for each in bounds(facts)), default=0.0)
     if start is None or math.isinf(rated):
         return None
-    found = later(start, Forecast(earliest=rated, latest=rated))
+    found = later_forecast(start, Forecast(earliest=rated, latest=rated))
     if facts.state is JobState.BACKOFF:
         # Without an end of it nobody knows.
         return (
-            None if facts.until is None else later(found, Forecast(earliest=facts.until, latest=facts.until))
+            None
+            if facts.until is None
+            else later_forecast(found, Forecast(earliest=facts.until, latest=facts.until))
         )
     return found
 
 
-def expected_end(facts: WaitFacts) -> Forecast | None:
+def estimated_end(facts: WaitFacts) -> Forecast | None:
     """When a job that runs or waits ends, judged by how long others lasted; None: nobody can tell."""
     running = facts.state is JobState.RUNNING and facts.started_at is not None
     for_seconds = facts.now - facts.started_at if running and facts.started_at is not None else 0.0
-    start = Forecast(earliest=facts.now, latest=facts.now) if running else expected(facts)
-    lasts = lasting(facts.repository, max(0.0, for_seconds), facts.recent)
+    start = Forecast(earliest=facts.now, latest=facts.now) if running else estimated_start(facts)
+    lasts = remaining_range(facts.repository, max(0.0, for_seconds), facts.recent)
     if start is None or lasts is None:
         return None
     shortest, longest = lasts
@@ -58,10 +66,10 @@ def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
     """When the last of these jobs has ended; a slot that is busy then comes on top."""
     found: Forecast | None = None
     for each in others:
-        end = None if each is None else expected_end(each)
+        end = None if each is None else estimated_end(each)
         if end is None:
             return None
-        found = end if found is None else later(found, end)
+        found = end if found is None else later_forecast(found, end)
     return found
 
 
@@ -78,14 +86,14 @@ def _after_group(facts: WaitFacts) -> Forecast | None:
     )
 
 
-def bounds(facts: WaitFacts) -> list[Bound]:
+def bounds(facts: WaitFacts) -> list[StartBound]:
     """The rates, and the quota of its owner; each a wait of its own."""
     found = []
     for throttle in facts.throttles:
-        key, of_label = throttle.key, throttle.key.scope is Scope.LABEL
+        key, of_label = throttle.key, throttle.key.scope is BucketScope.LABEL
         ahead = facts.ahead if of_label else facts.ahead_of_repository
         found.append(
-            Bound(
+            StartBound(
                 resource=key.scope.value,
                 who=f"the label {key.name}" if of_label else key.name,
                 limit=throttle.rate.text,
@@ -95,7 +103,7 @@ def bounds(facts: WaitFacts) -> list[Bound]:
     if facts.owner_hour is not None:
         hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
         found.append(
-            Bound(
+            StartBound(
                 resource=OWNER,
                 who=facts.owner,
                 limit=f"{hour.quota} in any hour",
@@ -105,7 +113,7 @@ def bounds(facts: WaitFacts) -> list[Bound]:
     return found
 
 
-def later(one: Forecast, other: Forecast) -> Forecast:
+def later_forecast(one: Forecast, other: Forecast) -> Forecast:
     """When both let it start."""
     return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
 
@@ -126,15 +134,15 @@ def _slot_and_room(facts: WaitFacts) -> Forecast | None:
         waits.append((facts.owner_cap, list(facts.running_of_owner), facts.ahead_of_owner))
     start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
     for places, holders, ahead in waits:
-        line = Line(repository=facts.repository, own=own, others=ahead - own)
-        room = forecast(facts.now, places, _busy(holders, facts.now), line, facts.recent)
-        start = start and room and later(start, room)
+        jobs_ahead = JobsAhead(repository=facts.repository, own=own, others=ahead - own)
+        room = forecast(facts.now, places, _busy(holders, facts.now), jobs_ahead, facts.recent)
+        start = start and room and later_forecast(start, room)
     return start
 
 
-def _busy(holders: Iterable[Holder], now: float) -> list[Busy]:
+def _busy(holders: Iterable[Holder], now: float) -> list[BusySlot]:
     return [
-        Busy(
+        BusySlot(
             repository=each.repository,
             for_seconds=0.0 if each.started_at is None else max(0.0, now - each.started_at),
         )

@@ -1,4 +1,4 @@
-"""Why a job waits, how many go before it, and when it may start: (facts of one moment) -> `Why`. Pure."""
+"""Why a job waits, how many go before it, and when it may start: (facts of one moment) -> `WaitExplanation`. Pure."""
 
 import math
 from collections import Counter
@@ -6,14 +6,21 @@ from collections.abc import Iterable, Sequence
 
 from solstice_common.messages.states import JobState
 from solstice_common.times import format_seconds
-from solstice_orchestrator.queue_times.expectation import bounds, expected
+from solstice_orchestrator.queue_times.expectation import bounds, estimated_start
 from solstice_orchestrator.queue_times.forecast import Forecast
-from solstice_orchestrator.queue_times.waits import COUNTED, SHOWN_HOLDERS, Holder, WaitFacts, WaitReason, Why
-from solstice_orchestrator.scheduling.governor import UNFIT
+from solstice_orchestrator.queue_times.waits import (
+    COUNTED,
+    SHOWN_HOLDERS,
+    Holder,
+    WaitExplanation,
+    WaitFacts,
+    WaitReason,
+)
+from solstice_orchestrator.scheduling.governor import UNFIT_RESOURCES
 from solstice_orchestrator.scheduling.workers import WorkerState, WorkerView, free_slots, living, slots_of
 
 
-def explain(facts: WaitFacts) -> Why | None:
+def explain(facts: WaitFacts) -> WaitExplanation | None:
     """Why the job waits; None for one that runs or has ended."""
     match facts.state:
         case None:
@@ -35,7 +42,7 @@ def explain(facts: WaitFacts) -> Why | None:
             return None
 
 
-def _not_planned(facts: WaitFacts) -> Why:
+def _not_planned(facts: WaitFacts) -> WaitExplanation:
     if facts.not_before is not None:
         return _why(
             facts,
@@ -61,7 +68,7 @@ def _not_planned(facts: WaitFacts) -> Why:
             until=_healed_at(alive),
         )
     able = [worker for worker in alive if worker.state is WorkerState.ACTIVE]
-    if able and all(worker.refuses in UNFIT for worker in able):
+    if able and all(worker.refuses in UNFIT_RESOURCES for worker in able):
         return _why(
             facts,
             WaitReason.GOVERNOR,
@@ -72,7 +79,7 @@ def _not_planned(facts: WaitFacts) -> Why:
     return _why(facts, WaitReason.NOT_PLANNED_YET, "Its workflow has not been read yet.")
 
 
-def _backoff(facts: WaitFacts) -> Why:
+def _backoff(facts: WaitFacts) -> WaitExplanation:
     what = facts.reason.value if facts.reason else "the world was wrong"
     trouble = f"{what}: {facts.detail}" if facts.detail else what
     return _why(
@@ -80,11 +87,11 @@ def _backoff(facts: WaitFacts) -> Why:
         WaitReason.BACKOFF,
         f"It is tried again after a while ({trouble}).",
         until=facts.until,
-        expected_start=expected(facts),
+        expected_start=estimated_start(facts),
     )
 
 
-def _blocked(facts: WaitFacts) -> Why:
+def _blocked(facts: WaitFacts) -> WaitExplanation:
     if facts.group is not None and facts.group_ahead:
         first, *others = facts.group_ahead
         more = f", {len(others)} more before it" if others else ""
@@ -94,7 +101,7 @@ def _blocked(facts: WaitFacts) -> Why:
             f"{_called(first)} has the concurrency group {facts.group!r}{more}.",
             ahead=len(facts.group_ahead),
             holders=facts.group_ahead,
-            expected_start=expected(facts),
+            expected_start=estimated_start(facts),
         )
     holders = [
         Holder(run_id=facts.run_id, job_id=need.job_id, name=need.name, repository=facts.repository)
@@ -106,11 +113,11 @@ def _blocked(facts: WaitFacts) -> Why:
         WaitReason.NEEDS,
         f"It needs jobs that have not ended: {states}." if states else "The jobs it needs have just ended.",
         holders=holders,
-        expected_start=expected(facts),
+        expected_start=estimated_start(facts),
     )
 
 
-def _in_line(facts: WaitFacts) -> Why:
+def _in_line(facts: WaitFacts) -> WaitExplanation:
     """Waits for a slot: is there one for it at all, may it have it, and who has them."""
     serving = [worker for worker in living(facts.workers) if slots_of(worker, facts.runs_on)]
     if not serving:
@@ -132,7 +139,7 @@ def _in_line(facts: WaitFacts) -> Why:
             ahead=facts.ahead,
             until=_healed_at(serving),
         )
-    start = expected(facts)
+    start = estimated_start(facts)
     if (capped := _at_cap(facts, start)) is not None:
         return capped
     slots = sum(slots_of(worker, facts.runs_on) for worker in active)
@@ -144,7 +151,7 @@ def _in_line(facts: WaitFacts) -> Why:
         return _why(
             facts,
             WaitReason.GOVERNOR,
-            f"governor({first.refuses}): {first.name} starts nothing while {refusal_words(first, facts.now)}"
+            f"governor({first.refuses}): {first.name} starts nothing while {refusal_text(first, facts.now)}"
             f"{_and_others(len(with_room) - 1)}.",
             ahead=facts.ahead,
             resource=first.refuses,
@@ -175,8 +182,8 @@ def _why(
     holders: Sequence[Holder] = (),
     expected_start: Forecast | None = None,
     resource: str | None = None,
-) -> Why:
-    return Why(
+) -> WaitExplanation:
+    return WaitExplanation(
         reason=reason,
         detail=detail,
         since=facts.since,
@@ -188,7 +195,7 @@ def _why(
     )
 
 
-def _at_cap(facts: WaitFacts, start: Forecast | None) -> Why | None:
+def _at_cap(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
     """Whether its repository, or its owner, runs as many jobs as it may."""
     caps = (
         (WaitReason.REPOSITORY_CAP, facts.repository, facts.cap, facts.running_of_repository),
@@ -207,7 +214,7 @@ def _at_cap(facts: WaitFacts, start: Forecast | None) -> Why | None:
     return None
 
 
-def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
+def _rate_limited(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
     """Which rate or quota holds it up for longest, if any does: with a token for it and for each before it, none does."""
     bound = max(bounds(facts), key=lambda each: each.seconds, default=None)
     if bound is None or bound.seconds <= 0:
@@ -223,7 +230,7 @@ def _rate_limited(facts: WaitFacts, start: Forecast | None) -> Why | None:
     )
 
 
-def refusal_words(worker: WorkerView, now: float) -> str:
+def refusal_text(worker: WorkerView, now: float) -> str:
     """What it is short of, with the figure that it told last and how old that is."""
     if worker.condition_at is None:
         return worker.refusal

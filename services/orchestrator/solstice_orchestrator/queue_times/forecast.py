@@ -9,7 +9,7 @@ from enum import StrEnum
 from statistics import fmean, stdev
 from typing import Final
 
-FEW: Final = 3
+FEW_SAMPLES: Final = 3
 """With fewer jobs of a repository to go by, those of the whole label are asked."""
 LOW, HIGH = 0.1, 0.9
 """What the range leaves out at its two ends."""
@@ -31,7 +31,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Busy:
+class BusySlot:
     """A slot's job."""
 
     repository: str
@@ -40,7 +40,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JobsAhead:
     """How many jobs start before one of `repository`."""
 
     repository: str
@@ -57,7 +57,7 @@ class Forecast:
     latest: float
 
 
-class Met(StrEnum):
+class ForecastAccuracy(StrEnum):
     """How a job's start stood to its forecast."""
 
     WITHIN = "within"
@@ -66,79 +66,81 @@ class Met(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class ForecastCheck:
     """What became of a forecast."""
 
-    met: Met
+    accuracy: ForecastAccuracy
     error_seconds: float
     """How far outside the range the start was; 0 within."""
 
 
-def judge(forecast: Forecast, started_at: float) -> Judgement:
+def check_forecast(forecast: Forecast, started_at: float) -> ForecastCheck:
     """Compare a forecast with when the job started; a second more or less is the clocks'."""
     if started_at > forecast.latest + CLOCK_SECONDS:
-        return Judgement(met=Met.LATE, error_seconds=started_at - forecast.latest)
+        return ForecastCheck(accuracy=ForecastAccuracy.LATE, error_seconds=started_at - forecast.latest)
     if started_at < forecast.earliest - CLOCK_SECONDS:
-        return Judgement(met=Met.EARLY, error_seconds=forecast.earliest - started_at)
-    return Judgement(met=Met.WITHIN, error_seconds=0.0)
+        return ForecastCheck(accuracy=ForecastAccuracy.EARLY, error_seconds=forecast.earliest - started_at)
+    return ForecastCheck(accuracy=ForecastAccuracy.WITHIN, error_seconds=0.0)
 
 
 def forecast(
-    now: float, slots: int, busy: Sequence[Busy], line: Line, recent: Sequence[Sample]
+    now: float, slots: int, busy: Sequence[BusySlot], jobs_ahead: JobsAhead, recent: Sequence[Sample]
 ) -> Forecast | None:
-    """When a job at the end of `line` gets one of `slots`, of which some are `busy`; None when nobody can tell.
+    """When a job at the end of `jobs_ahead` gets one of `slots`, of which some are `busy`; None when nobody can tell.
 
     Those ahead last as long as recent jobs did, in the range of their 10th to 90th percentile; where several follow
     each other in one slot that range narrows, as that of an average does. The fewer recent jobs there are to go by, the
-    wider it is (`_alone`, `_average`): eight of ten jobs are to start within it, however unlike they are. It holds if
+    wider it is (`_range_of_one`, `_average`): eight of ten jobs are to start within it, however unlike they are. It holds if
     nobody comes who goes before.
     """
     if slots <= 0:
         return None
-    if line.own + line.others + len(busy) < slots:
+    if jobs_ahead.own + jobs_ahead.others + len(busy) < slots:
         return Forecast(earliest=now, latest=now)
     if not recent:
         return None
-    low, high = _each_ahead(line, slots, recent)
-    left = [_left(each, recent) for each in busy]
-    ahead = line.own + line.others
-    earliest = _play(slots, [shortest for shortest, _ in left], [low] * ahead)
-    latest = _play(slots, [longest for _, longest in left], [high] * ahead)
+    low, high = _each_ahead(jobs_ahead, slots, recent)
+    left = [_range_left(each, recent) for each in busy]
+    ahead = jobs_ahead.own + jobs_ahead.others
+    earliest = _simulate_queue(slots, [shortest for shortest, _ in left], [low] * ahead)
+    latest = _simulate_queue(slots, [longest for _, longest in left], [high] * ahead)
     if ahead <= DRAWN_AHEAD:
-        drawn = _drawn(slots, busy, line, recent)
+        drawn = _sampled_starts(slots, busy, jobs_ahead, recent)
         earliest, latest = min(earliest, _quantile(drawn, LOW)), max(latest, _quantile(drawn, HIGH))
     return Forecast(earliest=now + earliest, latest=now + latest)
 
 
-def lasting(repository: str, for_seconds: float, recent: Sequence[Sample]) -> tuple[float, float] | None:
+def remaining_range(
+    repository: str, for_seconds: float, recent: Sequence[Sample]
+) -> tuple[float, float] | None:
     """The shortest and longest that a job of the repository still takes, which runs for so long; None: nobody can tell."""
-    return _left(Busy(repository=repository, for_seconds=for_seconds), recent) if recent else None
+    return _range_left(BusySlot(repository=repository, for_seconds=for_seconds), recent) if recent else None
 
 
 def durations(recent: Iterable[Sample], repository: str) -> Sequence[float]:
     """How long a repository's jobs last: by its own, if there are enough, else by all of the label; shortest first."""
     recent = list(recent)
     own = sorted(sample.seconds for sample in recent if sample.repository == repository)
-    return own if len(own) >= FEW else sorted(sample.seconds for sample in recent)
+    return own if len(own) >= FEW_SAMPLES else sorted(sample.seconds for sample in recent)
 
 
-def remaining(each: Busy, recent: Sequence[Sample]) -> float:
+def remaining(each: BusySlot, recent: Sequence[Sample]) -> float:
     """How much longer a running job takes on average: as those did that ran at least as long; 0 for one beyond all."""
     longer = _longer(each, recent)
     return fmean(longer) - each.for_seconds if longer else 0.0
 
 
-def _left(each: Busy, recent: Sequence[Sample]) -> tuple[float, float]:
+def _range_left(each: BusySlot, recent: Sequence[Sample]) -> tuple[float, float]:
     """How much longer a running job may take: as those did that ran at least as long."""
     longer = _longer(each, recent)
     if longer:
-        shortest, longest = _alone(longer)
+        shortest, longest = _range_of_one(longer)
         return (max(0.0, shortest - each.for_seconds), longest - each.for_seconds)
     # Longer than any that we know: it may end this moment, or take twice as long again.
     return (0.0, 2 * each.for_seconds)
 
 
-def _longer(each: Busy, recent: Sequence[Sample]) -> Sequence[float]:
+def _longer(each: BusySlot, recent: Sequence[Sample]) -> Sequence[float]:
     """Of the jobs to go by those that ran longer than this one has already, shortest first."""
     for known in (durations(recent, each.repository), sorted(sample.seconds for sample in recent)):
         longer = [seconds for seconds in known if seconds > each.for_seconds]
@@ -147,18 +149,18 @@ def _longer(each: Busy, recent: Sequence[Sample]) -> Sequence[float]:
     return ()
 
 
-def _each_ahead(line: Line, slots: int, recent: Sequence[Sample]) -> tuple[float, float]:
+def _each_ahead(jobs_ahead: JobsAhead, slots: int, recent: Sequence[Sample]) -> tuple[float, float]:
     """The shortest and longest that those ahead take on average."""
-    ahead = line.own + line.others
+    ahead = jobs_ahead.own + jobs_ahead.others
     follow = 1 + ahead / slots
-    own = _average(durations(recent, line.repository), follow)
+    own = _average(durations(recent, jobs_ahead.repository), follow)
     others = _average(sorted(sample.seconds for sample in recent), follow)
-    share = line.own / ahead if ahead else 0.0
+    share = jobs_ahead.own / ahead if ahead else 0.0
     low, high = (share * mine + (1 - share) * theirs for mine, theirs in zip(own, others, strict=True))
     return low, high
 
 
-def _alone(ordered: Sequence[float]) -> tuple[float, float]:
+def _range_of_one(ordered: Sequence[float]) -> tuple[float, float]:
     """The shortest and longest that one more job takes which lasts as these did.
 
     The 10th and 90th percentile of what was seen, or, where that is further apart, of what a sample of this size says
@@ -179,7 +181,7 @@ def _average(ordered: Sequence[float], follow: float) -> tuple[float, float]:
 
     It varies by those jobs, and our idea of it by the sample: twice, since a small one lacks the longest jobs.
     """
-    mean, (shortest, longest) = fmean(ordered), _alone(ordered)
+    mean, (shortest, longest) = fmean(ordered), _range_of_one(ordered)
     reach = math.sqrt(1 / follow + 2 / len(ordered))
     low = max(shortest, mean - (mean - shortest) * reach)
     return (min(low, mean), max(mean, mean + (longest - mean) * reach))
@@ -190,13 +192,15 @@ def _student(freedom: int) -> float:
     return 1.2816 * (1 + 0.85 / freedom + 0.55 / freedom**2)
 
 
-def _drawn(slots: int, busy: Sequence[Busy], line: Line, recent: Sequence[Sample]) -> Sequence[float]:
+def _sampled_starts(
+    slots: int, busy: Sequence[BusySlot], jobs_ahead: JobsAhead, recent: Sequence[Sample]
+) -> Sequence[float]:
     """Seconds until the start, in so many lines of jobs drawn from recent ones, shortest first (the bootstrap).
 
     Each line has a sample of its own, drawn from ours, so that what ours says by chance counts for less.
     """
     rng = random.Random(0)  # noqa: S311  the same facts give the same forecast; no secret
-    own, others = durations(recent, line.repository), [sample.seconds for sample in recent]
+    own, others = durations(recent, jobs_ahead.repository), [sample.seconds for sample in recent]
     longer = [_longer(each, recent) for each in busy]
     found = []
     for _ in range(DRAWS):
@@ -205,13 +209,13 @@ def _drawn(slots: int, busy: Sequence[Busy], line: Line, recent: Sequence[Sample
             rng.choice(known) - each.for_seconds if known else rng.uniform(0, 2 * each.for_seconds)
             for each, known in zip(busy, longer, strict=True)
         ]
-        ahead = [*rng.choices(of_own, k=line.own), *rng.choices(of_others, k=line.others)]
+        ahead = [*rng.choices(of_own, k=jobs_ahead.own), *rng.choices(of_others, k=jobs_ahead.others)]
         rng.shuffle(ahead)
-        found.append(_play(slots, left, ahead))
+        found.append(_simulate_queue(slots, left, ahead))
     return sorted(found)
 
 
-def _play(slots: int, left: Iterable[float], ahead: Iterable[float]) -> float:
+def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -> float:
     """Seconds until the one behind others gets a slot, when those take so long, in this order."""
     free = sorted([*left, *[0.0] * slots])[-slots:] if slots else []
     heapq.heapify(free)

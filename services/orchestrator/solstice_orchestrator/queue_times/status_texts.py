@@ -5,14 +5,14 @@ Coarse on purpose: a forge takes only so many statuses, so the words change when
 
 from typing import Final
 
-from solstice_orchestrator.queue_times.waits import OWNER, WaitFacts, WaitReason, Why
+from solstice_orchestrator.queue_times.waits import OWNER, WaitExplanation, WaitFacts, WaitReason
 
 _COUNTED: Final = 10
 _STEPS: Final = (1000, 500, 200, 100, 50, 20, 10)
 _MINUTES: Final = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
 
 
-def line_words(facts: WaitFacts, why: Why, *, saturated: bool = False) -> str:
+def waiting_text(facts: WaitFacts, why: WaitExplanation, *, saturated: bool = False) -> str:
     """One line, at most about a hundred characters: `waiting: 2 ahead on linux, starts in about 5 min`.
 
     `saturated`: so much waits that nothing new is taken from the queue.

@@ -8,7 +8,7 @@ from typing import Final
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.forecast import Forecast, Sample
-from solstice_orchestrator.scheduling.quotas import Started
+from solstice_orchestrator.scheduling.quotas import OwnerStarts
 from solstice_orchestrator.scheduling.rates import Throttle
 from solstice_orchestrator.scheduling.workers import WorkerView
 
@@ -60,7 +60,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class UnmetNeed:
     """A job that has to end first."""
 
     job_id: str
@@ -71,12 +71,12 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hour:
+class OwnerStartsOfHour:
     """How much of its quota of starts an owner has used."""
 
     quota: int
     """Starts in any hour."""
-    started: Sequence[Started]
+    started: Sequence[OwnerStarts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class WaitFacts:
     """When a backoff is over, of the job or of its planning."""
     detail: str = ""
     """What went wrong before a backoff."""
-    needs: Sequence[Need] = ()
+    needs: Sequence[UnmetNeed] = ()
     """Those that have not ended."""
     group: str | None = None
     """The concurrency group that it waits for, by the name in the workflow."""
@@ -120,7 +120,7 @@ class WaitFacts:
     owner_cap: int | None = None
     running_of_owner: Sequence[Holder] = ()
     """Likewise."""
-    owner_hour: Hour | None = None
+    owner_hour: OwnerStartsOfHour | None = None
     """None: any number may start."""
     ahead: int = 0
     """Jobs of its label that start before it; not those of other repositories and owners that are at their cap or quota."""
@@ -139,7 +139,7 @@ class WaitFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class WaitExplanation:
     """Why a job does not run yet."""
 
     reason: WaitReason

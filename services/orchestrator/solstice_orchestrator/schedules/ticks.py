@@ -59,7 +59,7 @@ class TickReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class MissedTicks:
     """Ticks that were missed."""
 
     first: float
@@ -69,18 +69,18 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
+class TickDecision:
     """Every tick up to a moment is one of these."""
 
     due: float | None = None
     """To be fired."""
     reason: TickReason = TickReason.ON_TIME
-    missed: Gap | None = None
+    missed: MissedTicks | None = None
     next_at: float | None = None
     """The first tick later than that moment; None when none comes."""
 
 
-def consider(timing: Timing, *, after: float, now: float, missed: Missed) -> Considered:
+def decide_ticks(timing: Timing, *, after: float, now: float, missed: Missed) -> TickDecision:
     """What the ticks later than `after` and not later than `now` are; `after` is where the last look ended.
 
     One of them fires at most, the newest: when it is not missed yet, or when it makes up for all. A clock that was set back
@@ -88,7 +88,7 @@ def consider(timing: Timing, *, after: float, now: float, missed: Missed) -> Con
     """
     first = timing.after(after)
     if first is None or first > now:
-        return Considered(next_at=first)
+        return TickDecision(next_at=first)
     newest = timing.newest(after, now)
     assert newest is not None  # noqa: S101  there is at least the first
     fires = now - newest <= LATE_SECONDS or missed is Missed.ONCE
@@ -96,10 +96,10 @@ def consider(timing: Timing, *, after: float, now: float, missed: Missed) -> Con
     lost = [tick for tick in ticks if not fires or tick != newest][:MAX_COUNTED]
     # Ticks are a second apart at least, and of many only the first were counted.
     last = timing.newest(after, newest - 1.0) if fires else newest
-    return Considered(
+    return TickDecision(
         due=newest if fires else None,
         reason=_reason(newest, now),
-        missed=Gap(first=lost[0], last=last or lost[-1], count=len(lost)) if lost else None,
+        missed=MissedTicks(first=lost[0], last=last or lost[-1], count=len(lost)) if lost else None,
         next_at=timing.after(now),
     )
 

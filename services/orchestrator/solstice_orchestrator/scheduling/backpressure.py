@@ -6,7 +6,7 @@ RESUME: Final = 0.8
 """Of the most: the rest is what may come in before intake is held again."""
 
 
-def holds(backlog: int, most: int, *, held: bool) -> bool:
+def holds_intake(backlog: int, most: int, *, held: bool) -> bool:
     """Whether intake takes nothing; `most` 0: it always takes. Once held it goes on when a fifth has gone."""
     if most <= 0:
         return False

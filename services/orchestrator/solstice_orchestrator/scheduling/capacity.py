@@ -19,7 +19,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Free:
+class FreeSlots:
     """What is not in use: per label, and in all."""
 
     slots: Mapping[str, int]
@@ -45,8 +45,8 @@ def capacity(slots: Mapping[str, int], max_concurrency: int) -> Capacity:
     return Capacity(slots=slots, limit=min(total, max_concurrency) if max_concurrency else total)
 
 
-def free(whole: Capacity, held: Iterable[str]) -> Free:
+def free(whole: Capacity, held: Iterable[str]) -> FreeSlots:
     """What is left of `whole` beside jobs of these labels; never below nothing."""
     used = Counter(held)
     left = {label: max(0, slots - used[label]) for label, slots in whole.slots.items()}
-    return Free(slots=left, total=max(0, whole.limit - used.total()))
+    return FreeSlots(slots=left, total=max(0, whole.limit - used.total()))

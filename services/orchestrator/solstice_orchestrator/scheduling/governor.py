@@ -30,12 +30,12 @@ class Resource(StrEnum):
     """Jobs whose checkout is under way: many at once load disk and network before any load average tells."""
 
 
-UNFIT: Final = frozenset({Resource.MACHINE, Resource.DISK, Resource.MEMORY})
+UNFIT_RESOURCES: Final = frozenset({Resource.MACHINE, Resource.DISK, Resource.MEMORY})
 """Without these neither planning nor a checkout succeeds; load and starting jobs do not hold up planning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MachineLimits:
     """From where on the machine takes no more jobs; None: whatever there is."""
 
     load: float | None = None
@@ -49,7 +49,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SensorReading:
     """What the sensors say; None where there is no such sensor on this system."""
 
     processors: int = 1
@@ -61,14 +61,14 @@ class Reading:
     """Percent."""
 
 
-PATIENT: Final = frozenset({Resource.LOAD})
+PATIENT_RESOURCES: Final = frozenset({Resource.LOAD})
 """What others on the machine may cause for as long as they like, and one more job does not make much worse.
 
 Not a full disk or memory: a job that is started then fails, and may take others with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class StartRefusal:
     """Nothing is started now."""
 
     resource: Resource
@@ -76,7 +76,7 @@ class Refusal:
     """What there is, and what there had to be."""
 
 
-def parse_limits(text: str) -> Limits:
+def parse_limits(text: str) -> MachineLimits:
     """Read `load=2.5,disk=5%,memory=5%,starting=4`, or `off`; ValueError says what is wrong. What is not named has no limit."""
     found: dict[str, float] = {}
     for entry in () if text.strip() == OFF else text.split(","):
@@ -101,7 +101,7 @@ def parse_limits(text: str) -> Limits:
             raise ValueError(
                 f"{entry.strip()!r} would refuse every job; leave {match['resource']} out for no limit"
             )
-    return Limits(**found)
+    return MachineLimits(**found)
 
 
 def pause_seconds(failures: int, chance: float) -> float:
@@ -113,26 +113,26 @@ def pause_seconds(failures: int, chance: float) -> float:
     return ceiling * (0.5 + chance / 2)
 
 
-def startable(limits: Limits, processors: int, starting: int) -> int | None:
+def startable(limits: MachineLimits, processors: int, starting: int) -> int | None:
     """How many jobs more may begin to start; None: any number. One may start on the smallest machine."""
     return None if limits.starting is None else max(1, int(limits.starting * processors)) - starting
 
 
-def out_of_patience(refusal: Refusal, waited_seconds: float, patience_seconds: float) -> bool:
+def out_of_patience(refusal: StartRefusal, waited_seconds: float, patience_seconds: float) -> bool:
     """Whether one job starts all the same, since none has started for so long; patience of 0: never."""
-    return refusal.resource in PATIENT and 0 < patience_seconds <= waited_seconds
+    return refusal.resource in PATIENT_RESOURCES and 0 < patience_seconds <= waited_seconds
 
 
-def refusal(limits: Limits, reading: Reading, starting: int) -> Refusal | None:
+def refusal(limits: MachineLimits, reading: SensorReading, starting: int) -> StartRefusal | None:
     """Which resource forbids to start a job now; None when none does."""
-    short = _short(limits, reading, starting)
+    short = _shortages(limits, reading, starting)
     for resource in Resource:
         if resource in short:
-            return Refusal(resource=resource, detail=short[resource])
+            return StartRefusal(resource=resource, detail=short[resource])
     return None
 
 
-def _short(limits: Limits, reading: Reading, starting: int) -> Mapping[Resource, str]:
+def _shortages(limits: MachineLimits, reading: SensorReading, starting: int) -> Mapping[Resource, str]:
     short = {}
     if limits.disk is not None and reading.disk_free is not None and reading.disk_free < limits.disk:
         short[Resource.DISK] = (

@@ -1,10 +1,10 @@
 """Which waiting job starts next: (candidates, free slots) -> assignments, and a job's place among those that wait. Pure.
 
 The order of one label: first the *overdue* jobs, whatever their class, the one that has waited longest first; then by
-priority class; within a class by `turn`; among equal turns the older one. A turn is the start tag of start-time fair
-queueing (Goyal, Vin and Cheng 1996; docs/decisions/0010): repositories that wait for the same label and class have
-their jobs interleaved one by one, and whoever comes anew is next. It is given once, when the job begins to wait, so
-that a claim reads the beginning of an index, however much waits behind it.
+priority class; within a class by `turn`; among equal turns the older one. A turn is a moment in virtual time: the
+start tag of start-time fair queueing (Goyal, Vin and Cheng 1996; docs/decisions/0010): repositories that wait for the
+same label and class have their jobs interleaved one by one, and whoever comes anew is next. It is given once, when
+the job begins to wait, so that a claim reads the beginning of an index, however much waits behind it.
 """
 
 import math
@@ -33,14 +33,14 @@ def rank(priority: Priority) -> int:
 # -- a job begins to wait ------------------------------------------------------------------------------------------
 
 
-class Queue(Value, frozen=True, kw_only=True):
+class QueueState(Value, frozen=True, kw_only=True):
     """What a job finds when it begins to wait: the jobs of its label and class, as far as its turn depends on them.
 
     The *first* is the one with the smallest turn (then age) of those whose repository has room.
     """
 
     clock: int = 0
-    """Of the last `Entry`; kept by the store, one number per label and class."""
+    """Of the last `QueueEntry`; kept by the store, one number per label and class."""
     first_turn: int | None = None
     """None when nobody waits."""
     first_next_turn: int = 0
@@ -49,7 +49,7 @@ class Queue(Value, frozen=True, kw_only=True):
     """Of any repository; asked only when nobody waits."""
 
 
-class Entry(Value, frozen=True, kw_only=True):
+class QueueEntry(Value, frozen=True, kw_only=True):
     """Where those come in who did not wait before."""
 
     turn: int
@@ -57,7 +57,7 @@ class Entry(Value, frozen=True, kw_only=True):
     """To be kept for the next who comes; it only grows, so that those who come anew do not overtake each other."""
 
 
-def enter(queue: Queue) -> Entry:
+def queue_entry(queue: QueueState) -> QueueEntry:
     """The entry of a queue as it is now.
 
     Whoever comes anew is level with the first, and so behind all of this round who came before; but where the first
@@ -66,13 +66,13 @@ def enter(queue: Queue) -> Entry:
     """
     if queue.first_turn is None:
         clock = max(queue.clock, queue.largest_next_turn)
-        return Entry(turn=clock + 1, clock=clock)
+        return QueueEntry(turn=clock + 1, clock=clock)
     clock = max(queue.clock, queue.first_turn - 1)
     is_long = queue.first_next_turn - queue.first_turn >= LONG_QUEUE
-    return Entry(turn=clock if is_long else max(clock, queue.first_turn), clock=clock)
+    return QueueEntry(turn=clock if is_long else max(clock, queue.first_turn), clock=clock)
 
 
-def turns(entry: Entry, next_turn: int | None, count: int) -> range:
+def turns(entry: QueueEntry, next_turn: int | None, count: int) -> range:
     """The turns of `count` jobs of one repository that begin to wait, in their order.
 
     `next_turn` is the repository's own, None when it has none in this label and class. Its new one is the range's
@@ -112,14 +112,14 @@ class Candidate(Value, frozen=True, kw_only=True):
     """When it began to wait for a slot, in seconds since the epoch."""
 
 
-class Room(Value, frozen=True, kw_only=True):
+class StartRoom(Value, frozen=True, kw_only=True):
     """How many more jobs may start, of some repositories and some owners; of those that are not in it any number may."""
 
     repositories: Mapping[str, int] = {}
     owners: Mapping[str, int] = {}
 
 
-class PassedOver(Value, frozen=True, kw_only=True):
+class ClaimExclusions(Value, frozen=True, kw_only=True):
     """What may not start now, and of whom nothing may; a claim's query leaves them out."""
 
     repositories: frozenset[str] = frozenset()
@@ -127,16 +127,16 @@ class PassedOver(Value, frozen=True, kw_only=True):
     jobs: frozenset[str] = frozenset()
     """Ids."""
 
-    def and_(self, others: "PassedOver") -> "PassedOver":
+    def and_(self, others: "ClaimExclusions") -> "ClaimExclusions":
         """These and those."""
-        return PassedOver(
+        return ClaimExclusions(
             repositories=self.repositories | others.repositories,
             owners=self.owners | others.owners,
             jobs=self.jobs | others.jobs,
         )
 
 
-UNBOUNDED: Final = Room()
+UNBOUNDED_ROOM: Final = StartRoom()
 
 
 def overdue(waiting_since: float, now: float, max_wait_seconds: float = MAX_WAIT_SECONDS) -> bool:
@@ -161,13 +161,13 @@ def assign(
     limit: int,
     *,
     overdue_before: float = -math.inf,
-    room: Room = UNBOUNDED,
+    room: StartRoom = UNBOUNDED_ROOM,
 ) -> Sequence[Candidate]:
     """At most `limit` jobs to start now, in dispatch order; none beyond its label's slots, or its repository's or owner's room.
 
     Each label's jobs start `in_order`. Turns of two labels cannot be compared: between the next jobs of several
     labels it is the overdue, then the more urgent, then the older one that goes first. What is passed over for the
-    sake of its repository or owner holds up nobody: give more candidates, without those (`full`), as long as slots are
+    sake of its repository or owner holds up nobody: give more candidates, without those (`exclusions_of`), as long as slots are
     left.
     """
     slots, of_repository, of_owner = dict(free), dict(room.repositories), dict(room.owners)
@@ -212,7 +212,7 @@ def _head(
     return queue[0] if queue else None
 
 
-def room_after(room: Room, chosen: Iterable[Candidate]) -> Room:
+def room_after(room: StartRoom, chosen: Iterable[Candidate]) -> StartRoom:
     """What is left of `room` once `chosen` have started."""
     repositories, owners = dict(room.repositories), dict(room.owners)
     for candidate in chosen:
@@ -220,12 +220,12 @@ def room_after(room: Room, chosen: Iterable[Candidate]) -> Room:
             repositories[candidate.repository] -= 1
         if candidate.owner in owners:
             owners[candidate.owner] -= 1
-    return Room(repositories=repositories, owners=owners)
+    return StartRoom(repositories=repositories, owners=owners)
 
 
-def full(room: Room) -> PassedOver:
+def exclusions_of(room: StartRoom) -> ClaimExclusions:
     """Those of whom no job may start now."""
-    return PassedOver(
+    return ClaimExclusions(
         repositories=frozenset(name for name, more in room.repositories.items() if more <= 0),
         owners=frozenset(name for name, more in room.owners.items() if more <= 0),
     )

@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.scheduling.order import PassedOver
+from solstice_orchestrator.scheduling.order import ClaimExclusions
 
-COUNTED: Final = frozenset({Reason.PROVISION_FAILED, Reason.MACHINE_FAILED, Reason.EXECUTOR_FAILED})
+COUNTED_REASONS: Final = frozenset({Reason.PROVISION_FAILED, Reason.MACHINE_FAILED, Reason.EXECUTOR_FAILED})
 """Ends that may be the worker's fault: what it needs to run a job was not there."""
 
-SILENT: Final = frozenset(
+UNCOUNTED_REASONS: Final = frozenset(
     {
         Reason.RELEASED,
         Reason.AGENT_LOST,
@@ -23,7 +23,7 @@ SILENT: Final = frozenset(
     }
 )
 """Ends that say nothing of whether jobs can run there."""
-_PROVES_NOTHING: Final = COUNTED | SILENT
+_PROVES_NOTHING: Final = COUNTED_REASONS | UNCOUNTED_REASONS
 
 FAILURES_IN_A_ROW: Final = 3
 FIRST_SECONDS: Final = 10.0
@@ -46,17 +46,17 @@ class Cause(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class HealthRecord:
     """What is remembered of a worker's health."""
 
     failures: int = 0
-    """Ends in `COUNTED`, one after the other, by distinct cause."""
+    """Ends in `COUNTED_REASONS`, one after the other, by distinct cause."""
     quarantined_until: float | None = None
     causes: tuple[Cause, ...] = ()
     """Of these failures; each once, the latest last."""
 
 
-def after_end(record: Record, outcome: Outcome, cause: Cause, now: float) -> Record:
+def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) -> HealthRecord:
     """The record once an attempt of the worker at the job `cause` has ended so.
 
     From the third distinct failure in a row on, each begins a quarantine, twice as long as the one before, up to an
@@ -65,14 +65,14 @@ def after_end(record: Record, outcome: Outcome, cause: Cause, now: float) -> Rec
     What fails during a quarantine began before it: it is the same trouble, and does not count again. An end by the job
     itself, good or bad, proves the worker able and clears the count; a quarantine that has begun runs its time.
     """
-    if outcome.reason in COUNTED:
+    if outcome.reason in COUNTED_REASONS:
         if quarantined(record, now):
             return record
         others = tuple(each for each in record.causes if each[:2] != cause[:2])
         is_further = len(others) == len(record.causes) or outcome.reason is Reason.MACHINE_FAILED
         failures = record.failures + is_further
         pause = quarantine_seconds(failures)
-        return Record(
+        return HealthRecord(
             failures=failures,
             quarantined_until=None if pause is None else now + pause,
             causes=(*others, cause)[-MAX_CAUSES:],
@@ -80,19 +80,19 @@ def after_end(record: Record, outcome: Outcome, cause: Cause, now: float) -> Rec
     return replace(record, failures=0, causes=()) if proves_able(outcome) else record
 
 
-def claim_rounds(record: Record, now: float) -> Sequence[PassedOver]:
+def claim_rounds(record: HealthRecord, now: float) -> Sequence[ClaimExclusions]:
     """What a claim passes over in each of its rounds, until no slot is free.
 
     A worker that has not been proven able since its quarantine takes jobs of other repositories first, a little later
     other jobs, and only then those whose failures led to it: if these alone are at fault, the others prove it.
     """
     if record.failures < FAILURES_IN_A_ROW or not record.causes:
-        return (PassedOver(),)
-    other_repositories = PassedOver(repositories=frozenset(cause.repository for cause in record.causes))
+        return (ClaimExclusions(),)
+    other_repositories = ClaimExclusions(repositories=frozenset(cause.repository for cause in record.causes))
     if record.quarantined_until is not None and now < record.quarantined_until + OTHERS_FIRST_SECONDS:
         return (other_repositories,)
-    other_jobs = PassedOver(jobs=frozenset(cause.job_id for cause in record.causes))
-    return (other_repositories, other_jobs, PassedOver())
+    other_jobs = ClaimExclusions(jobs=frozenset(cause.job_id for cause in record.causes))
+    return (other_repositories, other_jobs, ClaimExclusions())
 
 
 def proves_able(outcome: Outcome) -> bool:
@@ -108,6 +108,6 @@ def quarantine_seconds(failures: int) -> float | None:
     return min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(failures - FAILURES_IN_A_ROW, 64))
 
 
-def quarantined(record: Record, now: float) -> bool:
+def quarantined(record: HealthRecord, now: float) -> bool:
     """Whether it gets no jobs now."""
     return record.quarantined_until is not None and now < record.quarantined_until

@@ -40,7 +40,7 @@ class Quotas:
         )
 
 
-class Started(NamedTuple):
+class OwnerStarts(NamedTuple):
     """Starts of one owner that count until a moment, in seconds since the epoch by the store's clock."""
 
     until: float
@@ -75,18 +75,18 @@ def counts_until(at: float) -> float:
     return math.ceil((at + HOUR) / MINUTE) * MINUTE
 
 
-def started(before: Iterable[Started], now: float) -> int:
+def started(before: Iterable[OwnerStarts], now: float) -> int:
     """How many of these count now."""
     return sum(each.starts for each in before if each.until > now)
 
 
-def startable(before: Iterable[Started], quota: int, now: float, seconds: float) -> int:
+def startable(before: Iterable[OwnerStarts], quota: int, now: float, seconds: float) -> int:
     """How many more may start within so many seconds: what the quota leaves, and in each whole hour all of it again."""
     hours = int(seconds // HOUR)
     return max(0, quota - started(before, now + seconds - hours * HOUR)) + hours * quota
 
 
-def seconds_until(before: Sequence[Started], quota: int, now: float, wanted: int = 1) -> float:
+def seconds_until(before: Sequence[OwnerStarts], quota: int, now: float, wanted: int = 1) -> float:
     """How long until `wanted` more may have started, each as soon as it may; `inf`: never."""
     if quota <= 0:
         return math.inf

@@ -21,7 +21,7 @@ _SECONDS: Final = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d": 86400})
 _ALL: Final = "*"
 
 
-class Scope(StrEnum):
+class BucketScope(StrEnum):
     """What a bucket is for."""
 
     LABEL = "label"
@@ -68,16 +68,16 @@ class StartRates:
         """Whether there is anything to count."""
         return self.labels.any or self.repositories.any
 
-    def rate(self, key: "Key") -> Rate | None:
+    def rate(self, key: "BucketKey") -> Rate | None:
         """Of a label or a repository."""
-        rates = self.labels if key.scope is Scope.LABEL else self.repositories
+        rates = self.labels if key.scope is BucketScope.LABEL else self.repositories
         return rates.rate(key.name)
 
 
-class Key(NamedTuple):
+class BucketKey(NamedTuple):
     """Whose bucket."""
 
-    scope: Scope
+    scope: BucketScope
     name: str
 
 
@@ -93,7 +93,7 @@ class Bucket:
 class Throttle:
     """What stands between a job that waits and its start: one bucket, as it is now."""
 
-    key: Key
+    key: BucketKey
     rate: Rate
     tokens: float
 

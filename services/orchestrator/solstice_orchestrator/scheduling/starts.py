@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from solstice_orchestrator.scheduling.caps import Caps, room
-from solstice_orchestrator.scheduling.order import Candidate, Room
+from solstice_orchestrator.scheduling.order import Candidate, StartRoom
 from solstice_orchestrator.scheduling.quotas import (
+    OwnerStarts,
     Quotas,
-    Started,
     counts_until,
     running_of,
     seconds_until,
@@ -18,8 +18,8 @@ from solstice_orchestrator.scheduling.quotas import (
 )
 from solstice_orchestrator.scheduling.rates import (
     Bucket,
-    Key,
-    Scope,
+    BucketKey,
+    BucketScope,
     StartRates,
     Throttle,
     after_starts,
@@ -50,7 +50,7 @@ class StartedRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StartLimits:
     """What bounds starts beside slots, over all workers."""
 
     caps: Caps = field(default_factory=Caps)
@@ -82,34 +82,35 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starts:
+class StartBudget:
     """How things stand at one moment, as far as the limits ask for it."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: StartLimits = field(default_factory=StartLimits)
     running: Mapping[str, int] = field(default_factory=dict)
     """Jobs by repository."""
-    started: Mapping[str, Sequence[Started]] = field(default_factory=dict)
+    started: Mapping[str, Sequence[OwnerStarts]] = field(default_factory=dict)
     """By owner, what still counts."""
-    buckets: Mapping[Key, Bucket] = field(default_factory=dict)
+    buckets: Mapping[BucketKey, Bucket] = field(default_factory=dict)
     """One that is not among them is full."""
     now: float = 0.0
 
     def fit(self, free: Mapping[str, int]) -> dict[str, int]:
         """These slots per label, as far as the labels' rates let them be filled now."""
         return {
-            label: min(slots, self._most(Key(Scope.LABEL, label), slots)) for label, slots in free.items()
+            label: min(slots, self._most(BucketKey(BucketScope.LABEL, label), slots))
+            for label, slots in free.items()
         }
 
-    def room(self, repositories: Iterable[str], owners: Iterable[str]) -> Room:
+    def room(self, repositories: Iterable[str], owners: Iterable[str]) -> StartRoom:
         """How many more jobs of these may start now, of those that have a limit."""
         limits, names, owners = self.limits, list(repositories), [each for each in owners if each]
         rated = {
-            name: self._most(Key(Scope.REPOSITORY, name), 0)
+            name: self._most(BucketKey(BucketScope.REPOSITORY, name), 0)
             for name in names
             if limits.rates.repositories.rate(name) is not None
         }
         counted = {owner: started(self.started.get(owner, ()), self.now) for owner in owners}
-        return Room(
+        return StartRoom(
             repositories=_tighter(room(limits.caps, self.running, names), rated),
             owners=_tighter(
                 room(limits.quotas.slots, self._running_of_owners(), owners),
@@ -117,10 +118,10 @@ class Starts:
             ),
         )
 
-    def rooms(self) -> Room:
+    def rooms(self) -> StartRoom:
         """The same of all of whom something runs or has started lately, and of those that the limits name."""
         limits = self.limits
-        of_buckets = [key.name for key in self.buckets if key.scope is Scope.REPOSITORY]
+        of_buckets = [key.name for key in self.buckets if key.scope is BucketScope.REPOSITORY]
         return self.room(
             {*self.running, *of_buckets, *limits.caps.of},
             {
@@ -135,10 +136,10 @@ class Starts:
         """What is to be kept of buckets once these have started."""
         if not self.limits.rates.any:
             return ()
-        counted = Counter[Key]()
+        counted = Counter[BucketKey]()
         for candidate in chosen:
-            counted[Key(Scope.LABEL, candidate.label)] += 1
-            counted[Key(Scope.REPOSITORY, candidate.repository)] += 1
+            counted[BucketKey(BucketScope.LABEL, candidate.label)] += 1
+            counted[BucketKey(BucketScope.REPOSITORY, candidate.repository)] += 1
         rows = []
         for key, starts in counted.items():
             rate = self.limits.rates.rate(key)
@@ -155,7 +156,7 @@ class Starts:
         owners = Counter(each.owner for each in chosen if each.owner and quota.cap(each.owner) is not None)
         return [StartedRow(owner, counts_until(now), starts) for owner, starts in sorted(owners.items())]
 
-    def throttles(self, keys: Iterable[Key]) -> Sequence[Throttle]:
+    def throttles(self, keys: Iterable[BucketKey]) -> Sequence[Throttle]:
         """The buckets that a start would take from, of these."""
         return [
             Throttle(key=key, rate=rate, tokens=tokens(self.buckets.get(key), rate, self.now))
@@ -185,22 +186,22 @@ class Starts:
     def _running_of_owners(self) -> Mapping[str, int]:
         return running_of(self.running) if self.limits.quotas.slots.any else {}
 
-    def _most(self, key: Key, unlimited: int) -> int:
+    def _most(self, key: BucketKey, unlimited: int) -> int:
         rate = self.limits.rates.rate(key)
         return unlimited if rate is None else startable(self.buckets.get(key), rate, self.now)
 
 
-def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[Key, Bucket]:
+def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[BucketKey, Bucket]:
     """From rows of the columns of `BucketRow`."""
     found = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
-    return {Key(Scope(row.scope), row.name): Bucket(row.amount, row.at) for row in found}
+    return {BucketKey(BucketScope(row.scope), row.name): Bucket(row.amount, row.at) for row in found}
 
 
-def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[Started]]:
+def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerStarts]]:
     """From rows of the columns of `StartedRow`."""
-    found: dict[str, list[Started]] = {}
+    found: dict[str, list[OwnerStarts]] = {}
     for owner, *counted in rows:
-        found.setdefault(owner, []).append(Started(*counted))  # type: ignore[arg-type]  # likewise
+        found.setdefault(owner, []).append(OwnerStarts(*counted))  # type: ignore[arg-type]  # likewise
     return found
 
 

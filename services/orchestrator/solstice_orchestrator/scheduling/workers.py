@@ -7,10 +7,10 @@ from typing import Final
 
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.governor import Resource
-from solstice_orchestrator.scheduling.quarantine import Record, quarantined
+from solstice_orchestrator.scheduling.quarantine import HealthRecord, quarantined
 
 FORGET_SECONDS: Final = 24 * 3600.0
-"""A worker that has been gone for this long is not told of any more, and its standing is not handed on."""
+"""A worker that has been gone for this long is not told of any more, and its eligibility is not handed on."""
 
 
 class WorkerState(StrEnum):
@@ -35,7 +35,7 @@ class Presence(StrEnum):
     """It took its leave."""
 
 
-class Ordered(StrEnum):
+class DesiredWorkerState(StrEnum):
     """What people want of a worker, for as long as they do not say otherwise."""
 
     WORK = "work"
@@ -44,7 +44,7 @@ class Ordered(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCard:
+class WorkerRegistration:
     """What a worker says of itself when it registers."""
 
     worker_id: str
@@ -57,7 +57,7 @@ class WorkerCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class WorkerPressure:
     """What a worker says of itself under pressure; the default: it takes what fits its slots."""
 
     shrunk_to: int | None = None
@@ -69,15 +69,15 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class WorkerEligibility:
     """What decides about a worker's claims, as the store keeps it."""
 
-    ordered: Ordered = Ordered.WORK
-    record: Record = field(default_factory=Record)
+    ordered: DesiredWorkerState = DesiredWorkerState.WORK
+    record: HealthRecord = field(default_factory=HealthRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldJob:
+class WorkerJob:
     """A job that a worker runs."""
 
     job_id: str
@@ -106,7 +106,7 @@ class WorkerView:
     failures_in_a_row: int
     started_at: float
     seen_at: float
-    jobs: tuple[HeldJob, ...]
+    jobs: tuple[WorkerJob, ...]
     """What it runs, oldest first."""
     shrunk_to: int | None = None
     """Jobs at once for now, fewer than `limit` after failures of the world or under load; null: as many as `limit`."""
@@ -124,31 +124,31 @@ class WorkerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class PauseOrder:
     """No new jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
+class ResumeOrder:
     """New jobs again: ends a pause and a quarantine, and forgets the failures that led to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class DrainOrder:
     """No new jobs, and an end when the last has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantine:
+class QuarantineOrder:
     """No new jobs for a while."""
 
     seconds: float
 
 
-Order = Pause | Resume | Drain | Quarantine
+WorkerOrder = PauseOrder | ResumeOrder | DrainOrder | QuarantineOrder
 
 
-class NotObeyed(StrEnum):
+class OrderRefusal(StrEnum):
     """Why an order is not taken; a closed list."""
 
     IS_DRAINING = "is_draining"
@@ -157,20 +157,20 @@ class NotObeyed(StrEnum):
     """It took its leave, or was lost and a drain of it has no meaning."""
 
 
-def state_at(standing: Standing, now: float) -> WorkerState:
+def state_at(eligibility: WorkerEligibility, now: float) -> WorkerState:
     """What the worker does; the more lasting of two reasons names it."""
-    match standing.ordered:
-        case Ordered.DRAIN:
+    match eligibility.ordered:
+        case DesiredWorkerState.DRAIN:
             return WorkerState.DRAINING
-        case Ordered.PAUSE:
+        case DesiredWorkerState.PAUSE:
             return WorkerState.PAUSED
-        case Ordered.WORK:
-            return WorkerState.QUARANTINED if quarantined(standing.record, now) else WorkerState.ACTIVE
+        case DesiredWorkerState.WORK:
+            return WorkerState.QUARANTINED if quarantined(eligibility.record, now) else WorkerState.ACTIVE
 
 
-def may_claim(standing: Standing, now: float) -> bool:
+def may_claim(eligibility: WorkerEligibility, now: float) -> bool:
     """Whether it gets jobs, or runs to plan."""
-    return state_at(standing, now) is WorkerState.ACTIVE
+    return state_at(eligibility, now) is WorkerState.ACTIVE
 
 
 def presence_at(seen_at: float, ended_at: float | None, now: float, lease_seconds: float) -> Presence:
@@ -203,26 +203,32 @@ def active(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
     return [worker for worker in living(workers) if worker.state is WorkerState.ACTIVE]
 
 
-def obey(standing: Standing, presence: Presence, order: Order, now: float) -> Standing | NotObeyed:
-    """The standing after `order`, or why it stays as it is.
+def apply_order(
+    eligibility: WorkerEligibility, presence: Presence, order: WorkerOrder, now: float
+) -> WorkerEligibility | OrderRefusal:
+    """The eligibility after `order`, or why it stays as it is.
 
     A worker that is gone can still be paused, resumed and quarantined: that is for the next process of its name.
     """
     match order:
-        case Drain() if presence is not Presence.ALIVE:
-            return NotObeyed.IS_GONE
-        case Drain():
-            return replace(standing, ordered=Ordered.DRAIN)
-        case _ if standing.ordered is Ordered.DRAIN and presence is Presence.ALIVE:
-            return NotObeyed.IS_DRAINING
-        case Pause():
-            return replace(standing, ordered=Ordered.PAUSE)
-        case Resume():
-            return Standing()
-        case Quarantine(seconds=seconds):
-            return replace(standing, record=replace(standing.record, quarantined_until=now + seconds))
+        case DrainOrder() if presence is not Presence.ALIVE:
+            return OrderRefusal.IS_GONE
+        case DrainOrder():
+            return replace(eligibility, ordered=DesiredWorkerState.DRAIN)
+        case _ if eligibility.ordered is DesiredWorkerState.DRAIN and presence is Presence.ALIVE:
+            return OrderRefusal.IS_DRAINING
+        case PauseOrder():
+            return replace(eligibility, ordered=DesiredWorkerState.PAUSE)
+        case ResumeOrder():
+            return WorkerEligibility()
+        case QuarantineOrder(seconds=seconds):
+            return replace(eligibility, record=replace(eligibility.record, quarantined_until=now + seconds))
 
 
-def inherited(standing: Standing) -> Standing:
+def inherited_eligibility(eligibility: WorkerEligibility) -> WorkerEligibility:
     """What the next process of the same name begins with: a restart ends a drain, and heals nothing else."""
-    return replace(standing, ordered=Ordered.WORK) if standing.ordered is Ordered.DRAIN else standing
+    return (
+        replace(eligibility, ordered=DesiredWorkerState.WORK)
+        if eligibility.ordered is DesiredWorkerState.DRAIN
+        else eligibility
+    )

@@ -8,34 +8,36 @@ from dataclasses import dataclass, field, replace
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import GroupMode
-from solstice_orchestrator.domain.needs import Node, unblock
+from solstice_orchestrator.domain.needs import DependencyNode, unblock
 from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
-from solstice_orchestrator.superseding.groups import Member, Scope, settle_group
+from solstice_orchestrator.superseding.groups import GroupMember, GroupScope, settle_group
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class SimulatedJob:
     """A job on its way."""
 
     age: int
     """Its number in the trace."""
     job: TraceJob
-    plan: "Plan | None" = None
+    simulated_run: "SimulatedRun | None" = None
     """Its run, if something of it may have to wait for something else."""
 
 
-class Plan:
+class SimulatedRun:
     """A run of which jobs have needs or groups."""
 
-    def __init__(self, tickets: Sequence[Ticket]) -> None:
-        begun = tickets[0]
+    def __init__(self, simulated_jobs: Sequence[SimulatedJob]) -> None:
+        begun = simulated_jobs[0]
         self.run_id = f"run {begun.age}"
-        self.tickets = {str(ticket.age): ticket for ticket in tickets}
-        ids = {ticket.job.name: str(ticket.age) for ticket in tickets if ticket.job.name}
+        self.simulated_jobs = {str(simulated.age): simulated for simulated in simulated_jobs}
+        ids = {simulated.job.name: str(simulated.age) for simulated in simulated_jobs if simulated.job.name}
         self.nodes = {
-            str(ticket.age): Node(state=JobState.BLOCKED, needs=tuple(ids[need] for need in ticket.job.needs))
-            for ticket in tickets
+            str(simulated.age): DependencyNode(
+                state=JobState.BLOCKED, needs=tuple(ids[need] for need in simulated.job.needs)
+            )
+            for simulated in simulated_jobs
         }
         self.seniority = Seniority(asked_at=begun.job.at, age=begun.age)
         self.group = begun.job.run_concurrency
@@ -60,14 +62,14 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Step:
+class RunConsequences:
     """What follows, to be done in this order; steps one after the other."""
 
-    withdrawn: list[Ticket] = field(default_factory=list)
+    withdrawn: list[SimulatedJob] = field(default_factory=list)
     """They waited for a slot, and never will again."""
-    stopped: list[Ticket] = field(default_factory=list)
+    stopped: list[SimulatedJob] = field(default_factory=list)
     """They run, and end now."""
-    ready: list[Ticket] = field(default_factory=list)
+    ready: list[SimulatedJob] = field(default_factory=list)
     """They begin to wait for a slot, together; all of one repository."""
     dropped: int = 0
     """How many were cancelled or skipped before they started."""
@@ -81,76 +83,82 @@ def is_plain(run: TraceRun) -> bool:
     return True
 
 
-class Blocking:
+class JobBlocking:
     """All runs that are not plain, until they have ended."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[str, tuple[Plan, str | None]]] = {}
+        self._groups: dict[str, dict[str, tuple[SimulatedRun, str | None]]] = {}
         """By the key of the group, then by holder: the run, and which of its jobs, or none for the run itself."""
         self._touched: dict[str, None] = {}
 
-    def begin(self, tickets: Sequence[Ticket]) -> Sequence[Step]:
+    def begin(self, simulated_jobs: Sequence[SimulatedJob]) -> Sequence[RunConsequences]:
         """A run comes."""
-        plan = Plan(tickets)
-        for ticket in tickets:
-            ticket.plan = plan
-        return self._settled(plan)
+        simulated_run = SimulatedRun(simulated_jobs)
+        for simulated in simulated_jobs:
+            simulated.simulated_run = simulated_run
+        return self._settled(simulated_run)
 
-    def started(self, ticket: Ticket) -> None:
+    def started(self, simulated: SimulatedJob) -> None:
         """A job has got its slot."""
-        if ticket.plan is not None:
-            ticket.plan.move(str(ticket.age), JobState.RUNNING)
+        if simulated.simulated_run is not None:
+            simulated.simulated_run.move(str(simulated.age), JobState.RUNNING)
 
-    def ended(self, ticket: Ticket) -> Sequence[Step]:
+    def ended(self, simulated: SimulatedJob) -> Sequence[RunConsequences]:
         """A job that ran has ended, by itself or because it was stopped."""
-        plan, job_id = ticket.plan, str(ticket.age)
-        if plan is None:
+        simulated_run, job_id = simulated.simulated_run, str(simulated.age)
+        if simulated_run is None:
             return ()
-        self._end(plan, job_id, JobState.CANCELLED if job_id in plan.stopping else JobState.SUCCEEDED)
-        return self._settled(plan)
+        self._end(
+            simulated_run,
+            job_id,
+            JobState.CANCELLED if job_id in simulated_run.stopping else JobState.SUCCEEDED,
+        )
+        return self._settled(simulated_run)
 
-    def _settled(self, plan: Plan) -> Sequence[Step]:
+    def _settled(self, simulated_run: SimulatedRun) -> Sequence[RunConsequences]:
         """The run goes on; groups that somebody asked for or left are looked at until nothing follows from it."""
-        steps = [Step()]
-        self._go_on(plan, steps[0])
+        steps = [RunConsequences()]
+        self._go_on(simulated_run, steps[0])
         while self._touched:
             key, _ = self._touched.popitem()
             holders = self._groups.get(key, {})
             settled = settle_group([_member(holder, *who) for holder, who in holders.items()])
-            step = Step()
+            step = RunConsequences()
             for holder in settled.superseded:
-                self._make_way(*holders[holder], step)
+                self._cancel_superseded(*holders[holder], step)
             if settled.let_go is not None:
-                self._let_go(*holders[settled.let_go], step)
+                self._give_group(*holders[settled.let_go], step)
             steps.append(step)
         return steps
 
-    def _go_on(self, plan: Plan, step: Step) -> None:
+    def _go_on(self, simulated_run: SimulatedRun, step: RunConsequences) -> None:
         """Jobs that nothing keeps from it any more begin to wait for a slot."""
-        for unblocked in unblock(plan.nodes):
+        for unblocked in unblock(simulated_run.nodes):
             job_id = unblocked.name
             if unblocked.state is JobState.SKIPPED:
                 step.dropped += 1
-                self._end(plan, job_id, JobState.SKIPPED)
-            elif not self._ask(plan, job_id):
-                plan.move(job_id, JobState.WAITING)
-                step.ready.append(plan.tickets[job_id])
+                self._end(simulated_run, job_id, JobState.SKIPPED)
+            elif not self._ask(simulated_run, job_id):
+                simulated_run.move(job_id, JobState.WAITING)
+                step.ready.append(simulated_run.simulated_jobs[job_id])
 
-    def _ask(self, plan: Plan, job_id: str) -> bool:
+    def _ask(self, simulated_run: SimulatedRun, job_id: str) -> bool:
         """Ask for the group of the run, unless the run has it, then for the job's own; False: it needs none."""
-        job = plan.tickets[job_id].job
-        if plan.group is not None and not plan.holds:
-            self._join(_key(Scope.RUN, job, plan.group), plan.run_id, plan, None)
+        job = simulated_run.simulated_jobs[job_id].job
+        if simulated_run.group is not None and not simulated_run.holds:
+            self._join(
+                _key(GroupScope.RUN, job, simulated_run.group), simulated_run.run_id, simulated_run, None
+            )
         elif job.concurrency is not None:
-            self._join(_key(Scope.JOB, job, job.concurrency), job_id, plan, job_id)
+            self._join(_key(GroupScope.JOB, job, job.concurrency), job_id, simulated_run, job_id)
         else:
             return False
         return True
 
-    def _join(self, key: str, holder: str, plan: Plan, job_id: str | None) -> None:
+    def _join(self, key: str, holder: str, simulated_run: SimulatedRun, job_id: str | None) -> None:
         holders = self._groups.setdefault(key, {})
         if holder not in holders:
-            holders[holder] = plan, job_id
+            holders[holder] = simulated_run, job_id
             self._touched[key] = None
 
     def _leave(self, key: str, holder: str) -> None:
@@ -160,53 +168,55 @@ class Blocking:
             if not holders:
                 del self._groups[key]
 
-    def _let_go(self, plan: Plan, job_id: str | None, step: Step) -> None:
+    def _give_group(self, simulated_run: SimulatedRun, job_id: str | None, step: RunConsequences) -> None:
         if job_id is None:
-            plan.holds = True
-            self._go_on(plan, step)
+            simulated_run.holds = True
+            self._go_on(simulated_run, step)
         else:
-            plan.move(job_id, JobState.WAITING)
-            step.ready.append(plan.tickets[job_id])
+            simulated_run.move(job_id, JobState.WAITING)
+            step.ready.append(simulated_run.simulated_jobs[job_id])
 
-    def _make_way(self, plan: Plan, job_id: str | None, step: Step) -> None:
-        for each in list(plan.nodes) if job_id is None else [job_id]:
-            state = plan.state(each)
+    def _cancel_superseded(
+        self, simulated_run: SimulatedRun, job_id: str | None, step: RunConsequences
+    ) -> None:
+        for each in list(simulated_run.nodes) if job_id is None else [job_id]:
+            state = simulated_run.state(each)
             if state is JobState.RUNNING:
-                if each not in plan.stopping:
-                    plan.stopping.add(each)
-                    step.stopped.append(plan.tickets[each])
+                if each not in simulated_run.stopping:
+                    simulated_run.stopping.add(each)
+                    step.stopped.append(simulated_run.simulated_jobs[each])
             elif not state.final:
                 if state is JobState.WAITING:
-                    step.withdrawn.append(plan.tickets[each])
+                    step.withdrawn.append(simulated_run.simulated_jobs[each])
                 step.dropped += 1
-                self._end(plan, each, JobState.CANCELLED)
-        self._go_on(plan, step)
+                self._end(simulated_run, each, JobState.CANCELLED)
+        self._go_on(simulated_run, step)
 
-    def _end(self, plan: Plan, job_id: str, state: JobState) -> None:
-        plan.move(job_id, state)
-        job = plan.tickets[job_id].job
+    def _end(self, simulated_run: SimulatedRun, job_id: str, state: JobState) -> None:
+        simulated_run.move(job_id, state)
+        job = simulated_run.simulated_jobs[job_id].job
         if job.concurrency is not None:
-            self._leave(_key(Scope.JOB, job, job.concurrency), job_id)
-        if plan.group is not None and plan.ended:
-            self._leave(_key(Scope.RUN, job, plan.group), plan.run_id)
+            self._leave(_key(GroupScope.JOB, job, job.concurrency), job_id)
+        if simulated_run.group is not None and simulated_run.ended:
+            self._leave(_key(GroupScope.RUN, job, simulated_run.group), simulated_run.run_id)
 
 
-def _key(scope: Scope, job: TraceJob, group: TraceGroup) -> str:
+def _key(scope: GroupScope, job: TraceJob, group: TraceGroup) -> str:
     return f"{scope.value}\n{job.repository}\n{group.group}"
 
 
-def _member(holder: str, plan: Plan, job_id: str | None) -> Member:
+def _member(holder: str, simulated_run: SimulatedRun, job_id: str | None) -> GroupMember:
     if job_id is None:
-        mode = plan.group.mode if plan.group is not None else GroupMode.QUEUE
-        holds, running, position = plan.holds, plan.running, 0
+        mode = simulated_run.group.mode if simulated_run.group is not None else GroupMode.QUEUE
+        holds, running, position = simulated_run.holds, simulated_run.running, 0
     else:
-        ticket, state = plan.tickets[job_id], plan.state(job_id)
-        mode = ticket.job.concurrency.mode if ticket.job.concurrency is not None else GroupMode.QUEUE
-        holds, running, position = state is not JobState.BLOCKED, state is JobState.RUNNING, ticket.age
-    return Member(
+        simulated, state = simulated_run.simulated_jobs[job_id], simulated_run.state(job_id)
+        mode = simulated.job.concurrency.mode if simulated.job.concurrency is not None else GroupMode.QUEUE
+        holds, running, position = state is not JobState.BLOCKED, state is JobState.RUNNING, simulated.age
+    return GroupMember(
         holder=holder,
-        run_id=plan.run_id,
-        seniority=plan.seniority,
+        run_id=simulated_run.run_id,
+        seniority=simulated_run.seniority,
         position=position,
         mode=mode,
         holds=holds,

@@ -11,12 +11,12 @@ from enum import IntEnum
 
 from solstice_orchestrator.scheduling import quotas, rates
 from solstice_orchestrator.scheduling.order import Candidate
-from solstice_orchestrator.scheduling.quotas import Started, counts_until, owner_of
-from solstice_orchestrator.scheduling.rates import Bucket, Key, Scope, after_starts, tokens
-from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.scheduling.quotas import OwnerStarts, counts_until, owner_of
+from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, after_starts, tokens
+from solstice_orchestrator.scheduling.starts import StartLimits
 
 
-class Of(IntEnum):
+class BoundKind(IntEnum):
     """Of whom jobs are bounded."""
 
     LABEL = 0
@@ -24,10 +24,10 @@ class Of(IntEnum):
     OWNER = 2
 
 
-class Bounds:
+class SimulatedBounds:
     """The limits, with all that they count; it contains the repositories of which no job may start now."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: StartLimits) -> None:
         self._limits = limits
         self._owners: dict[str, str] = {}
         """By repository."""
@@ -37,16 +37,16 @@ class Bounds:
         """Per repository."""
         self._running_of: Counter[str] = Counter()
         """Per owner."""
-        self._started: dict[str, list[Started]] = {}
-        self._buckets: dict[Key, Bucket] = {}
-        self._shut: dict[Of, set[str]] = {each: set() for each in Of}
-        self._opens: list[tuple[float, Of, str]] = []
+        self._started: dict[str, list[OwnerStarts]] = {}
+        self._buckets: dict[BucketKey, Bucket] = {}
+        self._shut: dict[BoundKind, set[str]] = {each: set() for each in BoundKind}
+        self._opens: list[tuple[float, BoundKind, str]] = []
         """A heap of when time alone lets another one of somebody start; some are there more than once."""
 
     def __contains__(self, repository: object) -> bool:
         return (
-            repository in self._shut[Of.REPOSITORY]
-            or self._owners.get(str(repository)) in self._shut[Of.OWNER]
+            repository in self._shut[BoundKind.REPOSITORY]
+            or self._owners.get(str(repository)) in self._shut[BoundKind.OWNER]
         )
 
     @property
@@ -56,16 +56,16 @@ class Bounds:
 
     def shut_label(self, label: str) -> bool:
         """Whether no job of the label may start now."""
-        return label in self._shut[Of.LABEL]
+        return label in self._shut[BoundKind.LABEL]
 
     def meet(self, repository: str, now: float) -> None:
         """A job of it comes. Safe to repeat."""
         if repository not in self._owners:
             owner = self._owners[repository] = owner_of(repository)
-            self._look(Of.REPOSITORY, repository, now)
+            self._look(BoundKind.REPOSITORY, repository, now)
             if owner:
                 self._repositories[owner].append(repository)
-                self._look(Of.OWNER, owner, now)
+                self._look(BoundKind.OWNER, owner, now)
 
     def start(self, candidate: Candidate, now: float) -> None:
         """A job starts."""
@@ -73,14 +73,14 @@ class Bounds:
         owner = self._owners[repository]
         self._running[repository] += 1
         self._running_of[owner] += 1
-        for key in (Key(Scope.LABEL, label), Key(Scope.REPOSITORY, repository)):
+        for key in (BucketKey(BucketScope.LABEL, label), BucketKey(BucketScope.REPOSITORY, repository)):
             if (rate := self._limits.rates.rate(key)) is not None:
                 self._buckets[key] = after_starts(self._buckets.get(key), rate, now, 1)
         if owner and self._limits.quotas.starts_per_hour.cap(owner) is not None:
             self._count(owner, now)
-        self._look(Of.LABEL, label, now)
-        self._look(Of.REPOSITORY, repository, now)
-        self._look(Of.OWNER, owner, now)
+        self._look(BoundKind.LABEL, label, now)
+        self._look(BoundKind.REPOSITORY, repository, now)
+        self._look(BoundKind.OWNER, owner, now)
 
     def end(self, candidate: Candidate, now: float) -> Sequence[str]:
         """A job has ended; the repositories of which some may start again for it."""
@@ -89,10 +89,10 @@ class Bounds:
         self._running[repository] -= 1
         self._running_of[owner] -= 1
         again = list[str]()
-        if repository in self._shut[Of.REPOSITORY]:
-            again += self._opened(Of.REPOSITORY, repository, now)
-        if owner in self._shut[Of.OWNER]:
-            again += self._opened(Of.OWNER, owner, now)
+        if repository in self._shut[BoundKind.REPOSITORY]:
+            again += self._opened(BoundKind.REPOSITORY, repository, now)
+        if owner in self._shut[BoundKind.OWNER]:
+            again += self._opened(BoundKind.OWNER, owner, now)
         return again
 
     def go_to(self, now: float) -> Sequence[str]:
@@ -104,12 +104,12 @@ class Bounds:
                 again += self._opened(of, name, now)
         return again
 
-    def _opened(self, of: Of, name: str, now: float) -> Iterable[str]:
-        if self._look(of, name, now) or of is Of.LABEL:
+    def _opened(self, of: BoundKind, name: str, now: float) -> Iterable[str]:
+        if self._look(of, name, now) or of is BoundKind.LABEL:
             return ()
-        return [name] if of is Of.REPOSITORY else self._repositories[name]
+        return [name] if of is BoundKind.REPOSITORY else self._repositories[name]
 
-    def _look(self, of: Of, name: str, now: float) -> bool:
+    def _look(self, of: BoundKind, name: str, now: float) -> bool:
         """Whether somebody may start no more, and until when."""
         seconds = self._seconds(of, name, now)
         if not seconds:
@@ -121,16 +121,16 @@ class Bounds:
             heapq.heappush(self._opens, (max(now + seconds, math.nextafter(now, math.inf)), of, name))
         return True
 
-    def _seconds(self, of: Of, name: str, now: float) -> float:
+    def _seconds(self, of: BoundKind, name: str, now: float) -> float:
         """How long until one more of somebody may start; infinite: when something of theirs ends, or never."""
-        if of is Of.OWNER:
+        if of is BoundKind.OWNER:
             if not name or _reached(self._limits.quotas.slots.cap(name), self._running_of[name]):
                 return math.inf if name else 0.0
             quota = self._limits.quotas.starts_per_hour.cap(name)
             return 0.0 if quota is None else quotas.seconds_until(self._started.get(name, ()), quota, now)
-        if of is Of.REPOSITORY and _reached(self._limits.caps.cap(name), self._running[name]):
+        if of is BoundKind.REPOSITORY and _reached(self._limits.caps.cap(name), self._running[name]):
             return math.inf
-        key = Key(Scope.LABEL if of is Of.LABEL else Scope.REPOSITORY, name)
+        key = BucketKey(BucketScope.LABEL if of is BoundKind.LABEL else BucketScope.REPOSITORY, name)
         rate = self._limits.rates.rate(key)
         if rate is None:
             return 0.0
@@ -139,9 +139,9 @@ class Bounds:
     def _count(self, owner: str, now: float) -> None:
         before, until = self._started.setdefault(owner, []), counts_until(now)
         if before and before[-1].until == until:
-            before[-1] = Started(until, before[-1].starts + 1)
+            before[-1] = OwnerStarts(until, before[-1].starts + 1)
         else:
-            before[:] = [*(each for each in before if each.until > now), Started(until, 1)]
+            before[:] = [*(each for each in before if each.until > now), OwnerStarts(until, 1)]
 
 
 def _reached(cap: int | None, used: int) -> bool:

@@ -4,48 +4,48 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from solstice_orchestrator.scheduling.capacity import Capacity, capacity
-from solstice_orchestrator.simulation.report import Waits, waits_of_label
+from solstice_orchestrator.simulation.report import WaitStatistics, waits_of_label
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun, of_label
-from solstice_orchestrator.simulation.virtual_run import House, play
+from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneMore:
+class ExtraSlotEffect:
     """What becomes of the waits of a label's jobs."""
 
     label: str
     slots: int
     """One more than there are."""
-    before: Waits
-    after: Waits
+    before: WaitStatistics
+    after: WaitStatistics
 
 
-def with_one_more(
-    trace: Callable[[], Iterable[TraceRun]], house: House, before: Tally, label: str
-) -> OneMore | None:
+def with_extra_slot(
+    trace: Callable[[], Iterable[TraceRun]], config: SimulationConfig, before: Tally, label: str
+) -> ExtraSlotEffect | None:
     """Play the trace, which `trace` begins anew, with a slot more; None when no job of the label ran `before`."""
     waited = waits_of_label(before, label)
     if waited is None:
         return None
-    more, after = _one_more(house.capacity, label), Tally()
-    runs = of_label(trace(), label) if _are_apart(house, before) else trace()
-    play(runs, replace(house, capacity=more), after)
+    more, after = _with_extra_slot(config.capacity, label), Tally()
+    runs = of_label(trace(), label) if _are_independent(config, before) else trace()
+    simulate_trace(runs, replace(config, capacity=more), after)
     waits = waits_of_label(after, label)
     if waits is None:
         return None
-    return OneMore(label=label, slots=more.slots[label], before=waited, after=waits)
+    return ExtraSlotEffect(label=label, slots=more.slots[label], before=waited, after=waits)
 
 
-def _one_more(whole: Capacity, label: str) -> Capacity:
+def _with_extra_slot(whole: Capacity, label: str) -> Capacity:
     """A limit over all labels stays, unless it is no more than their sum."""
     slots = {**whole.slots, label: whole.slots[label] + 1}
     return capacity(slots, 0 if _is_unlimited(whole) else whole.limit)
 
 
-def _are_apart(house: House, before: Tally) -> bool:
+def _are_independent(config: SimulationConfig, before: Tally) -> bool:
     """Whether nothing that one label's jobs do concerns those of another: then they can be played alone."""
-    return _is_unlimited(house.capacity) and not house.limits.by_sender and not before.entangled
+    return _is_unlimited(config.capacity) and not config.limits.by_sender and not before.entangled
 
 
 def _is_unlimited(whole: Capacity) -> bool:

@@ -12,7 +12,7 @@ from solstice_orchestrator.simulation.tally import Speed, Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class WaitStatistics:
     """Seconds for a slot, of the jobs that started."""
 
     jobs: int
@@ -24,12 +24,12 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitsOf:
+class ClassWaits:
     """Of one label and class; of a label as a whole without a class."""
 
     label: str
     priority: Priority | None
-    waits: Waits
+    waits: WaitStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class LabelUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SimulationReport:
     """Of one play."""
 
     jobs: int
@@ -69,19 +69,19 @@ class Report:
     """Of those: there are no slots for them, or for what they need, or their repository may run nothing."""
     span_seconds: float
     """From the first arrival to the last end."""
-    waits: Sequence[WaitsOf]
+    waits: Sequence[ClassWaits]
     """By label, then class, the most urgent first; at the end of each label the label as a whole."""
     labels: Sequence[LabelUse]
     fairness: Fairness | None
     """None when nothing ran."""
 
 
-def report(tally: Tally, whole: Capacity) -> Report:
+def report(tally: Tally, whole: Capacity) -> SimulationReport:
     """The report of a play to its end."""
     span = tally.ended_at - tally.began_at if tally.began_at is not None and tally.speeds else 0.0
     labels = sorted({*whole.slots, *tally.jobs})
     jobs, started = tally.jobs.total(), sum(map(len, tally.waits.values()))
-    return Report(
+    return SimulationReport(
         jobs=jobs,
         superseded=tally.superseded,
         never_started=jobs - started - tally.superseded,
@@ -101,7 +101,7 @@ def report(tally: Tally, whole: Capacity) -> Report:
     )
 
 
-def waits_of_label(tally: Tally, label: str) -> Waits | None:
+def waits_of_label(tally: Tally, label: str) -> WaitStatistics | None:
     """Of all its classes together; None when no job of the label started."""
     return _waits(seconds for (of, _), waits in tally.waits.items() if of == label for seconds in waits)
 
@@ -116,20 +116,20 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
-def _waits_of(tally: Tally, label: str) -> Iterable[WaitsOf]:
+def _waits_of(tally: Tally, label: str) -> Iterable[ClassWaits]:
     classes = sorted((priority for of, priority in tally.waits if of == label), key=rank)
     for priority in classes:
         if (waits := _waits(tally.waits[label, priority])) is not None:
-            yield WaitsOf(label=label, priority=priority, waits=waits)
+            yield ClassWaits(label=label, priority=priority, waits=waits)
     if (waits := waits_of_label(tally, label)) is not None:
-        yield WaitsOf(label=label, priority=None, waits=waits)
+        yield ClassWaits(label=label, priority=None, waits=waits)
 
 
-def _waits(seconds: Iterable[float]) -> Waits | None:
+def _waits(seconds: Iterable[float]) -> WaitStatistics | None:
     ordered = sorted(seconds)
     if not ordered:
         return None
-    return Waits(
+    return WaitStatistics(
         jobs=len(ordered),
         mean=fmean(ordered),
         p50=percentile(ordered, 0.5),

@@ -15,15 +15,15 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
-    Queue,
+    QueueState,
     assign,
-    enter,
     next_turn_without,
+    queue_entry,
     rank,
     turns,
 )
-from solstice_orchestrator.scheduling.starts import Limits
-from solstice_orchestrator.simulation.bounds import Bounds
+from solstice_orchestrator.scheduling.starts import StartLimits
+from solstice_orchestrator.simulation.bounds import SimulatedBounds
 
 Job = TypeVar("Job")
 """Whatever the caller wants to have back when a job starts."""
@@ -32,7 +32,7 @@ TIDY: Final = 1024
 """A heap is rid of what has left once it is so long, and then whenever it has doubled."""
 
 
-class Waiting(NamedTuple, Generic[Job]):
+class QueuedJob(NamedTuple, Generic[Job]):
     """A job in its line."""
 
     age: int
@@ -42,29 +42,35 @@ class Waiting(NamedTuple, Generic[Job]):
     job: Job
 
 
-class Lines(Generic[Job]):
+class VirtualQueues(Generic[Job]):
     """Everything that waits for a slot, and how many slots are free. The caller says who comes, ends and goes away."""
 
     def __init__(
-        self, slots: Mapping[str, int], *, limit: int, limits: Limits | None = None, max_wait_seconds: float
+        self,
+        slots: Mapping[str, int],
+        *,
+        limit: int,
+        limits: StartLimits | None = None,
+        max_wait_seconds: float,
     ) -> None:
         self._free = dict(slots)
         self._limit = limit
         """How many more jobs may start, whatever their labels."""
         self._max_wait_seconds = max_wait_seconds
-        self._bounds = Bounds(limits) if limits is not None and limits.any else None
+        self._bounds = SimulatedBounds(limits) if limits is not None and limits.any else None
         """None: nothing but slots matters."""
         self._full: Container[str] = frozenset[str]() if self._bounds is None else self._bounds
         """Repositories of which no job may start now."""
-        self._lines = {
-            label: tuple(_Line[Job](label, priority) for priority in PRIORITY_ORDER) for label in slots
+        self._queues = {
+            label: tuple(_VirtualQueue[Job](label, priority) for priority in PRIORITY_ORDER)
+            for label in slots
         }
-        self._by_wait = {label: _Heads() for label in slots}
+        self._by_wait = {label: _FirstJobs() for label in slots}
         self._waiting = dict.fromkeys(slots, 0)
 
     def serve(self, label: str) -> bool:
         """Whether there are any slots of the label."""
-        return label in self._lines
+        return label in self._queues
 
     def waiting(self, label: str) -> int:
         """How many jobs wait for the label."""
@@ -82,20 +88,20 @@ class Lines(Generic[Job]):
         if self._bounds is not None:
             self._list_again(self._bounds.go_to(now))
             self._bounds.meet(repository, now)
-        line = self._lines[label][rank(priority)]
-        entry = enter(line.queue(self._full))
-        given = turns(entry, line.next_turns.get(repository), len(jobs))
-        line.clock, line.next_turns[repository] = entry.clock, given.stop
+        label_queue = self._queues[label][rank(priority)]
+        entry = queue_entry(label_queue.queue(self._full))
+        given = turns(entry, label_queue.next_turns.get(repository), len(jobs))
+        label_queue.clock, label_queue.next_turns[repository] = entry.clock, given.stop
         self._waiting[label] += len(jobs)
-        queue = line.waiting.setdefault(repository, deque())
+        queue = label_queue.waiting.setdefault(repository, deque())
         is_first, last = not queue, queue[-1] if queue else None
         for (age, job), turn in zip(jobs, given, strict=True):
             if last is not None and last.since == now and last.age > age:
-                line.shuffled.add(repository)
-            last = Waiting(age, turn, now, job)
+                label_queue.shuffled.add(repository)
+            last = QueuedJob(age, turn, now, job)
             queue.append(last)
-        if is_first or repository in line.shuffled:
-            self._next(line, repository)
+        if is_first or repository in label_queue.shuffled:
+            self._next(label_queue, repository)
 
     def start(self, now: float) -> Sequence[tuple[Candidate, Job]]:
         """Whoever starts now, in dispatch order; nobody that fits is left."""
@@ -119,20 +125,22 @@ class Lines(Generic[Job]):
 
     def withdraw(self, label: str, priority: Priority, repository: str, age: int) -> None:
         """A job that waits is not wanted any more, and gives back its turn."""
-        line = self._lines[label][rank(priority)]
-        gone = _out_of(line.waiting[repository], age)
+        label_queue = self._queues[label][rank(priority)]
+        gone = _out_of(label_queue.waiting[repository], age)
         self._waiting[label] -= 1
-        if repository in line.next_turns:
-            line.next_turns[repository] = next_turn_without(line.next_turns[repository], [gone.turn])
-        self._next(line, repository)
+        if repository in label_queue.next_turns:
+            label_queue.next_turns[repository] = next_turn_without(
+                label_queue.next_turns[repository], [gone.turn]
+            )
+        self._next(label_queue, repository)
 
     def _list_again(self, repositories: Iterable[str]) -> None:
         """Their first jobs may have been dropped while they were passed over."""
         for repository in repositories:
-            for lines in self._lines.values():
-                for line in lines:
-                    if repository in line.waiting:
-                        self._list(line, repository)
+            for label_queues in self._queues.values():
+                for label_queue in label_queues:
+                    if repository in label_queue.waiting:
+                        self._list(label_queue, repository)
 
     def _heads(self, before: float) -> Sequence[Candidate]:
         """The next of each label that has a free slot, in both of its orders."""
@@ -145,8 +153,8 @@ class Lines(Generic[Job]):
             late = self._by_wait[label].first(self._full)
             if late is not None and late.waiting_since < before:
                 heads.append(late)
-            for line in self._lines[label]:
-                if line.waiting and (first := line.in_order.first(self._full)) is not None:
+            for label_queue in self._queues[label]:
+                if label_queue.waiting and (first := label_queue.in_order.first(self._full)) is not None:
                     if first not in heads:
                         heads.append(first)
                     break
@@ -154,37 +162,37 @@ class Lines(Generic[Job]):
 
     def _take(self, candidate: Candidate) -> Job:
         label, repository = candidate.label, candidate.repository
-        line = self._lines[label][rank(candidate.priority)]
-        taken = _out_of(line.waiting[repository], candidate.age)
+        label_queue = self._queues[label][rank(candidate.priority)]
+        taken = _out_of(label_queue.waiting[repository], candidate.age)
         self._free[label] -= 1
         self._limit -= 1
         self._waiting[label] -= 1
-        self._next(line, repository)
+        self._next(label_queue, repository)
         return taken.job
 
-    def _next(self, line: "_Line[Job]", repository: str) -> None:
+    def _next(self, label_queue: "_VirtualQueue[Job]", repository: str) -> None:
         """Somebody else is the first of the repository."""
-        queue = line.waiting[repository]
+        queue = label_queue.waiting[repository]
         if not queue:
-            del line.waiting[repository], line.first[repository], line.oldest[repository]
-            line.shuffled.discard(repository)
+            del label_queue.waiting[repository], label_queue.first[repository], label_queue.oldest[repository]
+            label_queue.shuffled.discard(repository)
             return
         first = oldest = queue[0]
-        if repository in line.shuffled:
+        if repository in label_queue.shuffled:
             oldest = min(takewhile(lambda each: each.since == first.since, queue), key=lambda each: each.age)
-        line.first[repository] = line.candidate(first, repository)
-        line.oldest[repository] = (
-            line.first[repository] if oldest is first else line.candidate(oldest, repository)
+        label_queue.first[repository] = label_queue.candidate(first, repository)
+        label_queue.oldest[repository] = (
+            label_queue.first[repository] if oldest is first else label_queue.candidate(oldest, repository)
         )
-        self._list(line, repository)
+        self._list(label_queue, repository)
 
-    def _list(self, line: "_Line[Job]", repository: str) -> None:
-        first, oldest = line.first[repository], line.oldest[repository]
-        line.in_order.list(first.turn, first, line.first)
-        self._by_wait[line.label].list(oldest.waiting_since, oldest, line.oldest)
+    def _list(self, label_queue: "_VirtualQueue[Job]", repository: str) -> None:
+        first, oldest = label_queue.first[repository], label_queue.oldest[repository]
+        label_queue.in_order.list(first.turn, first, label_queue.first)
+        self._by_wait[label_queue.label].list(oldest.waiting_since, oldest, label_queue.oldest)
 
 
-class _Line(Generic[Job]):
+class _VirtualQueue(Generic[Job]):
     """Jobs that wait for one label in one class."""
 
     def __init__(self, label: str, priority: Priority) -> None:
@@ -192,7 +200,7 @@ class _Line(Generic[Job]):
         self.priority = priority
         self.clock = 0
         self.next_turns: dict[str, int] = {}
-        self.waiting: dict[str, deque[Waiting[Job]]] = {}
+        self.waiting: dict[str, deque[QueuedJob[Job]]] = {}
         """By repository; none of them is empty."""
         self.first: dict[str, Candidate] = {}
         """Of each repository the one with the smallest turn."""
@@ -200,9 +208,9 @@ class _Line(Generic[Job]):
         """Of each repository the one that has waited longest; the older, where several began at the same moment."""
         self.shuffled: set[str] = set()
         """Repositories of which jobs that began at the same moment stand in another order than that of their ages."""
-        self.in_order = _Heads()
+        self.in_order = _FirstJobs()
 
-    def candidate(self, waiting: Waiting[Job], repository: str) -> Candidate:
+    def candidate(self, waiting: QueuedJob[Job], repository: str) -> Candidate:
         """As `scheduling/order.py` knows it."""
         age, turn, since, _ = waiting
         return Candidate(
@@ -215,11 +223,11 @@ class _Line(Generic[Job]):
             waiting_since=since,
         )
 
-    def queue(self, passed_over: Container[str]) -> Queue:
+    def queue(self, excluded: Container[str]) -> QueueState:
         """What somebody who comes now finds, but for the jobs of repositories that are passed over."""
-        first = self.in_order.first(passed_over)
+        first = self.in_order.first(excluded)
         if first is not None:
-            return Queue(
+            return QueueState(
                 clock=self.clock,
                 first_turn=first.turn,
                 first_next_turn=self.next_turns.get(first.repository, 0),
@@ -227,10 +235,10 @@ class _Line(Generic[Job]):
         # Nobody waits: what each took is forgotten.
         largest = max(self.next_turns.values(), default=0)
         self.next_turns.clear()
-        return Queue(clock=self.clock, largest_next_turn=largest)
+        return QueueState(clock=self.clock, largest_next_turn=largest)
 
 
-def _out_of(queue: deque[Waiting[Job]], age: int) -> Waiting[Job]:
+def _out_of(queue: deque[QueuedJob[Job]], age: int) -> QueuedJob[Job]:
     """The job of that age, which is removed; nearly always the first."""
     if queue[0].age == age:
         return queue.popleft()
@@ -239,7 +247,7 @@ def _out_of(queue: deque[Waiting[Job]], age: int) -> Waiting[Job]:
     return taken
 
 
-class _Heads:
+class _FirstJobs:
     """Jobs that are the first of their repositories, by a key, then by age; those that are not any more go when met."""
 
     def __init__(self) -> None:
@@ -260,11 +268,11 @@ class _Heads:
         self._listed.add(head.age)
         heapq.heappush(self._heap, (key, head.age, head.repository, firsts))
 
-    def first(self, passed_over: Container[str]) -> Candidate | None:
+    def first(self, excluded: Container[str]) -> Candidate | None:
         """Whoever of a repository that is passed over is met on the way has to be listed again."""
         while self._heap:
             _, age, repository, firsts = self._heap[0]
-            if repository not in passed_over and _is_first(age, repository, firsts):
+            if repository not in excluded and _is_first(age, repository, firsts):
                 return firsts[repository]
             heapq.heappop(self._heap)
             self._listed.discard(age)

@@ -8,48 +8,48 @@ from dataclasses import dataclass, field
 from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS, Candidate
-from solstice_orchestrator.scheduling.starts import Limits
-from solstice_orchestrator.simulation.blocking import Blocking, Step, Ticket, is_plain
+from solstice_orchestrator.scheduling.starts import StartLimits
+from solstice_orchestrator.simulation.blocking import JobBlocking, RunConsequences, SimulatedJob, is_plain
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceRun
-from solstice_orchestrator.simulation.virtual_queue import Lines
+from solstice_orchestrator.simulation.virtual_queue import VirtualQueues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
-    """What jobs are run with: all workers together, as one."""
+class SimulationConfig:
+    """The configuration that jobs run with: all workers together, as one."""
 
     capacity: Capacity
-    limits: Limits = field(default_factory=Limits)
+    limits: StartLimits = field(default_factory=StartLimits)
     max_wait_seconds: float = MAX_WAIT_SECONDS
 
 
-def play(runs: Iterable[TraceRun], house: House, tally: Tally) -> None:
+def simulate_trace(runs: Iterable[TraceRun], config: SimulationConfig, tally: Tally) -> None:
     """Play the trace to its end. A job whose label has no slots never starts, nor does what needs it."""
-    playing, coming = _Play(house, tally), iter(runs)
+    simulation, coming = _SimulationState(config, tally), iter(runs)
     run = next(coming, None)
-    while (now := min(playing.next_at, run[0].at if run else math.inf)) < math.inf:
-        playing.end(now)
+    while (now := min(simulation.next_at, run[0].at if run else math.inf)) < math.inf:
+        simulation.end(now)
         while run and run[0].at <= now:
-            playing.begin(run, now)
+            simulation.begin(run, now)
             run = next(coming, None)
-        playing.start(now)
+        simulation.start(now)
 
 
-class _Play:
+class _SimulationState:
     """What waits and runs at a moment of virtual time."""
 
-    def __init__(self, house: House, tally: Tally) -> None:
+    def __init__(self, config: SimulationConfig, tally: Tally) -> None:
         self._tally = tally
-        self._lines = Lines[Ticket](
-            {label: slots for label, slots in house.capacity.slots.items() if slots},
-            limit=house.capacity.limit,
-            limits=house.limits,
-            max_wait_seconds=house.max_wait_seconds,
+        self._queues = VirtualQueues[SimulatedJob](
+            {label: slots for label, slots in config.capacity.slots.items() if slots},
+            limit=config.capacity.limit,
+            limits=config.limits,
+            max_wait_seconds=config.max_wait_seconds,
         )
-        self._blocking = Blocking()
+        self._blocking = JobBlocking()
         self._jobs = 0
-        self._running: dict[int, tuple[Candidate, Ticket, float]] = {}
+        self._running: dict[int, tuple[Candidate, SimulatedJob, float]] = {}
         """By age: who, and since when."""
         self._ends: list[tuple[float, int]] = []
         """A heap of when, and the age of whom; of one that was stopped the first counts."""
@@ -59,18 +59,18 @@ class _Play:
     @property
     def next_at(self) -> float:
         """When something happens, unless a run comes before."""
-        return min(self._ends[0][0] if self._ends else math.inf, self._lines.next_at)
+        return min(self._ends[0][0] if self._ends else math.inf, self._queues.next_at)
 
     def begin(self, run: TraceRun, now: float) -> None:
         """A run comes."""
         self._tally.came(run)
-        tickets = [Ticket(age, job) for age, job in enumerate(run, start=self._jobs)]
+        simulated_jobs = [SimulatedJob(age, job) for age, job in enumerate(run, start=self._jobs)]
         self._jobs += len(run)
         if is_plain(run):
-            self._arrive(tickets, now)
+            self._arrive(simulated_jobs, now)
         else:
             self._tally.entangled = True
-            self._follow(self._blocking.begin(tickets), now)
+            self._follow(self._blocking.begin(simulated_jobs), now)
 
     def end(self, now: float) -> None:
         """Whatever ends now."""
@@ -78,42 +78,44 @@ class _Play:
             _, age = heapq.heappop(self._ends)
             if age not in self._running:
                 continue
-            candidate, ticket, since = self._running.pop(age)
-            self._lines.end(candidate, now)
-            self._tally.ended(ticket.job, since - candidate.waiting_since, now - since, now)
-            if ticket.plan is not None:
-                self._follow(self._blocking.ended(ticket), now)
+            candidate, simulated, since = self._running.pop(age)
+            self._queues.end(candidate, now)
+            self._tally.ended(simulated.job, since - candidate.waiting_since, now - since, now)
+            if simulated.simulated_run is not None:
+                self._follow(self._blocking.ended(simulated), now)
 
     def start(self, now: float) -> None:
         """Free slots are filled."""
-        for candidate, ticket in self._lines.start(now):
-            self._running[ticket.age] = candidate, ticket, now
-            heapq.heappush(self._ends, (now + ticket.job.seconds, ticket.age))
-            self._tally.started(ticket.job, candidate.waiting_since, now)
-            if ticket.plan is not None:
-                self._blocking.started(ticket)
+        for candidate, simulated in self._queues.start(now):
+            self._running[simulated.age] = candidate, simulated, now
+            heapq.heappush(self._ends, (now + simulated.job.seconds, simulated.age))
+            self._tally.started(simulated.job, candidate.waiting_since, now)
+            if simulated.simulated_run is not None:
+                self._blocking.started(simulated)
         for label in self._changed:
-            self._tally.waiting(label, self._lines.waiting(label))
+            self._tally.waiting(label, self._queues.waiting(label))
         self._changed.clear()
 
-    def _arrive(self, tickets: Sequence[Ticket], now: float) -> None:
+    def _arrive(self, simulated_jobs: Sequence[SimulatedJob], now: float) -> None:
         """These jobs of one repository begin to wait, together."""
-        groups: dict[tuple[str, Priority], list[tuple[int, Ticket]]] = {}
-        for ticket in tickets:
-            if self._lines.serve(ticket.job.label):
-                groups.setdefault((ticket.job.label, ticket.job.priority), []).append((ticket.age, ticket))
+        groups: dict[tuple[str, Priority], list[tuple[int, SimulatedJob]]] = {}
+        for simulated in simulated_jobs:
+            if self._queues.serve(simulated.job.label):
+                groups.setdefault((simulated.job.label, simulated.job.priority), []).append(
+                    (simulated.age, simulated)
+                )
         for (label, priority), jobs in groups.items():
-            self._lines.arrive(label, priority, tickets[0].job.repository, jobs, now)
+            self._queues.arrive(label, priority, simulated_jobs[0].job.repository, jobs, now)
             self._changed.add(label)
 
-    def _follow(self, steps: Sequence[Step], now: float) -> None:
+    def _follow(self, steps: Sequence[RunConsequences], now: float) -> None:
         for step in steps:
-            for ticket in step.withdrawn:
-                if self._lines.serve(ticket.job.label):
-                    job = ticket.job
-                    self._lines.withdraw(job.label, job.priority, job.repository, ticket.age)
-            for ticket in step.stopped:
-                heapq.heappush(self._ends, (now, ticket.age))
+            for simulated in step.withdrawn:
+                if self._queues.serve(simulated.job.label):
+                    job = simulated.job
+                    self._queues.withdraw(job.label, job.priority, job.repository, simulated.age)
+            for simulated in step.stopped:
+                heapq.heappush(self._ends, (now, simulated.age))
             if step.ready:
                 self._arrive(step.ready, now)
             self._tally.superseded += step.dropped

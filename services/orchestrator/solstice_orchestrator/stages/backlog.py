@@ -10,7 +10,7 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.scheduling.backpressure import holds
+from solstice_orchestrator.scheduling.backpressure import holds_intake
 from solstice_orchestrator.store.protocol import JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.backlog")
@@ -43,7 +43,7 @@ class Backlog:
         """Wait until something may be taken."""
         await self._room.wait()
 
-    def came(self, runs: int) -> None:
+    def count_new_runs(self, runs: int) -> None:
         """So many were admitted since the last look: thousands may be within one second."""
         if self.limited:
             self._decide(self._count + runs)
@@ -53,7 +53,7 @@ class Backlog:
         self._decide(await self._store.backlog(self._most))
 
     def _decide(self, count: int) -> None:
-        held = holds(count, self._most, held=self.held)
+        held = holds_intake(count, self._most, held=self.held)
         if held and not self.held:
             self._room.clear()
             log.warning(LogEvent.INTAKE_FULL, backlog=count, most=self._most)

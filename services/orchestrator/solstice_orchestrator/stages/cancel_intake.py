@@ -1,4 +1,4 @@
-"""Wishes to cancel come from the broker into the store: what was asked for of a change request before them ends."""
+"""Cancel requests come from the broker into the store: what was asked for of a change request before them ends."""
 
 import random
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ log = structlog.get_logger("solstice_orchestrator.stages.cancel_intake")
 
 
 class CancelIntake(Receiver[JobCancelV1, Cancelled]):
-    """One intake of wishes to cancel."""
+    """One intake of cancel requests."""
 
     def __init__(self, *, broker: Broker, store: JobStore, metrics: Metrics, rng: random.Random) -> None:
-        super().__init__(_Cancels(store=store, metrics=metrics), broker=broker, rng=rng)
+        super().__init__(_CancelHandler(store=store, metrics=metrics), broker=broker, rng=rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cancels:
-    """A Desk."""
+class _CancelHandler:
+    """A MessageHandler."""
 
     store: JobStore
     metrics: Metrics
@@ -35,10 +35,10 @@ class _Cancels:
     def examine(self, body: bytes) -> JobCancelV1 | Refuse:
         return examine_cancel(body)
 
-    async def keep(self, messages: Sequence[JobCancelV1], bodies: Sequence[bytes]) -> Sequence[Cancelled]:  # noqa: ARG002  Desk's
+    async def save(self, messages: Sequence[JobCancelV1], bodies: Sequence[bytes]) -> Sequence[Cancelled]:  # noqa: ARG002  MessageHandler's
         return await self.store.cancel_changes(messages)
 
-    def kept(self, messages: Sequence[JobCancelV1], results: Sequence[Cancelled]) -> None:
+    def on_saved(self, messages: Sequence[JobCancelV1], results: Sequence[Cancelled]) -> None:
         for cancel, cancelled in zip(messages, results, strict=True):
             verdict = "ended" if cancelled.run_ids else "nothing"
             self.metrics.cancel_kept(verdict)
@@ -49,10 +49,10 @@ class _Cancels:
                 change_number=cancel.change_number,
                 sender=cancel.sender,
                 run_ids=list(cancelled.run_ids),
-                reason=reason_of(cancelled),
+                reason=result_of_cancel(cancelled),
             )
 
-    def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
         self.metrics.cancel_refused(refusal.reason)
         log.warning(
             LogEvent.CANCEL_REFUSED,
@@ -61,13 +61,13 @@ class _Cancels:
             correlation_id=correlation_id,
         )
 
-    def broke(self, message: JobCancelV1, error: Exception, refusal: Refuse) -> None:
+    def on_error(self, message: JobCancelV1, error: Exception, refusal: Refuse) -> None:
         log.error(LogEvent.CANCEL_BROKE, cancel_id=message.cancel_id, exc_info=error)
         self.metrics.cancel_refused(refusal.reason)
 
 
-def reason_of(cancelled: Cancelled) -> str:
-    """What came of a wish, as one word of a closed list."""
+def result_of_cancel(cancelled: Cancelled) -> str:
+    """What came of a cancel request, as one word of a closed list."""
     if cancelled.run_ids:
         return "runs_ended"
     return "nothing_runs" if cancelled.known else "unknown_change"

@@ -18,9 +18,9 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.capacity import Capacity, free
-from solstice_orchestrator.scheduling.workers import Condition, WorkerCard, WorkerState
+from solstice_orchestrator.scheduling.workers import WorkerPressure, WorkerRegistration, WorkerState
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
-from solstice_orchestrator.worker.pressure import Governing
+from solstice_orchestrator.worker.pressure import Governor
 
 log = structlog.get_logger("solstice_orchestrator.stages.dispatch")
 
@@ -47,7 +47,7 @@ class Execute(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _RunningAttempt:
     label: str
     since: float
     """When it was claimed, by the monotonic clock."""
@@ -67,32 +67,32 @@ class Dispatch:
         *,
         store: JobStore,
         execute: Execute,
-        card: WorkerCard,
+        registration: WorkerRegistration,
         jobs: asyncio.TaskGroup,
         metrics: Metrics,
         rng: random.Random,
         lease_seconds: float,
         renew_seconds: float,
-        governing: Governing | None = None,
+        governor: Governor | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`governing` says what this machine can take; without it, whatever fits the slots."""
+        """`governor` says what this machine can take; without it, whatever fits the slots."""
         self._store = store
         self._execute = execute
-        self._card = card
+        self._registration = registration
         self._jobs = jobs
         self._metrics = metrics
         self._rng = rng
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
-        self._governing = governing
+        self._governor = governor
         self._clock = clock
         self._monotonic = monotonic
-        self._told = Condition()
+        self._told = WorkerPressure()
         """What the store knows of the pressure that we are under."""
         self._told_at = -math.inf
-        self._held: dict[AttemptKey, _Held] = {}
+        self._held: dict[AttemptKey, _RunningAttempt] = {}
         self._wake = asyncio.Event()
         self._claiming = True
         self._state = WorkerState.ACTIVE
@@ -137,7 +137,7 @@ class Dispatch:
                 if await self._renew(left if left > 0 else self._lease_seconds):
                     renewed_at, rest = begun, self._renew_seconds
                     if self._state is WorkerState.QUARANTINED:
-                        # Its end rings no bell.
+                        # Its end notifies nobody.
                         rest = min(rest, POLL_SECONDS)
                 else:
                     self._give_up(renewed_at)
@@ -172,7 +172,9 @@ class Dispatch:
             whole, limit = await self._governed()
             left = free(whole, [held.label for held in self._held.values()])
             limit = min(left.total, limit)
-            return () if limit <= 0 else await self._store.claim(self._card.worker_id, left.slots, limit)
+            return (
+                () if limit <= 0 else await self._store.claim(self._registration.worker_id, left.slots, limit)
+            )
         except StoreUnavailable as error:
             log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
@@ -183,28 +185,28 @@ class Dispatch:
 
     async def _governed(self) -> tuple[Capacity, int]:
         """What we can take at once, and how many more now, as this machine is; others are told of it."""
-        whole = self._card.capacity
-        if self._governing is None:
+        whole = self._registration.capacity
+        if self._governor is None:
             return whole, CLAIM_LIMIT
-        condition = self._governing.look()
-        await self._tell(condition)
-        if condition.shrunk_to is not None:
-            whole = replace(whole, limit=condition.shrunk_to)
-        startable = self._governing.startable
+        pressure = self._governor.look()
+        await self._report_pressure(pressure)
+        if pressure.shrunk_to is not None:
+            whole = replace(whole, limit=pressure.shrunk_to)
+        startable = self._governor.startable
         return whole, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
 
-    async def _tell(self, condition: Condition) -> None:
+    async def _report_pressure(self, pressure: WorkerPressure) -> None:
         # The sentence has numbers that change at every look: readers get them a few seconds old, with their age.
-        changed = (condition.shrunk_to, condition.refuses) != (self._told.shrunk_to, self._told.refuses)
+        changed = (pressure.shrunk_to, pressure.refuses) != (self._told.shrunk_to, self._told.refuses)
         is_old = self._monotonic() - self._told_at >= CONDITION_SECONDS
-        if not changed and not (is_old and condition.refuses is not None):
+        if not changed and not (is_old and pressure.refuses is not None):
             return
         try:
-            await self._store.report(self._card.worker_id, condition)
+            await self._store.report(self._registration.worker_id, pressure)
         except StoreUnavailable as error:
             log.warning(LogEvent.CONDITION_NOT_TOLD, detail=str(error))
         else:
-            self._told, self._told_at = condition, self._monotonic()
+            self._told, self._told_at = pressure, self._monotonic()
 
     async def _rate_pause(self, claimed_at: float) -> float:
         """Until a rate lets one more start than the claim that began then; no notification tells of that moment."""
@@ -239,13 +241,15 @@ class Dispatch:
             runs_on=claim.spec.runs_on,
             waited_seconds=round(waited, 3),
         )
-        if self._governing is not None:
-            self._governing.started()
+        if self._governor is not None:
+            self._governor.started()
         stop = asyncio.Event()
         task = self._jobs.create_task(
             self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
         )
-        self._held[claim.key] = _Held(label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task)
+        self._held[claim.key] = _RunningAttempt(
+            label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task
+        )
         # Not in the task itself: one that is cancelled before its first turn never runs a line.
         task.add_done_callback(lambda _: self._let_go(claim.key))
 
@@ -266,11 +270,13 @@ class Dispatch:
         held = tuple(self._held)
         try:
             async with asyncio.timeout(within_seconds):
-                renewal = await self._store.renew(self._card.worker_id, held)
+                renewal = await self._store.renew(self._registration.worker_id, held)
                 if not renewal.registered:
-                    state = await self._store.register(self._card)
-                    self._told = Condition()
-                    log.warning(LogEvent.WORKER_REGISTERED_AGAIN, worker_id=self._card.worker_id, state=state)
+                    state = await self._store.register(self._registration)
+                    self._told = WorkerPressure()
+                    log.warning(
+                        LogEvent.WORKER_REGISTERED_AGAIN, worker_id=self._registration.worker_id, state=state
+                    )
         except (StoreUnavailable, TimeoutError) as error:
             log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", held=len(held))
             return False
@@ -286,16 +292,16 @@ class Dispatch:
             if ours is not None and not ours.stop.is_set():
                 log.info(LogEvent.CANCEL_HEARD, job_id=key.job_id, attempt=key.number)
                 ours.stop.set()
-        self._stand(renewal.state, renewal.quarantined_until)
+        self._apply_state(renewal.state, renewal.quarantined_until)
         return True
 
-    def _stand(self, state: WorkerState, quarantined_until: float | None) -> None:
+    def _apply_state(self, state: WorkerState, quarantined_until: float | None) -> None:
         """Tell of what we may do; the store keeps to it by itself."""
         if state is self._state:
             return
         log.warning(
             LogEvent.WORKER_STATE_CHANGED,
-            worker_id=self._card.worker_id,
+            worker_id=self._registration.worker_id,
             state=state,
             was=self._state,
             quarantined_until=quarantined_until,

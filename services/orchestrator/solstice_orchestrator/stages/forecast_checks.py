@@ -12,7 +12,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.forecast import Forecast, judge
+from solstice_orchestrator.queue_times.forecast import Forecast, check_forecast
 from solstice_orchestrator.store.protocol import JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.forecast_checks")
@@ -24,7 +24,7 @@ FOLLOWED: Final = 100
 """So many at most are waited for."""
 
 
-class Estimates:
+class ForecastChecks:
     """Forecasts that were made, until it is known what became of them."""
 
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
@@ -39,7 +39,7 @@ class Estimates:
             if job is None or (job.state.final and job.started_at is None):
                 del self._made[job_id]
             elif job.started_at is not None and job.attempt == 1:
-                self._metrics.started_as_expected(judge(forecast, job.started_at))
+                self._metrics.started_as_expected(check_forecast(forecast, job.started_at))
                 del self._made[job_id]
         room = min(AT_ONCE, FOLLOWED - len(self._made))
         newest = await self._store.jobs(state=JobState.WAITING, limit=4 * AT_ONCE)
@@ -52,7 +52,7 @@ class Estimates:
                 self._made[job.job_id] = why.expected_start
 
 
-async def run_estimates(
+async def run_forecast_checks(
     store: JobStore,
     *,
     metrics: Metrics,
@@ -60,7 +60,7 @@ async def run_estimates(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """A round about every `EVERY_SECONDS`, until cancelled."""
-    estimates = Estimates(store, metrics)
+    estimates = ForecastChecks(store, metrics)
     while True:
         await sleep(EVERY_SECONDS * rng.uniform(0.8, 1.2))
         try:

@@ -35,13 +35,13 @@ class Intake(Receiver[JobRequestV1, Admission]):
     ) -> None:
         """`backlog` says when enough waits; without it, everything is taken as it comes."""
         backlog = backlog or Backlog(store=store, most=0, metrics=metrics)
-        desk = _Requests(store=store, metrics=metrics, backlog=backlog, clock=clock)
-        super().__init__(desk, broker=broker, rng=rng, gate=backlog)
+        handler = _RequestHandler(store=store, metrics=metrics, backlog=backlog, clock=clock)
+        super().__init__(handler, broker=broker, rng=rng, gate=backlog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Requests:
-    """A Desk."""
+class _RequestHandler:
+    """A MessageHandler."""
 
     store: JobStore
     metrics: Metrics
@@ -51,10 +51,10 @@ class _Requests:
     def examine(self, body: bytes) -> JobRequestV1 | Refuse:
         return examine(body, self.clock())
 
-    async def keep(self, messages: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> Sequence[Admission]:
+    async def save(self, messages: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> Sequence[Admission]:
         return await self.store.admit(messages, bodies)
 
-    def kept(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:
+    def on_saved(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:
         admitted = sum(isinstance(admission, Admitted) for admission in results)
         duplicates = len(results) - admitted
         self.metrics.requests_admitted(admitted)
@@ -63,7 +63,7 @@ class _Requests:
             isinstance(admission, Admitted) and request.not_before is None
             for request, admission in zip(messages, results, strict=True)
         )
-        self.backlog.came(at_once)
+        self.backlog.count_new_runs(at_once)
         self.metrics.requests_duplicate(duplicates)
         log.info(
             LogEvent.REQUESTS_KEPT,
@@ -72,7 +72,7 @@ class _Requests:
             request_ids=[request.request_id for request in messages],
         )
 
-    def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
         self.metrics.request_refused(refusal.reason)
         log.warning(
             LogEvent.REQUEST_REFUSED,
@@ -81,6 +81,6 @@ class _Requests:
             correlation_id=correlation_id,
         )
 
-    def broke(self, message: JobRequestV1, error: Exception, refusal: Refuse) -> None:
+    def on_error(self, message: JobRequestV1, error: Exception, refusal: Refuse) -> None:
         log.error(LogEvent.REQUEST_BROKE, request_id=message.request_id, exc_info=error)
         self.metrics.request_refused(refusal.reason)

@@ -15,7 +15,7 @@ from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.topology import STATUSES, Route, Topology
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.store.protocol import JobStore, OutboxKind, Tiding
+from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxMessage
 
 log = structlog.get_logger("solstice_orchestrator.stages.outbox_relay")
 
@@ -23,39 +23,39 @@ LOOK_AGAIN_SECONDS: Final = 5.0
 """In case a wake-up went astray, or the orchestrator that published until now is gone."""
 
 
-def message_of(tiding: Tiding, jobs: Route) -> Message:
+def message_of(message: OutboxMessage, jobs: Route) -> Message:
     """A status for the statuses' exchange; a dead letter for that of the jobs, with its history in the headers."""
-    if tiding.kind is OutboxKind.STATUS:
+    if message.kind is OutboxKind.STATUS:
         route, exchange, version = STATUSES, STATUSES.exchange, JobStatusV1.VERSION
     else:
         route, exchange, version = jobs, jobs.dlx, JobRequestV1.VERSION
-    headers: Mapping[str, HeaderValue] = dict(tiding.headers)
+    headers: Mapping[str, HeaderValue] = dict(message.headers)
     return Message(
         exchange=exchange,
         routing_key=route.routing_key,
-        body=tiding.body,
+        body=message.body,
         type=version,
-        correlation_id=tiding.request_id,
+        correlation_id=message.request_id,
         headers=headers,
     )
 
 
-def told(tidings: Sequence[Tiding], outcomes: Sequence[Published]) -> list[int]:
+def numbers_done(messages: Sequence[OutboxMessage], outcomes: Sequence[Published]) -> list[int]:
     """The numbers of those that are done with: confirmed, and nothing of the same request before them is still to be told.
 
     What was confirmed behind a gap is told again after the gap, so that the last word of a run is its newest.
     """
     done: list[int] = []
     behind_a_gap: set[str] = set()
-    for tiding, outcome in zip(tidings, outcomes, strict=True):
+    for message, outcome in zip(messages, outcomes, strict=True):
         if not outcome.confirmed:
-            behind_a_gap.add(tiding.request_id)
-        elif tiding.request_id not in behind_a_gap:
-            done.append(tiding.number)
+            behind_a_gap.add(message.request_id)
+        elif message.request_id not in behind_a_gap:
+            done.append(message.number)
     return done
 
 
-class Outbox(Forwarder[Tiding]):
+class OutboxRelay(Forwarder[OutboxMessage]):
     """One publisher of what the store has to tell."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Outbox(Forwarder[Tiding]):
         rng: random.Random,
     ) -> None:
         super().__init__(
-            _Tidings(store=store, jobs=jobs, metrics=metrics),
+            _OutboxBacklog(store=store, jobs=jobs, metrics=metrics),
             noun="status",
             broker=broker,
             topology=topology,
@@ -79,32 +79,34 @@ class Outbox(Forwarder[Tiding]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tidings:
+class _OutboxBacklog:
     """A Backlog: the statuses and dead letters that are still to be told."""
 
     store: JobStore
     jobs: Route
     metrics: Metrics
 
-    def turn(self) -> AbstractAsyncContextManager[asyncio.Event]:
+    def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
         # Whose turn it is among several orchestrators, the store decides with every group.
         return self.store.changes()
 
-    async def next_group(self, limit: int) -> Sequence[Tiding]:
+    async def next_group(self, limit: int) -> Sequence[OutboxMessage]:
         return await self.store.outbox(limit)
 
-    def message_of(self, tiding: Tiding) -> Message:
-        return message_of(tiding, self.jobs)
+    def message_of(self, message: OutboxMessage) -> Message:
+        return message_of(message, self.jobs)
 
-    def answered(self, group: Sequence[Tiding], outcomes: Sequence[Published]) -> Sequence[int]:
+    def answered(self, group: Sequence[OutboxMessage], outcomes: Sequence[Published]) -> Sequence[int]:
         for outcome in outcomes:
             self.metrics.outbox_published(outcome.status)
-        return told(group, outcomes)
+        return numbers_done(group, outcomes)
 
     async def mark(self, numbers: Sequence[int]) -> None:
         await self.store.published(numbers)
 
-    async def ended(self, group: Sequence[Tiding], failed: Sequence[tuple[Tiding, Published]]) -> None:
+    async def ended(
+        self, group: Sequence[OutboxMessage], failed: Sequence[tuple[OutboxMessage, Published]]
+    ) -> None:
         if failed:
             first = failed[0][1]
             log.warning(
@@ -117,10 +119,10 @@ class _Tidings:
             log.debug(
                 LogEvent.OUTBOX_PUBLISHED,
                 count=len(group),
-                dead_letters=sum(tiding.kind is OutboxKind.DEAD_LETTER for tiding in group),
+                dead_letters=sum(message.kind is OutboxKind.DEAD_LETTER for message in group),
             )
 
-    def held(self, detail: str) -> None:
+    def interrupted(self, detail: str) -> None:
         log.warning(LogEvent.OUTBOX_HELD, detail=detail)
 
     def resumed(self, held_seconds: float) -> None:

@@ -15,18 +15,18 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.pausing import pause
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.commit_ancestry import history_of
+from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
-from solstice_orchestrator.superseding.push_order import Order, Question, answer
-from solstice_orchestrator.worker.log_buffer import patiently
-from solstice_orchestrator.worker.pressure import Governing
+from solstice_orchestrator.superseding.push_order import OrderQuestion, PushOrder, answer
+from solstice_orchestrator.worker.log_buffer import retry_while_unavailable
+from solstice_orchestrator.worker.pressure import Governor
 from solstice_orchestrator.workflow.job_plan import (
-    Planned,
+    PlannedJobs,
     PlanningRules,
-    Refused,
+    PlanRefused,
     plan_jobs,
     untrusted,
     wanted_paths,
@@ -62,42 +62,42 @@ async def run_planning(
     rules: PlanningRules,
     concurrency: int = CONCURRENCY,
     when_planned: Callable[[], object] = lambda: None,
-    governing: Governing | None = None,
+    governor: Governor | None = None,
     hosts: GitHosts | None = None,
 ) -> None:
     """Plan whatever waits for it, until cancelled; what is under way then is handed back.
 
-    `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's bell.
-    `governing` says whether this machine can plan at all, and is told when it could not; without it, it always can.
+    `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's notification.
+    `governor` says whether this machine can plan at all, and is told when it could not; without it, it always can.
     `hosts` says which git hosts are to be left alone, and is told what they answered.
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes() as changed, asyncio.TaskGroup() as plans:
         files = CommitFiles(plans, git, scratch)
-        asking = _Asking(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_ASKED))
-        hand = _Hand()
+        push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_ASKED))
+        claimed_runs = _ClaimedRuns()
         hosts = hosts or GitHosts()
         while True:
             changed.clear()
-            room = concurrency if governing is None else governing.plannable(concurrency)
-            if room < concurrency and (room == 0 or hand.run_ids):
+            room = concurrency if governor is None else governor.plannable(concurrency)
+            if room < concurrency and (room == 0 or claimed_runs.run_ids):
                 await asyncio.sleep(UNFIT_LOOK_SECONDS)
                 continue
-            claimed = await _claim(store, worker_id, places, room, hand)
+            claimed = await _claim(store, worker_id, places, room, claimed_runs)
             for task in claimed:
-                hand.run_ids.add(task.run_id)
+                claimed_runs.run_ids.add(task.run_id)
                 plans.create_task(
                     _plan(
                         task,
                         store=store,
-                        hand=hand,
+                        claimed_runs=claimed_runs,
                         files=files,
-                        asking=asking,
+                        push_order_lookup=push_order_lookup,
                         rules=rules,
                         places=places,
                         when_planned=when_planned,
-                        governing=governing,
+                        governor=governor,
                         hosts=hosts,
                     ),
                     name=f"plan {task.run_id}",
@@ -116,7 +116,7 @@ async def _until_next(store: JobStore) -> float:
 
 
 @dataclass(slots=True)
-class _Hand:
+class _ClaimedRuns:
     """What is known to be ours to plan."""
 
     run_ids: set[str] = field(default_factory=set)
@@ -125,7 +125,7 @@ class _Hand:
 
 
 async def _claim(
-    store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int, hand: _Hand
+    store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int, claimed_runs: _ClaimedRuns
 ) -> Sequence[PlanningTask]:
     """Take as many runs as there are places, each of which is then held for its run; waits for the first place."""
     await places.acquire()
@@ -134,11 +134,11 @@ async def _claim(
         await places.acquire()
         held += 1
     claimed: Sequence[PlanningTask] = ()
-    claiming = asyncio.ensure_future(_ask(store, worker_id, held, hand))
+    claiming = asyncio.ensure_future(_ask_store(store, worker_id, held, claimed_runs))
     try:
         claimed = await asyncio.shield(claiming)
     except StoreUnavailable as error:
-        hand.unsure = True
+        claimed_runs.unsure = True
         LOG.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
         # The store may have given us runs already that nobody here will ever see.
@@ -151,10 +151,12 @@ async def _claim(
     return claimed
 
 
-async def _ask(store: JobStore, worker_id: str, limit: int, hand: _Hand) -> Sequence[PlanningTask]:
-    if hand.unsure:
-        await store.take_back_planning(worker_id, hand.run_ids)
-        hand.unsure = False
+async def _ask_store(
+    store: JobStore, worker_id: str, limit: int, claimed_runs: _ClaimedRuns
+) -> Sequence[PlanningTask]:
+    if claimed_runs.unsure:
+        await store.take_back_planning(worker_id, claimed_runs.run_ids)
+        claimed_runs.unsure = False
     return await store.claim_planning(worker_id, limit)
 
 
@@ -162,42 +164,44 @@ async def _plan(
     task: PlanningTask,
     *,
     store: JobStore,
-    hand: _Hand,
+    claimed_runs: _ClaimedRuns,
     files: CommitFiles,
-    asking: "_Asking",
+    push_order_lookup: "_PushOrderLookup",
     rules: PlanningRules,
     places: asyncio.Semaphore,
     when_planned: Callable[[], object],
-    governing: Governing | None,
+    governor: Governor | None,
     hosts: GitHosts,
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
     chance = random.Random()  # noqa: S311  jitter is no secret
     try:
-        decision = await _visited(task.request, hosts, files=files, rules=rules)
+        decision = await _decide_at_host(task.request, hosts, files=files, rules=rules)
         match decision:
-            case Planned(jobs=jobs):
-                if governing is not None:
-                    governing.machine_worked()
-                kept = await _in_place(task, decision, store=store, asking=asking, chance=chance)
+            case PlannedJobs(jobs=jobs):
+                if governor is not None:
+                    governor.machine_worked()
+                kept = await _store_plan(
+                    task, decision, store=store, push_order_lookup=push_order_lookup, chance=chance
+                )
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
                 when_planned()
-            case Refused(reason=reason, detail=detail):
-                if governing is not None and reason is Reason.MACHINE_FAILED:
+            case PlanRefused(reason=reason, detail=detail):
+                if governor is not None and reason is Reason.MACHINE_FAILED:
                     # Before the run goes back: we must not be the one who takes it again.
-                    governing.machine_failed(detail)
-                kept = await patiently(lambda: store.not_planned(task, reason, detail), chance)
+                    governor.machine_failed(detail)
+                kept = await retry_while_unavailable(lambda: store.not_planned(task, reason, detail), chance)
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
     except StoreUnavailable as error:
         # It is planned again, by us or by somebody else.
-        hand.unsure = True
+        claimed_runs.unsure = True
         bound.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
         await _hand_back(store, task)
         raise
     except OSError as error:
-        if governing is not None:
-            governing.machine_failed(str(error))
+        if governor is not None:
+            governor.machine_failed(str(error))
         bound.warning(LogEvent.RUN_NOT_PLANNED, reason=Reason.MACHINE_FAILED, detail=str(error), kept=True)
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.MACHINE_FAILED, str(error)[:1000])
@@ -207,37 +211,44 @@ async def _plan(
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
     finally:
-        hand.run_ids.discard(task.run_id)
+        claimed_runs.run_ids.discard(task.run_id)
         places.release()
 
 
-async def _in_place(
-    task: PlanningTask, plan: Planned, *, store: JobStore, asking: "_Asking", chance: random.Random
+async def _store_plan(
+    task: PlanningTask,
+    plan: PlannedJobs,
+    *,
+    store: JobStore,
+    push_order_lookup: "_PushOrderLookup",
+    chance: random.Random,
 ) -> bool:
     """Store the jobs; where it depends on the repository who is the newer run, ask it first."""
-    answers: dict[Question, Order | None] = {}
+    answers: dict[OrderQuestion, PushOrder | None] = {}
     for _ in range(MAX_QUESTIONS):
-        kept = await patiently(lambda: store.planned(task, plan.jobs, plan.run, answers), chance)
-        if not isinstance(kept, Question):
+        kept = await retry_while_unavailable(
+            lambda: store.planned(task, plan.jobs, plan.run, answers), chance
+        )
+        if not isinstance(kept, OrderQuestion):
             return kept
-        answers[kept] = await asking.order(task.request, kept)
+        answers[kept] = await push_order_lookup.order(task.request, kept)
     # Others went on being planned meanwhile: as things stand the one that asked last is the newer one.
-    return bool(await patiently(lambda: store.planned(task, plan.jobs, plan.run), chance))
+    return bool(await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run), chance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
+class _PushOrderLookup:
     """Asks repositories which of two pushes came first, a few at a time."""
 
     git: GitPolicy
     scratch: Path
     at_once: asyncio.Semaphore
 
-    async def order(self, request: JobRequestV1, question: Question) -> Order | None:
+    async def order(self, request: JobRequestV1, question: OrderQuestion) -> PushOrder | None:
         """None: the repository cannot tell, or cannot be asked."""
         try:
             async with self.at_once:
-                history = await history_of(request, question, policy=self.git, scratch=self.scratch)
+                history = await ask_repository(request, question, policy=self.git, scratch=self.scratch)
         except CheckoutFailed as error:
             LOG.warning(LogEvent.ANCESTRY_UNKNOWN, request_id=request.request_id, detail=error.detail[:1000])
             return None
@@ -252,26 +263,28 @@ async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
                 await store.not_planned(task, Reason.RELEASED, "the orchestrator that planned it shut down")
 
 
-async def _visited(
+async def _decide_at_host(
     request: JobRequestV1, hosts: GitHosts, *, files: CommitFiles, rules: PlanningRules
-) -> Planned | Refused:
+) -> PlannedJobs | PlanRefused:
     """As `decide`, unless the repository's host is to be left alone; what it answered is remembered."""
     held = hosts.held(request.repo_url)
     if held is not None:
-        return Refused(reason=Reason.HOST_AWAY, detail=held)
+        return PlanRefused(reason=Reason.HOST_AWAY, detail=held)
     with hosts.visit(request.repo_url):
         decision = await decide(request, files=files, rules=rules)
     match decision:
-        case Refused(reason=Reason.CHECKOUT_FAILED, detail=detail):
+        case PlanRefused(reason=Reason.CHECKOUT_FAILED, detail=detail):
             hosts.failed(request.repo_url, detail)
-        case Refused(reason=Reason.MACHINE_FAILED | Reason.NOT_TRUSTED):
+        case PlanRefused(reason=Reason.MACHINE_FAILED | Reason.NOT_TRUSTED):
             pass
         case _:
             hosts.answered(request.repo_url)
     return decision
 
 
-async def decide(request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules) -> Planned | Refused:
+async def decide(
+    request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules
+) -> PlannedJobs | PlanRefused:
     """What becomes of the request; raises nothing but CancelledError."""
     refused = untrusted(request, rules)
     if refused:
@@ -279,7 +292,7 @@ async def decide(request: JobRequestV1, *, files: CommitFiles, rules: PlanningRu
     try:
         found = await _found(request, files)
     except CheckoutFailed as error:
-        return Refused(reason=error.reason, detail=error.detail[:1000])
+        return PlanRefused(reason=error.reason, detail=error.detail[:1000])
     # In a thread: a file as large and as strange as allowed takes a noticeable part of a second to read.
     return await asyncio.to_thread(plan_jobs, request, found, rules)
 

@@ -17,7 +17,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.statuses import Status, context_of, encode_status
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.status_texts import line_words
+from solstice_orchestrator.queue_times.status_texts import waiting_text
 from solstice_orchestrator.scheduling.workers import Presence
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView, RunView
@@ -30,7 +30,7 @@ LOOKED_AT: Final = 200
 FOLLOWED: Final = 5_000
 
 
-class LineReports:
+class QueueReports:
     """What commits were last told of waiting jobs. It is not kept: what is lost is only a description."""
 
     def __init__(
@@ -82,7 +82,7 @@ class LineReports:
         why = None if facts is None else explain(facts)
         if facts is None or why is None or facts.state is not JobState.WAITING:
             return None
-        words = line_words(facts, why, saturated=self._saturated())
+        words = waiting_text(facts, why, saturated=self._saturated())
         if facts.now - facts.since < waited_seconds or self._told.get(job.job_id) == words:
             return None
         run = await self._store.run(job.run_id)
@@ -128,8 +128,8 @@ class LineReports:
         )
 
 
-async def run_line_reports(
-    reports: LineReports,
+async def run_queue_reports(
+    reports: QueueReports,
     *,
     every_seconds: float,
     rng: random.Random,

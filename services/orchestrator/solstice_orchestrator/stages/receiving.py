@@ -30,31 +30,31 @@ LAST_STORE_RETRY_SECONDS: Final = 2.0
 """A store is asked often: it is ours alone, and jobs cannot start before it has their requests."""
 
 
-class Desk(Protocol[M, R]):
+class MessageHandler(Protocol[M, R]):
     """What is done with the messages of one queue: `M` is a message, `R` what it became."""
 
     def examine(self, body: bytes) -> M | Refuse:
         """The message, or why it will never be one."""
         ...
 
-    async def keep(self, messages: Sequence[M], bodies: Sequence[bytes]) -> Sequence[R]:
+    async def save(self, messages: Sequence[M], bodies: Sequence[bytes]) -> Sequence[R]:
         """Durable on return; what each became. Raises only StoreUnavailable, and may be asked again."""
         ...
 
-    def kept(self, messages: Sequence[M], results: Sequence[R]) -> None:
+    def on_saved(self, messages: Sequence[M], results: Sequence[R]) -> None:
         """They are kept, and will be acked."""
         ...
 
-    def refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
         """One was no message, and becomes a dead letter."""
         ...
 
-    def broke(self, message: M, error: Exception, refusal: Refuse) -> None:
+    def on_error(self, message: M, error: Exception, refusal: Refuse) -> None:
         """One brought out a mistake of ours, and becomes a dead letter."""
         ...
 
 
-class Gate(Protocol):
+class IntakeGate(Protocol):
     """Whether anything is to be taken at all."""
 
     @property
@@ -71,10 +71,15 @@ class Receiver(Generic[M, R]):
     """One consumer. A store that is away stops it: what was delivered stays unacked with the broker until it returns."""
 
     def __init__(
-        self, desk: Desk[M, R], *, broker: Broker, rng: random.Random, gate: Gate | None = None
+        self,
+        handler: MessageHandler[M, R],
+        *,
+        broker: Broker,
+        rng: random.Random,
+        gate: IntakeGate | None = None,
     ) -> None:
         """Without a gate, everything is taken as it comes."""
-        self._desk = desk
+        self._handler = handler
         self._broker = broker
         self._rng = rng
         self._gate = gate
@@ -116,46 +121,46 @@ class Receiver(Generic[M, R]):
             # At once: the store may be away for long, and poison has nothing to wait for.
             await consumer.settle(verdicts)
         if messages:
-            await self._keep_and_ack(consumer, messages)
+            await self._save_and_ack(consumer, messages)
 
     def _examine(self, delivery: Delivery) -> M | Refuse:
         """The message, or its refusal, which is logged. Nothing in a delivery may end the process."""
         try:
-            examined = self._desk.examine(delivery.body)
+            examined = self._handler.examine(delivery.body)
             if isinstance(examined, Refuse):
-                self._desk.refused(examined, delivery.correlation_id)
+                self._handler.on_refused(examined, delivery.correlation_id)
         except Exception as error:
             refusal = unreadable(error)
             log.exception(LogEvent.DELIVERY_UNREADABLE, detail=refusal.detail)
             return refusal
         return examined
 
-    async def _keep_and_ack(self, consumer: Consumer, messages: Sequence[tuple[Delivery, M]]) -> None:
+    async def _save_and_ack(self, consumer: Consumer, messages: Sequence[tuple[Delivery, M]]) -> None:
         try:
-            results = await self._keep(messages)
-        except Exception as error:  # noqa: BLE001  the desk logs it
+            results = await self._save(messages)
+        except Exception as error:  # noqa: BLE001  the handler logs it
             # A mistake of ours that one message brings out must not stop the others, now or at every new start.
             if len(messages) > 1:
                 for one in messages:
-                    await self._keep_and_ack(consumer, [one])
+                    await self._save_and_ack(consumer, [one])
                 return
             delivery, message = messages[0]
             refusal = unreadable(error)
-            self._desk.broke(message, error, refusal)
+            self._handler.on_error(message, error, refusal)
             await consumer.settle([(delivery, refusal)])
         else:
-            self._desk.kept([message for _, message in messages], results)
+            self._handler.on_saved([message for _, message in messages], results)
             ack = Ack()
             await consumer.settle([(delivery, ack) for delivery, _ in messages])
 
-    async def _keep(self, messages: Sequence[tuple[Delivery, M]]) -> Sequence[R]:
+    async def _save(self, messages: Sequence[tuple[Delivery, M]]) -> Sequence[R]:
         """Durable on return, however long the store is away."""
         wanted = [message for _, message in messages]
         bodies = [delivery.body for delivery, _ in messages]
         failures = 0
         while True:
             try:
-                results = await self._desk.keep(wanted, bodies)
+                results = await self._handler.save(wanted, bodies)
             except StoreUnavailable as error:
                 self._hold(error, len(messages))
             else:

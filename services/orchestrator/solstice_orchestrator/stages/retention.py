@@ -23,14 +23,14 @@ PAUSE_SECONDS: Final = 0.2
 """Between two transactions, so that others always come in between."""
 
 
-class Purging(Protocol):
+class PurgeableStore(Protocol):
     """The part of the job store that forgets."""
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged: ...
 
 
 async def run_retention(
-    store: Purging,
+    store: PurgeableStore,
     *,
     days: float,
     rng: random.Random,
@@ -56,7 +56,7 @@ async def run_retention(
 
 
 async def purge_all(
-    store: Purging,
+    store: PurgeableStore,
     older_than_seconds: float,
     *,
     removed: Callable[[int], None] = lambda _: None,

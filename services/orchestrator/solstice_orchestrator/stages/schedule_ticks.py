@@ -22,39 +22,39 @@ from solstice_orchestrator.git.heads import Branch
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
-from solstice_orchestrator.store.schedule_store import ClaimedTicks, Settled, TickTask, Timetable
-from solstice_orchestrator.worker.log_buffer import patiently
+from solstice_orchestrator.store.schedule_store import ClaimedTicks, ScheduleStore, SettledTick, TickTask
+from solstice_orchestrator.worker.log_buffer import retry_while_unavailable
 
 log = structlog.get_logger("solstice_orchestrator.stages.schedule_ticks")
 
 AT_ONCE: Final = 16
 """Forges that are asked at once."""
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""How late a tick is noticed whose bell went astray, or when the store was set forward."""
+"""How late a tick is noticed whose notification went astray, or when the store was set forward."""
 HELD_SECONDS: Final = 5.0
 """Between two looks while the store is away."""
 LEAST_SECONDS: Final = 0.02
 """Between two looks in any case: what another orchestrator is about to take is not ours."""
 HAND_BACK_SECONDS: Final = 5.0
 
-HeadOf = Callable[[Branch], Awaitable[str | None]]
+BranchHeadLookup = Callable[[Branch], Awaitable[str | None]]
 """The commit that a branch holds; None: there is no such branch. Raises CheckoutFailed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedules:
+class ScheduleRunner:
     """Fires the ticks that this orchestrator gets hold of."""
 
-    timetable: Timetable
+    schedule_store: ScheduleStore
     worker_id: str
-    head_of: HeadOf
+    head_of: BranchHeadLookup
     metrics: Metrics
     rng: random.Random
 
     async def run(self) -> None:
         """Fire ticks, until cancelled; those under way then are handed back."""
         places = asyncio.Semaphore(AT_ONCE)
-        async with self.timetable.changes() as changed, asyncio.TaskGroup() as firing:
+        async with self.schedule_store.changes() as changed, asyncio.TaskGroup() as firing:
             while True:
                 changed.clear()
                 await pause(await self._look(places, firing), unless=changed)
@@ -68,14 +68,14 @@ class Schedules:
         try:
             claimed = await self._claim()
             for settled in claimed.settled:
-                self._tell(settled)
+                self._log_settled(settled)
             for task in claimed.tasks:
                 firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
             # Each begins now: one that was cancelled before would hand back nothing.
             await asyncio.sleep(0)
             if claimed.more:
                 return 0.0
-            due_in = await self.timetable.pause_seconds()
+            due_in = await self.schedule_store.pause_seconds()
         except StoreUnavailable as error:
             log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
             return HELD_SECONDS * self.rng.uniform(0.8, 1.2)
@@ -86,7 +86,7 @@ class Schedules:
         return LOOK_AGAIN_SECONDS if due_in is None else min(due_in, LOOK_AGAIN_SECONDS)
 
     async def _claim(self) -> ClaimedTicks:
-        claiming = asyncio.ensure_future(self.timetable.claim(self.worker_id, AT_ONCE))
+        claiming = asyncio.ensure_future(self.schedule_store.claim(self.worker_id, AT_ONCE))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -99,7 +99,7 @@ class Schedules:
         with contextlib.suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(HAND_BACK_SECONDS):
                 for task in tasks:
-                    await self.timetable.release(task)
+                    await self.schedule_store.release(task)
 
     async def _fire(self, task: TickTask, places: asyncio.Semaphore) -> None:
         try:
@@ -117,22 +117,26 @@ class Schedules:
             if settled is None:
                 log.info(LogEvent.TICK_LOST, schedule=task.schedule, tick_at=format_seconds(task.tick_at))
             else:
-                self._tell(settled)
+                self._log_settled(settled)
 
-    async def _tried(self, task: TickTask) -> Settled | None:
-        again = False
+    async def _tried(self, task: TickTask) -> SettledTick | None:
+        retry = False
         try:
             commit = await self.head_of(Branch(repo_url=task.repo_url, ref=task.ref))
         except CheckoutFailed as error:
-            again = error.reason in {Reason.CHECKOUT_FAILED, Reason.MACHINE_FAILED}
-            reason, detail = (TickReason.FORGE_AWAY if again else TickReason.UNREADABLE), error.detail
+            retry = error.reason in {Reason.CHECKOUT_FAILED, Reason.MACHINE_FAILED}
+            reason, detail = (TickReason.FORGE_AWAY if retry else TickReason.UNREADABLE), error.detail
         else:
             if commit is not None:
-                return await patiently(lambda: self.timetable.fired(task, commit), self.rng)
+                return await retry_while_unavailable(
+                    lambda: self.schedule_store.fired(task, commit), self.rng
+                )
             reason, detail = TickReason.BRANCH_GONE, f"{task.repo_url} has no {task.ref}"
-        return await patiently(lambda: self.timetable.not_fired(task, reason, detail, again=again), self.rng)
+        return await retry_while_unavailable(
+            lambda: self.schedule_store.not_fired(task, reason, detail, retry=retry), self.rng
+        )
 
-    def _tell(self, settled: Settled) -> None:
+    def _log_settled(self, settled: SettledTick) -> None:
         bound = log.bind(schedule=settled.schedule, tick_at=format_seconds(settled.tick_at))
         if settled.state is TickState.DUE:
             bound.warning(LogEvent.TICK_DELAYED, detail=settled.detail)

@@ -14,10 +14,10 @@ from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates
-from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.records.moment import Rules
-from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.superseding.policy import SupersedeRule
 
 __all__ = ["JobStore", "open_store"]
 
@@ -35,7 +35,7 @@ async def open_store(
     caps: Caps | None = None,
     quotas: Quotas | None = None,
     rates: StartRates | None = None,
-    supersede: Supersede = Supersede.RUNNING,
+    supersede: SupersedeRule = SupersedeRule.RUNNING,
     v1_trust: frozenset[Source] = V1_TRUST,
 ) -> AsyncIterator[JobStore]:
     """The store at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
@@ -52,7 +52,7 @@ async def open_store(
         lease_seconds=lease_seconds,
         retry_base_seconds=retry_base_seconds,
         max_wait_seconds=max_wait_seconds,
-        limits=Limits(caps=caps or Caps(), quotas=quotas or Quotas(), rates=rates or StartRates()),
+        limits=StartLimits(caps=caps or Caps(), quotas=quotas or Quotas(), rates=rates or StartRates()),
         supersede=supersede,
         v1_trust=v1_trust,
         holder=f"{rng.getrandbits(64):016x}",

@@ -5,21 +5,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.store.decisions.finish import End
+from solstice_orchestrator.store.decisions.finish import AttemptEnd
 
 TRANSACTIONS_AT_ONCE: Final = 2
 """One is decided on here while the other is written there."""
 ENDS_AT_ONCE: Final = 256
 
-_Waiting = tuple[End, "asyncio.Future[bool]"]
+_Waiting = tuple[AttemptEnd, "asyncio.Future[bool]"]
 
 
-class Finishing:
+class FinishBatcher:
     """Call it with the end of an attempt, and await the answer; `write` records the ends of many in one transaction."""
 
     def __init__(
         self,
-        write: Callable[[Sequence[End]], Awaitable[Sequence[bool]]],
+        write: Callable[[Sequence[AttemptEnd]], Awaitable[Sequence[bool]]],
         at_once: int = TRANSACTIONS_AT_ONCE,
     ) -> None:
         self._write = write
@@ -28,7 +28,7 @@ class Finishing:
         self._serving = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __call__(self, end: End) -> "asyncio.Future[bool]":
+    def __call__(self, end: AttemptEnd) -> "asyncio.Future[bool]":
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((end, answer))
         if self._serving < self._at_once:

@@ -10,18 +10,18 @@ from typing import Final, Protocol
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, stored_request
 from solstice_common.values import Value
-from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
-from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome, Reason, RunSpec
+from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store.queries import JobQueries
-from solstice_orchestrator.store.schedule_store import Timetable
+from solstice_orchestrator.store.schedule_store import ScheduleStore
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.store.worker_registry import WorkerRoster
-from solstice_orchestrator.superseding.push_order import Answers, Question
+from solstice_orchestrator.store.worker_registry import WorkerRegistry
+from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ Admission = Admitted | Duplicate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """What came of a wish to cancel a change request."""
+    """What came of a cancel request a change request."""
 
     run_ids: tuple[str, ...]
     """Runs that ended, or whose jobs are asked to."""
@@ -109,7 +109,7 @@ class OutboxKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiding:
+class OutboxMessage:
     """A message that waits for its confirm."""
 
     number: int
@@ -135,7 +135,7 @@ class Purged:
     """Whether the next step may find more."""
 
 
-class JobStore(JobQueries, WorkerRoster, Protocol):
+class JobStore(JobQueries, WorkerRegistry, Protocol):
     """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
 
     * Safe to call from any task; calls made together are carried out together.
@@ -147,7 +147,7 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
     """
 
     @property
-    def timetable(self) -> Timetable:
+    def schedule_store(self) -> ScheduleStore:
         """What is built regularly."""
         ...
 
@@ -167,8 +167,8 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
         """Take runs whose workflow has to be read, oldest first, under a lease. None for a worker that is not active."""
         ...
 
-    async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
-        """Let others plan the runs that this worker has and does not know of: all but `held`.
+    async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
+        """Let others plan the runs that this worker has and does not know of: all but `claimed`.
 
         The answer to `claim_planning` is lost when the store goes away as it is given. It does not count as a try.
         """
@@ -178,9 +178,9 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
         self,
         task: PlanningTask,
         jobs: Sequence[JobSpec],
-        run: RunSpec = NOTHING_SAID,
-        answers: Answers | None = None,
-    ) -> bool | Question:
+        run: RunSpec = DEFAULT_RUN_SPEC,
+        answers: OrderAnswers | None = None,
+    ) -> bool | OrderQuestion:
         """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced.
 
         All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole.
@@ -208,7 +208,7 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
         """
         ...
 
-    async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+    async def renew(self, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
         """Prolong the leases of what is held, and the worker's own heartbeat (planning lives by that one alone)."""
         ...
 
@@ -251,7 +251,7 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
         ...
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
-        """End every run of a change request that was asked for before the wish, whether it is here or comes later.
+        """End every run of a change request that was asked for before the cancel request, whether it is here or comes later.
 
         Safe to repeat. What was asked for at that moment or later is left alone, and comes to no harm.
         """
@@ -269,17 +269,17 @@ class JobStore(JobQueries, WorkerRoster, Protocol):
         """A new run of the same request, under a new request id, with `rerun_of`. None when there is none."""
         ...
 
-    async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
+    async def rerun_failed(self, run_id: str) -> RunView | RerunRefusal | None:
         """As `rerun`, with those jobs alone that did not succeed, and those that need one of them (`reruns.py`)."""
         ...
 
-    async def rerun_job(self, job_id: str) -> RunView | NotRerun | None:
+    async def rerun_job(self, job_id: str) -> RunView | RerunRefusal | None:
         """As `rerun`, with this job, those that need it, and what they need that did not succeed."""
         ...
 
     # -- the outcome is told ------------------------------------------------------------------------------------
 
-    async def outbox(self, limit: int) -> Sequence[Tiding]:
+    async def outbox(self, limit: int) -> Sequence[OutboxMessage]:
         """Messages that wait to be published, oldest first; perhaps fewer than there are within the limit, but not none.
 
         Nothing while another opened store publishes them, so that their order is kept: whoever was given some is

@@ -133,7 +133,7 @@ class TickTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledTick:
     """What became of a tick of a schedule, for logs and metrics."""
 
     schedule_id: str
@@ -152,12 +152,12 @@ class ClaimedTicks:
     """What is to be fired, and what has been settled without that."""
 
     tasks: Sequence[TickTask] = ()
-    settled: Sequence[Settled] = field(default_factory=tuple)
+    settled: Sequence[SettledTick] = field(default_factory=tuple)
     more: bool = False
     """Whether there may be more at this moment."""
 
 
-class Timetable(Protocol):
+class ScheduleStore(Protocol):
     """Part of `JobStore`, and under its promises; a schedule is named by its id or by its name.
 
     * The store's clock alone decides what is due. Every tick that comes while its schedule is not paused is one row, or
@@ -210,14 +210,14 @@ class Timetable(Protocol):
         """Record the ticks that have come, and take those that are due, under a lease."""
         ...
 
-    async def fired(self, task: TickTask, commit_sha: str) -> Settled | None:
+    async def fired(self, task: TickTask, commit_sha: str) -> SettledTick | None:
         """Ask for this commit: the run exists when this returns. Safe to repeat. None when fenced."""
         ...
 
     async def not_fired(
-        self, task: TickTask, reason: TickReason, detail: str, *, again: bool
-    ) -> Settled | None:
-        """It could not be fired. `again`: after a backoff, unless it was asked for by hand. None when fenced."""
+        self, task: TickTask, reason: TickReason, detail: str, *, retry: bool
+    ) -> SettledTick | None:
+        """It could not be fired. `retry`: after a backoff, unless it was asked for by hand. None when fenced."""
         ...
 
     async def release(self, task: TickTask) -> None:

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from solstice_orchestrator.scheduling.workers import (
-    Condition,
-    NotObeyed,
-    Order,
-    WorkerCard,
+    OrderRefusal,
+    WorkerOrder,
+    WorkerPressure,
+    WorkerRegistration,
     WorkerState,
     WorkerView,
 )
 
 
-class WorkerRoster(Protocol):
+class WorkerRegistry(Protocol):
     """Part of `JobStore`, and under its promises."""
 
-    async def register(self, card: WorkerCard) -> WorkerState:
+    async def register(self, registration: WorkerRegistration) -> WorkerState:
         """The worker is there, and is this; how it stands. Safe to repeat.
 
         A new process begins as the last one of its name stood: paused or quarantined, with its failures counted; not
@@ -29,7 +29,7 @@ class WorkerRoster(Protocol):
         """The worker ends in order, and holds nothing any more; how it stood is kept for the next of its name."""
         ...
 
-    async def report(self, worker_id: str, condition: Condition) -> None:
+    async def report(self, worker_id: str, pressure: WorkerPressure) -> None:
         """The worker is under this pressure from now on; nothing when it is not known. A new process begins without."""
         ...
 
@@ -39,6 +39,6 @@ class WorkerRoster(Protocol):
 
     async def worker(self, worker_id: str) -> WorkerView | None: ...
 
-    async def steer_worker(self, worker_id: str, order: Order) -> WorkerView | NotObeyed | None:
+    async def steer_worker(self, worker_id: str, order: WorkerOrder) -> WorkerView | OrderRefusal | None:
         """Order a worker, from the next claim on; it hears of it with its next renewal. None when there is none."""
         ...

@@ -17,7 +17,7 @@ from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.domain.trust import V1_TRUST, realm
 
 
-class Scope(StrEnum):
+class GroupScope(StrEnum):
     """Who holds a group."""
 
     RUN = "run"
@@ -25,7 +25,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GroupMember:
     """A run or job that holds a group or wants it, and has not ended."""
 
     holder: str
@@ -42,7 +42,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class GroupDecision:
     """What is to be done about a group now; nothing, when both are empty."""
 
     let_go: str | None = None
@@ -52,13 +52,13 @@ class Settled:
 
 
 def group_key(
-    scope: Scope, request: JobRequestV1, group: str, v1_trust: AbstractSet[Source] = V1_TRUST
+    scope: GroupScope, request: JobRequestV1, group: str, v1_trust: AbstractSet[Source] = V1_TRUST
 ) -> str:
     """What the members of one group have in common: the repository, as git fetches it, and whose file names the group."""
     return f"{scope.value}\n{request.source}\n{request.repo_url}\n{realm(request, v1_trust)}\n{group}"
 
 
-def settle_group(members: Sequence[Member]) -> Settled:
+def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
     """What follows from who is there; repeating it changes nothing.
 
     Somebody who came with `cancel` ends all who are older, also when those come late; jobs of one run never end each
@@ -74,12 +74,12 @@ def settle_group(members: Sequence[Member]) -> Settled:
     held = any(member.holds and (member.running or member.holder not in superseded) for member in members)
     waiting = [member for member in members if not member.holds and member.holder not in superseded]
     first = min(waiting, key=_place, default=None)
-    return Settled(
+    return GroupDecision(
         let_go=None if held or first is None else first.holder, superseded=MappingProxyType(superseded)
     )
 
 
-def ahead_in_group(holder: str, members: Iterable[Member]) -> Sequence[Member]:
+def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[GroupMember]:
     """Who goes before `holder`: the one that holds the group, then the others in their order."""
     members = list(members)
     mine = next((member for member in members if member.holder == holder), None)
@@ -91,7 +91,7 @@ def ahead_in_group(holder: str, members: Iterable[Member]) -> Sequence[Member]:
     )
 
 
-def _takes_the_place_of(member: Member, cancelling: Iterable[Member]) -> Member | None:
+def _takes_the_place_of(member: GroupMember, cancelling: Iterable[GroupMember]) -> GroupMember | None:
     """The newest that came to end what is older than itself."""
     newer = [
         each for each in cancelling if each.run_id != member.run_id and each.seniority > member.seniority
@@ -99,5 +99,5 @@ def _takes_the_place_of(member: Member, cancelling: Iterable[Member]) -> Member 
     return max(newer, key=lambda each: each.seniority, default=None)
 
 
-def _place(member: Member) -> tuple[Seniority, int, str]:
+def _place(member: GroupMember) -> tuple[Seniority, int, str]:
     return member.seniority, member.position, member.holder

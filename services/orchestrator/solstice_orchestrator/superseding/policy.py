@@ -16,7 +16,7 @@ USUAL_DEFAULT_BRANCHES: Final = frozenset({"main", "master", "trunk"})
 """Taken for the default branch when the request does not name it."""
 
 
-class Supersede(StrEnum):
+class SupersedeRule(StrEnum):
     """The operator's word (setting `SUPERSEDE`): which older runs a newer push ends."""
 
     OFF = "off"
@@ -27,8 +27,8 @@ class Supersede(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sibling:
-    """A planned run that has not ended, among those of one lineage."""
+class UnfinishedRun:
+    """A planned run that has not ended, among those of one branch or change request."""
 
     run_id: str
     seniority: Seniority
@@ -44,8 +44,8 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
-    """The newest push of a lineage; its run may have ended long ago."""
+class NewestPush:
+    """The newest push of a branch or change request; its run may have ended long ago."""
 
     run_id: str
     seniority: Seniority
@@ -54,7 +54,7 @@ class Newest:
     """Somebody asked for this very commit to be built: nobody needs to approve another run of it."""
 
 
-def lineage(request: JobRequestV1) -> str | None:
+def supersede_key(request: JobRequestV1) -> str | None:
     """What runs have in common of which a newer one takes the place of an older one; None: it never does.
 
     A push to a branch, or a change request, at one forge, of one workflow. Tags are not moved to try again, and what
@@ -81,33 +81,33 @@ def on_default_branch(request: JobRequestV1) -> bool:
     return branch == named if named is not None else branch in USUAL_DEFAULT_BRANCHES
 
 
-def superseded(siblings: Sequence[Sibling], newest: Newest, rule: Supersede) -> Mapping[str, str]:
-    """Which of the runs of one lineage are to be cancelled, and for which run; repeating it changes nothing.
+def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: SupersedeRule) -> Mapping[str, str]:
+    """Which of the runs of one branch or change request are to be cancelled, and for which run; repeating it changes nothing.
 
     The newest of those that were not asked for by hand (`ancestry.py` tells which) takes the place of all older ones
     that may be ended, whichever of them was planned first.
     """
     return {
         each.run_id: newest.run_id
-        for each in siblings
+        for each in runs
         if each.run_id != newest.run_id
         and _older(each, newest)
         and (may_be_ended(each, rule) or _is_approved_by(each, newest))
     }
 
 
-def may_be_ended(run: Sibling, rule: Supersede) -> bool:
+def may_be_ended(run: UnfinishedRun, rule: SupersedeRule) -> bool:
     """Whether a newer run may take its place."""
-    if run.asked is False or rule is Supersede.OFF or (run.on_default_branch and run.asked is not True):
+    if run.asked is False or rule is SupersedeRule.OFF or (run.on_default_branch and run.asked is not True):
         return False
-    return rule is Supersede.RUNNING or run.state is not RunState.RUNNING
+    return rule is SupersedeRule.RUNNING or run.state is not RunState.RUNNING
 
 
-def _is_approved_by(run: Sibling, newest: Newest) -> bool:
+def _is_approved_by(run: UnfinishedRun, newest: NewestPush) -> bool:
     """Whether it only waited for the word that the newest one is."""
     return run.awaiting and newest.approves and run.commit_sha == newest.commit_sha
 
 
-def _older(run: Sibling, newest: Newest) -> bool:
+def _older(run: UnfinishedRun, newest: NewestPush) -> bool:
     """Whoever asked for a run again meant what was there at that moment."""
     return not run.rerun or run.seniority < newest.seniority

@@ -21,7 +21,7 @@ class Push:
     seniority: Seniority
 
 
-class Order(Enum):
+class PushOrder(Enum):
     """Of a push to the newest that was known before it."""
 
     NEWER = "newer"
@@ -29,7 +29,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class OrderQuestion:
     """What only the repository can tell: whether a push came before or after the newest one."""
 
     commit_sha: str
@@ -37,12 +37,12 @@ class Question:
     newest_sha: str
 
 
-Answers = Mapping[Question, Order | None]
+OrderAnswers = Mapping[OrderQuestion, PushOrder | None]
 """What was asked already; None: the repository could not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class CommitAncestry:
     """What the repository says."""
 
     now: str | None
@@ -55,7 +55,9 @@ class History:
     """The push took commits away: its commit is an ancestor of what was there before it."""
 
 
-def compare(push: Push, newest: Push, known: Sequence[Push], answers: Answers | None) -> Order | Question:
+def push_order(
+    push: Push, newest: Push, known: Sequence[Push], answers: OrderAnswers | None
+) -> PushOrder | OrderQuestion:
     """Whether the push is newer than the newest so far, or what has to be asked first.
 
     `known` are pushes of the same branch, for the links between them. Without `answers` nothing is asked.
@@ -63,7 +65,7 @@ def compare(push: Push, newest: Push, known: Sequence[Push], answers: Answers | 
     if push.commit_sha != newest.commit_sha:
         found = _by_links(push, newest, known)
         if found is None and answers is not None:
-            question = Question(
+            question = OrderQuestion(
                 commit_sha=push.commit_sha, before_sha=push.before_sha, newest_sha=newest.commit_sha
             )
             if question not in answers:
@@ -72,23 +74,23 @@ def compare(push: Push, newest: Push, known: Sequence[Push], answers: Answers | 
         found = found or _one_of(push.before_sha == newest.commit_sha, newest.before_sha == push.commit_sha)
         if found is not None:
             return found
-    return Order.NEWER if push.seniority > newest.seniority else Order.OLDER
+    return PushOrder.NEWER if push.seniority > newest.seniority else PushOrder.OLDER
 
 
-def answer(question: Question, history: History) -> Order | None:
+def answer(question: OrderQuestion, history: CommitAncestry) -> PushOrder | None:
     """What the history makes of the question; None: it leaves it open.
 
     What the ref points at now is the newest of all. Else a commit that stands in the history of the other was there
     first, unless the push put the branch back to it.
     """
     if history.now == question.commit_sha:
-        return Order.NEWER
+        return PushOrder.NEWER
     if history.now == question.newest_sha:
-        return Order.OLDER
+        return PushOrder.OLDER
     return _one_of(history.has_newest, history.in_newest and not history.goes_back)
 
 
-def _by_links(push: Push, newest: Push, known: Sequence[Push]) -> Order | None:
+def _by_links(push: Push, newest: Push, known: Sequence[Push]) -> PushOrder | None:
     links: dict[str, set[str]] = {}
     for each in (*known, newest, push):
         if each.before_sha is not None:
@@ -110,8 +112,8 @@ def _earlier(commit_sha: str, links: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _one_of(newer: bool, older: bool) -> Order | None:  # noqa: FBT001  two signs, of which each alone means something
+def _one_of(newer: bool, older: bool) -> PushOrder | None:  # noqa: FBT001  two signs, of which each alone means something
     """Both at once mean nothing: the branch went back and forth."""
     if newer == older:
         return None
-    return Order.NEWER if newer else Order.OLDER
+    return PushOrder.NEWER if newer else PushOrder.OLDER

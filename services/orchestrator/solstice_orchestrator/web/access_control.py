@@ -17,14 +17,14 @@ _FOR_EVERYBODY: Final = ("/healthz", "/readyz", "/metrics", "/openapi.json")
 """What watches us has no token, and learns nothing of what is built; what the API is, is no secret."""
 _STATIC: Final = "/static/"
 
-Refused = Callable[[Request, int, str, str], Response]
+ErrorResponder = Callable[[Request, int, str, str], Response]
 """Makes the answer from status, code and sentence."""
 
 
-class Entrance:
+class AccessControl:
     """ASGI middleware: `read` for what only reads, `operate` for the rest; 401 and 403 as the application says them."""
 
-    def __init__(self, app: ASGIApp, *, access: Access, refused: Refused) -> None:
+    def __init__(self, app: ASGIApp, *, access: Access, refused: ErrorResponder) -> None:
         self._app = app
         self._access = access
         self._refused = refused
@@ -36,7 +36,7 @@ class Entrance:
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        needed = tokens.Scope.READ if scope["method"] in READING else tokens.Scope.OPERATE
+        needed = tokens.TokenScope.READ if scope["method"] in READING else tokens.TokenScope.OPERATE
         peer = scope.get("client")
         verdict = self._access.admit(
             needed,

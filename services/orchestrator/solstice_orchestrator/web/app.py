@@ -19,7 +19,7 @@ from solstice_common.http.pages import static_files
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.web.access_control import Entrance
+from solstice_orchestrator.web.access_control import AccessControl
 from solstice_orchestrator.web.api import openapi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import Api, answer
@@ -27,8 +27,8 @@ from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.why import WhyApi
 from solstice_orchestrator.web.api.workers_routes import WorkersApi
-from solstice_orchestrator.web.formats.refusals import Refusal
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.refusals import HttpRefusal
+from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard
 from solstice_orchestrator.web.health import Health
 from solstice_orchestrator.web.pages.routes import Pages
@@ -49,7 +49,7 @@ def create_app(
     public_url: str | None = None,
     deliveries_url: str = "",
     allowed_hosts: Collection[str] = (),
-    streams: Streams | None = None,
+    streams: OpenStreams | None = None,
     clock: Callable[[], float] = time,
     unfit: Callable[[], str | None] = lambda: None,
 ) -> Starlette:
@@ -59,7 +59,7 @@ def create_app(
     calls `streams.close()` before shutting down, else open event streams keep the server until its grace is over.
     `unfit` says why this machine takes no work, for `/readyz`.
     """
-    streams = Streams() if streams is None else streams
+    streams = OpenStreams() if streams is None else streams
     pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)
     public_host = urlsplit(public_url).hostname if public_url else None
     hosts = {*allowed_hosts, *([public_host] if public_host else [])}
@@ -71,7 +71,7 @@ def create_app(
 
     def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101  registered for nothing else
-        if isinstance(error, Refusal):
+        if isinstance(error, HttpRefusal):
             response = refused(request, error.status_code, error.code, error.detail)
             response.headers.update(error.headers or {})
             return response
@@ -112,7 +112,7 @@ def create_app(
         ],
         middleware=[
             Middleware(Guard, allowed_hosts=hosts),
-            Middleware(Entrance, access=access, refused=refused),
+            Middleware(AccessControl, access=access, refused=refused),
             Middleware(NoZeroBytes, refused=refused),
         ],
         exception_handlers={

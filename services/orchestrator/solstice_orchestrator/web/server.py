@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from solstice_common.http.bounds import Bounds
 from solstice_common.http.serving import http_server, listen
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.sse import OpenStreams
 
 GRACE_SECONDS: Final = 3
 _DEFAULT: Final = Bounds()
@@ -22,7 +22,7 @@ def _uncounted(_reason: str) -> None:
 @asynccontextmanager
 async def serving(
     app: ASGIApp,
-    streams: Streams,
+    streams: OpenStreams,
     *,
     host: str,
     port: int,

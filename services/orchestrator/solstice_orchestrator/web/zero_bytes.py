@@ -3,13 +3,13 @@
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from solstice_orchestrator.web.access_control import Refused
+from solstice_orchestrator.web.access_control import ErrorResponder
 
 
 class NoZeroBytes:
     """ASGI middleware: 404 for a path with a zero byte in it, 400 for a query; behind the entrance, as nobody else is told."""
 
-    def __init__(self, app: ASGIApp, *, refused: Refused) -> None:
+    def __init__(self, app: ASGIApp, *, refused: ErrorResponder) -> None:
         self._app = app
         self._refused = refused
 

@@ -13,17 +13,22 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
-from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
-from solstice_orchestrator.worker.log_buffer import PATIENT, LogBuffer, Patience, patiently
+from solstice_orchestrator.worker.log_buffer import (
+    DEFAULT_RETRY_LIMIT,
+    LogBuffer,
+    StoreRetryLimit,
+    retry_while_unavailable,
+)
 from solstice_orchestrator.worker.masking import Masking
-from solstice_orchestrator.worker.secret_rules import Given, SecretRules, Withheld
+from solstice_orchestrator.worker.secret_rules import GivenSecrets, SecretRules, WithheldSecrets
 
 LOG = structlog.get_logger(__name__)
 
-FAREWELL_SECONDS: Final = 10.0
+CANCELLED_SECONDS: Final = 10.0
 """How long a cancelled execution tries to hand its job back; after that the lease does it."""
 
 HANDED_BACK: Final = "this worker gave the job back; it begins anew as soon as another has a free slot"
@@ -43,7 +48,7 @@ async def execute(
     rng: random.Random | None = None,
     notice: asyncio.Future[str] | None = None,
     secret_rules: SecretRules | None = None,
-    patience: Patience = PATIENT,
+    retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT,
 ) -> None:
     """Run the attempt, keep its log, record its outcome; secrets that it names are looked up here, and masked in its log.
 
@@ -51,11 +56,11 @@ async def execute(
     Set `stop` when somebody cancelled the job: it ends as the executor promises. Cancel the task when the attempt is
     no longer ours or the grace of a shutdown is over: the processes are killed and the job is released, unless it had
     ended already, in which case that end is recorded. Raises nothing but CancelledError; a lost attempt, and a store
-    that stays away for longer than `patience`, the length of a lease, end the execution with a log event, and rescue
+    that stays away for longer than `retry_limit`, the length of a lease, end the execution with a log event, and rescue
     takes it from there.
     """
     chance = rng or random.Random()  # noqa: S311  jitter is no secret
-    log = LogBuffer(claim.key, store, clock, chance, patience)
+    log = LogBuffer(claim.key, store, clock, chance, retry_limit)
     bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
     bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
     execution = Execution(
@@ -78,10 +83,10 @@ async def execute(
         if log.lost or running.cancelled():
             bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
             return
-        insist = partial(patiently, rng=chance, patience=patience)
+        insist = partial(retry_while_unavailable, rng=chance, retry_limit=retry_limit)
         await _finish(bound, store, claim.key, running.result(), insist)
     except asyncio.CancelledError:
-        await _farewell(bound, store, claim.key, running, log)
+        await _end_cancelled(bound, store, claim.key, running, log)
         raise
     finally:
         running.cancel()
@@ -99,30 +104,30 @@ async def _with_secrets(
     names = named_secrets(execution.spec)
     if not names:
         return await _outcome(executor, execution, log.write, stop)
-    given: Given | Withheld = Withheld(detail="there are no secrets here")
+    granted: GivenSecrets | WithheldSecrets = WithheldSecrets(detail="there are no secrets here")
     if rules is not None:
         # In a thread: files are read.
-        given = await asyncio.to_thread(rules.give, names, execution.request)
-    if isinstance(given, Withheld):
-        if given.trouble:
+        granted = await asyncio.to_thread(rules.give, names, execution.request)
+    if isinstance(granted, WithheldSecrets):
+        if granted.trouble:
             LOG.warning(
                 LogEvent.SECRET_UNUSABLE,
                 job_id=execution.job_id,
                 attempt=execution.attempt,
                 repository=execution.request.repo_url,
-                detail=given.trouble,
+                detail=granted.trouble,
             )
-        log.remark(given.detail)
-        return Outcome(state=JobState.FAILED, reason=Reason.SECRET_MISSING, detail=given.detail)
-    masking = Masking(given.values.values())
+        log.remark(granted.detail)
+        return Outcome(state=JobState.FAILED, reason=Reason.SECRET_MISSING, detail=granted.detail)
+    masking = Masking(granted.values.values())
 
     async def write(data: bytes) -> None:
-        if isinstance(data, Mark):
+        if isinstance(data, LogMark):
             await log.write(masking.end())
-            return await log.write(Mark(masking.masked(data.decode()).encode()))
+            return await log.write(LogMark(masking.masked(data.decode()).encode()))
         return await log.write(masking.feed(data))
 
-    outcome = await _outcome(executor, replace(execution, secrets=given.values), write, stop)
+    outcome = await _outcome(executor, replace(execution, secrets=granted.values), write, stop)
     await log.write(masking.end())
     return replace(outcome, detail=masking.masked(outcome.detail))
 
@@ -165,7 +170,7 @@ async def _finish(
         bound.warning(LogEvent.ATTEMPT_LOST, why="it was no longer ours when it ended")
 
 
-async def _farewell(
+async def _end_cancelled(
     bound: structlog.typing.FilteringBoundLogger,
     store: JobStore,
     key: AttemptKey,
@@ -187,7 +192,7 @@ async def _farewell(
     try:
         # Not `asyncio.timeout`, which ends as one more cancellation in a cancelled task before Python 3.11.3
         # (github.com/python/cpython/issues/102780).
-        await asyncio.wait_for(tell(), FAREWELL_SECONDS)
+        await asyncio.wait_for(tell(), CANCELLED_SECONDS)
     except (TimeoutError, StoreUnavailable) as error:
         bound.warning(
             LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 
@@ -23,29 +23,31 @@ PENDING_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class StoreRetryLimit:
     """How long a store that does not answer is asked again: for an attempt its lease, after which it is not ours."""
 
     seconds: float = 60.0
     monotonic: Callable[[], float] = time.monotonic
 
 
-PATIENT: Final = Patience()
+DEFAULT_RETRY_LIMIT: Final = StoreRetryLimit()
 
 
-async def patiently(call: Callable[[], Awaitable[T]], rng: random.Random, patience: Patience = PATIENT) -> T:
+async def retry_while_unavailable(
+    call: Callable[[], Awaitable[T]], rng: random.Random, retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT
+) -> T:
     """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
-    begun = asked = patience.monotonic()
+    begun = asked = retry_limit.monotonic()
     pause = 0.05
     while True:
         try:
             return await call()
         except StoreUnavailable:
             # Whoever was frozen in the middle of a call has one behind it that says nothing of now.
-            if asked - begun > patience.seconds:
+            if asked - begun > retry_limit.seconds:
                 raise
         await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
-        pause, asked = min(pause * 2, 5.0), patience.monotonic()
+        pause, asked = min(pause * 2, 5.0), retry_limit.monotonic()
 
 
 class LogBuffer:
@@ -57,10 +59,10 @@ class LogBuffer:
         store: JobStore,
         clock: Callable[[], float],
         rng: random.Random,
-        patience: Patience,
+        retry_limit: StoreRetryLimit,
     ) -> None:
         self._key, self._store, self._clock, self._rng = key, store, clock, rng
-        self._patience = patience
+        self._retry_limit = retry_limit
         self.lost = ""
         """Why the attempt is not ours any more; empty while it is."""
         self._pending = bytearray()
@@ -73,7 +75,7 @@ class LogBuffer:
 
     async def write(self, data: bytes) -> None:
         """Take output; returns late when the store is slower than the job."""
-        if isinstance(data, Mark):
+        if isinstance(data, LogMark):
             self._mark(data)
             while sum(len(chunk.data) for chunk in self._unsent) > PENDING_BYTES:
                 self._drained.clear()
@@ -92,9 +94,9 @@ class LogBuffer:
 
     def remark(self, text: str) -> None:
         """Take a line of ours."""
-        self._mark(Mark.of(f"! {text}"))
+        self._mark(LogMark.of(f"! {text}"))
 
-    def _mark(self, line: Mark) -> None:
+    def _mark(self, line: LogMark) -> None:
         if self._line_open:
             self._pending += b"\n"
             self._line_open = False
@@ -122,7 +124,7 @@ class LogBuffer:
                 return
             self._cut()
             try:
-                if not await patiently(self._append, self._rng, self._patience):
+                if not await retry_while_unavailable(self._append, self._rng, self._retry_limit):
                     self.lost = "its lease was lost"
             except StoreUnavailable as error:
                 self.lost = str(error)

@@ -10,20 +10,25 @@ import structlog
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.scheduling.adaptive_concurrency import Window, after_trouble, is_trouble, slots
+from solstice_orchestrator.scheduling.adaptive_concurrency import (
+    ConcurrencyWindow,
+    after_trouble,
+    is_trouble,
+    slots,
+)
 from solstice_orchestrator.scheduling.governor import (
-    UNFIT,
-    Limits,
-    Reading,
-    Refusal,
+    UNFIT_RESOURCES,
+    MachineLimits,
     Resource,
+    SensorReading,
+    StartRefusal,
     out_of_patience,
     pause_seconds,
     refusal,
     startable,
 )
 from solstice_orchestrator.scheduling.quarantine import proves_able
-from solstice_orchestrator.scheduling.workers import Condition
+from solstice_orchestrator.scheduling.workers import WorkerPressure
 
 log = structlog.get_logger("solstice_orchestrator.worker.pressure")
 
@@ -31,7 +36,7 @@ LOOK_SECONDS: Final = 1.0
 """So long a reading is good for."""
 
 
-class Starting:
+class StartingJobs:
     """Attempts that are being set up; an executor enters it for as long as it brings a checkout."""
 
     def __init__(self) -> None:
@@ -47,17 +52,17 @@ class Starting:
         self.on_begun()
 
 
-class Governing:
+class Governor:
     """One per orchestrator; not for several threads."""
 
     def __init__(
         self,
         *,
         limit: int,
-        limits: Limits,
+        limits: MachineLimits,
         adaptive: bool,
-        read: Callable[[], Reading],
-        starting: Starting,
+        read: Callable[[], SensorReading],
+        starting: StartingJobs,
         metrics: Metrics,
         patience_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -72,10 +77,10 @@ class Governing:
         self._metrics = metrics
         self._patience_seconds = patience_seconds
         self._clock = clock
-        self._window: Window | None = None
-        self._reading = Reading()
+        self._window: ConcurrencyWindow | None = None
+        self._reading = SensorReading()
         self._read_at: float | None = None
-        self._refused: Refusal | None = None
+        self._refused: StartRefusal | None = None
         self._nothing_since = 0.0
         """Since when nothing has started for a refusal's sake."""
         self._slots_said = limit
@@ -105,7 +110,7 @@ class Governing:
 
     def plannable(self, most: int) -> int:
         """How many of `most` runs may be planned; one as a trial after the machine failed."""
-        if self.look().refuses in UNFIT:
+        if self.look().refuses in UNFIT_RESOURCES:
             return 0
         return min(most, 1) if self._machine_failures else most
 
@@ -113,7 +118,7 @@ class Governing:
     def unfit(self) -> str | None:
         """Why this machine takes no work at all, as of the last look."""
         refused = self._refused
-        return None if refused is None or refused.resource not in UNFIT else refused.detail
+        return None if refused is None or refused.resource not in UNFIT_RESOURCES else refused.detail
 
     def ended(self, outcome: Outcome) -> None:
         """An attempt of ours ended so."""
@@ -124,24 +129,24 @@ class Governing:
         if is_trouble(outcome):
             self._shrink(outcome.reason.value)
 
-    def look(self) -> Condition:
+    def look(self) -> WorkerPressure:
         """How many jobs at once we take now, and what forbids to start any."""
         now = self._clock()
         if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
             self._reading, self._read_at = self._read(), now
         if now < self._machine_until:
-            refused: Refusal | None = Refusal(
+            refused: StartRefusal | None = StartRefusal(
                 resource=Resource.MACHINE, detail=f"its machine is sick: {self._machine_detail}"
             )
         else:
             refused = refusal(self._limits, self._reading, self._starting.count)
         if refused is not None and is_trouble(refused):
             self._shrink(refused.resource.value)
-        self._tell(refused, now)
+        self._log_refusal(refused, now)
         at_once = slots(self._window, self._limit, now)
-        self._tell_slots(at_once)
+        self._log_slots(at_once)
         self._metrics.governed(at_once, None if refused is None else refused.resource)
-        return Condition(
+        return WorkerPressure(
             shrunk_to=at_once if at_once < self._limit else None,
             refuses=None if refused is None else refused.resource,
             refusal="" if refused is None else refused.detail,
@@ -162,16 +167,16 @@ class Governing:
             return
         now = self._clock()
         self._window = after_trouble(self._window, self._limit, now)
-        self._tell_slots(slots(self._window, self._limit, now), cause)
+        self._log_slots(slots(self._window, self._limit, now), cause)
 
-    def _tell_slots(self, now_at_once: int, cause: str | None = None) -> None:
+    def _log_slots(self, now_at_once: int, cause: str | None = None) -> None:
         was, self._slots_said = self._slots_said, now_at_once
         if now_at_once < was:
             log.warning(LogEvent.SLOTS_SHRUNK, slots=now_at_once, was=was, limit=self._limit, cause=cause)
         elif now_at_once > was:
             log.info(LogEvent.SLOTS_GROWN, slots=now_at_once, was=was, limit=self._limit)
 
-    def _tell(self, refused: Refusal | None, now: float) -> None:
+    def _log_refusal(self, refused: StartRefusal | None, now: float) -> None:
         was, self._refused = self._refused, refused
         if refused is not None and (was is None or was.resource is not refused.resource):
             if was is None:

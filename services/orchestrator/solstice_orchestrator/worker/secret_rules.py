@@ -34,14 +34,14 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenSecrets:
     """The secrets that were asked for, by name."""
 
     values: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
+class WithheldSecrets:
     """At least one is not given; `detail` is for whoever wrote the workflow, `trouble` for the operator alone."""
 
     detail: str
@@ -65,20 +65,22 @@ class SecretRules:
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""
 
-    def give(self, names: Collection[str], request: JobRequestV1) -> Given | Withheld:
+    def give(self, names: Collection[str], request: JobRequestV1) -> GivenSecrets | WithheldSecrets:
         """The secrets as they are at this moment; reads files."""
         if not is_trusted(request, self.v1_trust):
-            return Withheld(
+            return WithheldSecrets(
                 detail="this is code of somebody who may not push, and no secret is given to that"
             )
         try:
             place = name_of(request.repo_url)
         except ValueError as error:
-            return Withheld(detail=f"the repository's URL {error}, and no secret is given to such a one")
+            return WithheldSecrets(
+                detail=f"the repository's URL {error}, and no secret is given to such a one"
+            )
         known = {name: self._reference(name, place) for name in names}
         missing = sorted(name for name, reference in known.items() if reference is None)
         if missing:
-            return Withheld(
+            return WithheldSecrets(
                 detail=f"there is no secret {', '.join(missing)} for {place}: the operator gives it in SECRETS_CONFIG"
             )
         values = {}
@@ -86,8 +88,10 @@ class SecretRules:
             try:
                 values[name] = usable(self.references.value(reference or ""))
             except ValueError as error:
-                return Withheld(detail=f"the secret {name} cannot be used on this worker", trouble=str(error))
-        return Given(MappingProxyType(values))
+                return WithheldSecrets(
+                    detail=f"the secret {name} cannot be used on this worker", trouble=str(error)
+                )
+        return GivenSecrets(MappingProxyType(values))
 
     def _reference(self, name: str, place: str) -> str | None:
         return next(

@@ -5,14 +5,14 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from solstice_orchestrator.scheduling.governor import Reading
+from solstice_orchestrator.scheduling.governor import SensorReading
 
 MEMINFO: Final = Path("/proc/meminfo")
 
 
-def read(workspaces: Path, meminfo: Path = MEMINFO) -> Reading:
+def read(workspaces: Path, meminfo: Path = MEMINFO) -> SensorReading:
     """One look; takes some 50 microseconds. What the system does not tell is None."""
-    return Reading(
+    return SensorReading(
         processors=_processors(),
         load=_load(),
         disk_free=_disk_free(workspaces),

@@ -18,13 +18,13 @@ import structlog
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.children import run
-from solstice_orchestrator.processes.completion import to_its_end
+from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, open_group
 from solstice_orchestrator.processes.supervisor import process_ids, signal_all
 
 LOG = structlog.get_logger(__name__)
 
-PATIENCE_SECONDS: Final = 20.0
+KILL_SECONDS: Final = 20.0
 PATH_BYTES: Final = 4096
 _SUFFIX: Final = ".lock"
 
@@ -74,7 +74,7 @@ class Workspaces:
             yield place
         finally:
             if place.group:
-                await to_its_end(place.group.end(), f"end of the group of {root.name}")
+                await run_to_completion(place.group.end(), f"end of the group of {root.name}")
             await remove_tree(root)
 
 
@@ -184,7 +184,7 @@ def kill_marked(directory: Path) -> int:
     This is for what outlived its supervisor. A process that also cleared its environment is not found: control groups
     are for that, where there are any.
     """
-    mark, killed, patience = f"={directory}/".encode(), set[int](), time.monotonic() + PATIENCE_SECONDS
+    mark, killed, patience = f"={directory}/".encode(), set[int](), time.monotonic() + KILL_SECONDS
     while marked := {pid for pid in process_ids() if mark in _environment(pid)}:
         killed |= marked
         signal_all(marked, signal.SIGKILL)
@@ -203,7 +203,7 @@ def _environment(pid: int) -> bytes:
 
 async def remove_tree(path: Path) -> None:
     """Remove everything below, also from directories that their owner made read-only, however deep; to its end."""
-    await to_its_end(_remove_tree(path), f"remove {path.name}")
+    await run_to_completion(_remove_tree(path), f"remove {path.name}")
 
 
 async def _remove_tree(path: Path) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import Concurrency, Condition, GroupMode, JobSpec, StepSpec
-from solstice_orchestrator.workflow.kdl import Node, Position, Value
-from solstice_orchestrator.workflow.matrix import NO_MATRIX, Combination, combinations
+from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, StepSpec
+from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
+from solstice_orchestrator.workflow.matrix import NO_MATRIX, MatrixCombination, combinations
 from solstice_orchestrator.workflow.shape import (
     MAX_LINE,
     children,
@@ -39,7 +39,7 @@ _LIMITS: Final = ("runs-on", "timeout", "no-output-timeout", "retries")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class JobProperties:
     """What a job, or `defaults`, says by its properties; None where it says nothing."""
 
     runs_on: str | None = None
@@ -49,10 +49,10 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class JobDefaults:
     """What jobs have when they say nothing themselves."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: JobProperties = field(default_factory=JobProperties)
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -62,13 +62,13 @@ class JobDraft:
 
     written: str
     """Its name in the file."""
-    position: Position
+    position: SourcePosition
     """Of that name."""
-    combination: Combination
-    limits: Limits
-    condition: Condition
+    combination: MatrixCombination
+    limits: JobProperties
+    condition: JobCondition
     env: Mapping[str, str]
-    needs: tuple[tuple[str, Position], ...]
+    needs: tuple[tuple[str, SourcePosition], ...]
     concurrency: Concurrency | None
     steps: tuple[StepSpec, ...]
     secrets: tuple[str, ...] = ()
@@ -77,7 +77,9 @@ class JobDraft:
     def name(self) -> str:
         return self.combination.name(self.written)
 
-    def spec(self, defaults: Defaults, default_runs_on: str, names: Mapping[str, Sequence[str]]) -> JobSpec:
+    def spec(
+        self, defaults: JobDefaults, default_runs_on: str, names: Mapping[str, Sequence[str]]
+    ) -> JobSpec:
         """The job; `names` are those of the jobs that each written name stands for."""
         own, rest = self.limits, defaults.limits
         return JobSpec(
@@ -96,23 +98,23 @@ class JobDraft:
         )
 
 
-def read_defaults(node: Node) -> Defaults:
+def read_defaults(node: KdlNode) -> JobDefaults:
     """A `defaults` node."""
     expect_arguments(node, 0, "'defaults' takes no arguments")
     given = properties(node, _LIMITS)
     env: Mapping[str, str] = MappingProxyType({})
     for child in children(node, ("env",), "in 'defaults'", once=("env",)):
         env = _env(child, NO_MATRIX)
-    return Defaults(limits=_limits(given, NO_MATRIX), env=env)
+    return JobDefaults(limits=_properties(given, NO_MATRIX), env=env)
 
 
-def read_jobs(node: Node) -> Sequence[JobDraft]:
+def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
     """A `job` node: one draft, or one for every combination of its matrix."""
     matrix = next((child for child in node.children if child.name == "matrix"), None)
     return [_job(node, combination) for combination in (combinations(matrix) if matrix else [NO_MATRIX])]
 
 
-def read_concurrency(node: Node, combination: Combination = NO_MATRIX) -> Concurrency:
+def read_concurrency(node: KdlNode, combination: MatrixCombination = NO_MATRIX) -> Concurrency:
     """A `concurrency` node."""
     rule = 'concurrency takes the name of one group: concurrency "deploy"'
     expect_arguments(node, 1, rule)
@@ -126,7 +128,7 @@ def read_concurrency(node: Node, combination: Combination = NO_MATRIX) -> Concur
     return Concurrency(group=group, mode=GroupMode(mode))
 
 
-def _job(node: Node, combination: Combination) -> JobDraft:
+def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
     expect_arguments(node, 1, 'a job has one name: job "test" { ... }')
     written = identifier(node.arguments[0], "the name of a job", MAX_NAME)
     if len(combination.name(written)) > MAX_NAME:
@@ -135,7 +137,7 @@ def _job(node: Node, combination: Combination) -> JobDraft:
         )
     given = properties(node, (*_LIMITS, "if"))
     env: Mapping[str, str] = MappingProxyType({})
-    needs: list[tuple[str, Position]] = []
+    needs: list[tuple[str, SourcePosition]] = []
     steps: list[StepSpec] = []
     concurrency: Concurrency | None = None
     secrets: list[str] = []
@@ -158,13 +160,13 @@ def _job(node: Node, combination: Combination) -> JobDraft:
                 pass
     if not steps:
         raise node.position.problem(f'the job {written!r} has no steps: step "unit tests" run="..."')
-    condition = one_of(given["if"], "if", tuple(Condition)) if "if" in given else Condition.SUCCESS
+    condition = one_of(given["if"], "if", tuple(JobCondition)) if "if" in given else JobCondition.SUCCESS
     return JobDraft(
         written=written,
         position=node.arguments[0].position,
         combination=combination,
-        limits=_limits(given, combination),
-        condition=Condition(condition),
+        limits=_properties(given, combination),
+        condition=JobCondition(condition),
         env=env,
         needs=tuple(needs),
         concurrency=concurrency,
@@ -173,9 +175,9 @@ def _job(node: Node, combination: Combination) -> JobDraft:
     )
 
 
-def _limits(given: Mapping[str, Value], combination: Combination) -> Limits:
+def _properties(given: Mapping[str, KdlValue], combination: MatrixCombination) -> JobProperties:
     label, silence = given.get("runs-on"), given.get("no-output-timeout")
-    return Limits(
+    return JobProperties(
         runs_on=identifier(label, "a label", MAX_LABEL, fill=combination.fill) if label else None,
         timeout_seconds=duration(given["timeout"]) if "timeout" in given else None,
         no_output_seconds=duration(silence) if silence else None,
@@ -183,7 +185,7 @@ def _limits(given: Mapping[str, Value], combination: Combination) -> Limits:
     )
 
 
-def _step(node: Node, number: int, combination: Combination) -> StepSpec:
+def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpec:
     given = properties(node, ("run", "timeout"))
     if len(node.arguments) > 1:
         raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
@@ -208,7 +210,7 @@ def _step(node: Node, number: int, combination: Combination) -> StepSpec:
     return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout, secrets=tuple(secrets))
 
 
-def _needs(node: Node, known: Collection[str]) -> Iterator[tuple[str, Position]]:
+def _needs(node: KdlNode, known: Collection[str]) -> Iterator[tuple[str, SourcePosition]]:
     properties(node, ())
     expect_childless(node)
     if not node.arguments:
@@ -222,7 +224,7 @@ def _needs(node: Node, known: Collection[str]) -> Iterator[tuple[str, Position]]
         yield name, argument.position
 
 
-def _secrets(node: Node, known: Collection[str]) -> Iterator[str]:
+def _secrets(node: KdlNode, known: Collection[str]) -> Iterator[str]:
     properties(node, ())
     expect_childless(node)
     if not node.arguments:
@@ -243,7 +245,7 @@ def _secrets(node: Node, known: Collection[str]) -> Iterator[str]:
         yield name
 
 
-def _env(node: Node, combination: Combination) -> Mapping[str, str]:
+def _env(node: KdlNode, combination: MatrixCombination) -> Mapping[str, str]:
     expect_arguments(node, 0, 'env takes a block: env { NAME "value" }')
     properties(node, ())
     if len(node.children) > MAX_ENVIRONMENT:

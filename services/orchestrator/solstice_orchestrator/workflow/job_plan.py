@@ -17,7 +17,7 @@ RUN_SCRIPT: Final = f"if [ -x {SCRIPT_PATH} ]; then exec ./{SCRIPT_PATH}; else e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedJobs:
     """The jobs of the run, in the order of the workflow file."""
 
     jobs: tuple[JobSpec, ...]
@@ -25,7 +25,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class PlanRefused:
     """No jobs, and why: `reason` decides whether it is tried again."""
 
     reason: Reason
@@ -51,7 +51,7 @@ def wanted_paths(request: JobRequestV1) -> Sequence[str]:
     return (request.workflow_path,) if request.workflow_path else (WORKFLOW_PATH, SCRIPT_PATH)
 
 
-def untrusted(request: JobRequestV1, rules: PlanningRules) -> Refused | None:
+def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None:
     """The refusal of a stranger's code where nothing would keep it in."""
     if (
         rules.run_untrusted
@@ -59,21 +59,23 @@ def untrusted(request: JobRequestV1, rules: PlanningRules) -> Refused | None:
         or (rules.run_approved and is_vouched_for(request))
     ):
         return None
-    return Refused(
+    return PlanRefused(
         reason=Reason.NOT_TRUSTED,
         detail="this is code of somebody who may not push to the repository, and jobs are not isolated here; "
         "UNTRUSTED_RUNS=approved lets it run once somebody approves it, UNTRUSTED_RUNS=run at once",
     )
 
 
-def plan_jobs(request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules) -> Planned | Refused:
+def plan_jobs(
+    request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules
+) -> PlannedJobs | PlanRefused:
     """The jobs that the files of the commit, and the request, ask for."""
     path = next((path for path in wanted_paths(request) if path in files), None)
     if path is None:
-        return Refused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))
+        return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))
     runs_on = request.runs_on or rules.default_runs_on
     if path == SCRIPT_PATH and request.workflow_job_id not in {None, SCRIPT_JOB}:
-        return Refused(
+        return PlanRefused(
             reason=Reason.INVALID_WORKFLOW,
             detail=f"the request asks for the job {request.workflow_job_id!r}, but this commit has only {path}, "
             f"which is the job {SCRIPT_JOB!r}",
@@ -85,9 +87,9 @@ def plan_jobs(request: JobRequestV1, files: Mapping[str, bytes], rules: Planning
             else parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
         )
     except InvalidWorkflow as error:
-        return Refused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
+        return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
     priority = request.priority or Priority.DEFAULT
-    return Planned(jobs=tuple(replace(job, priority=priority) for job in workflow.jobs), run=workflow.run)
+    return PlannedJobs(jobs=tuple(replace(job, priority=priority) for job in workflow.jobs), run=workflow.run)
 
 
 def script_job(runs_on: str) -> JobSpec:

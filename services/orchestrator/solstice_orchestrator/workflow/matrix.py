@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from solstice_orchestrator.workflow.kdl import Node, Position
+from solstice_orchestrator.workflow.kdl import KdlNode, SourcePosition
 from solstice_orchestrator.workflow.shape import (
     did_you_mean,
     expect_arguments,
@@ -26,7 +26,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Combination:
+class MatrixCombination:
     """One value of every axis, in the order of the file; without axes: of a job that has no matrix."""
 
     values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -40,7 +40,7 @@ class Combination:
         """What the steps find: `MATRIX_OS`."""
         return {_variable(axis): value for axis, value in self.values.items()}
 
-    def fill(self, written: str, position: Position) -> str:
+    def fill(self, written: str, position: SourcePosition) -> str:
         """`written` with the values in the places of `{matrix.AXIS}`."""
 
         def value(place: re.Match[str]) -> str:
@@ -56,10 +56,10 @@ class Combination:
         return _PLACE.sub(value, written)
 
 
-NO_MATRIX: Final = Combination()
+NO_MATRIX: Final = MatrixCombination()
 
 
-def combinations(node: Node) -> Sequence[Combination]:
+def combinations(node: KdlNode) -> Sequence[MatrixCombination]:
     """Every combination of a `matrix` node's values, the last axis changing first."""
     expect_arguments(node, 0, 'matrix takes a block: matrix { os "linux" "illumos" }')
     properties(node, ())
@@ -85,12 +85,12 @@ def combinations(node: Node) -> Sequence[Combination]:
     if not axes:
         raise node.position.problem('a matrix needs at least one axis: matrix { os "linux" "illumos" }')
     return [
-        Combination(values=MappingProxyType(dict(zip(axes, values, strict=True))))
+        MatrixCombination(values=MappingProxyType(dict(zip(axes, values, strict=True))))
         for values in itertools.product(*axes.values())
     ]
 
 
-def _values(node: Node) -> Sequence[str]:
+def _values(node: KdlNode) -> Sequence[str]:
     plain(node.annotation, node.position)
     properties(node, ())
     expect_childless(node)

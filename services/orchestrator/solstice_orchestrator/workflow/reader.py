@@ -7,13 +7,13 @@ from typing import Final
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import JobSpec, RunSpec
 from solstice_orchestrator.workflow.job_nodes import (
-    Defaults,
+    JobDefaults,
     JobDraft,
     read_concurrency,
     read_defaults,
     read_jobs,
 )
-from solstice_orchestrator.workflow.kdl import Node, Position, read
+from solstice_orchestrator.workflow.kdl import KdlNode, SourcePosition, read
 from solstice_orchestrator.workflow.shape import (
     did_you_mean,
     duration,
@@ -30,7 +30,7 @@ MAX_PLAN_CHARACTERS: Final = 4 * 1024 * 1024
 """What all jobs hold together: a matrix, and the variables of `defaults`, multiply what a small file says."""
 MAX_RUN_SECONDS: Final = 7 * 24 * 3600.0
 
-_START: Final = Position(line=1, column=1)
+_START: Final = SourcePosition(line=1, column=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class _Draft:
 
     jobs: dict[str, Sequence[JobDraft]] = field(default_factory=dict)
     """By the name as written; several of a matrix."""
-    defaults: Defaults = field(default_factory=Defaults)
+    defaults: JobDefaults = field(default_factory=JobDefaults)
     run: RunSpec = field(default_factory=RunSpec)
     _seen: set[str] = field(default_factory=set)
     _names: set[str] = field(default_factory=set)
@@ -90,7 +90,7 @@ class _Draft:
         """The names of the jobs that each written name stands for."""
         return {written: [job.name for job in jobs] for written, jobs in self.jobs.items()}
 
-    def take(self, node: Node) -> None:
+    def take(self, node: KdlNode) -> None:
         expect_node(
             node, ("job", "defaults", "timeout", "concurrency", "supersede"), "at the top of a workflow"
         )
@@ -115,7 +115,7 @@ class _Draft:
                 _one_argument(node, rule)
                 self.run = replace(self.run, supersede=truth(node.arguments[0], rule))
 
-    def _take_jobs(self, node: Node) -> None:
+    def _take_jobs(self, node: KdlNode) -> None:
         jobs = read_jobs(node)
         first = jobs[0]
         for name in dict.fromkeys([first.written, *(job.name for job in jobs)]):
@@ -131,7 +131,7 @@ class _Draft:
         self.jobs[first.written] = jobs
 
 
-def _one_argument(node: Node, rule: str) -> None:
+def _one_argument(node: KdlNode, rule: str) -> None:
     expect_arguments(node, 1, rule)
     properties(node, ())
     expect_childless(node)
@@ -170,7 +170,7 @@ def _check_needs(jobs: Mapping[str, JobDraft]) -> None:
     settled: set[str] = set()
     for start in jobs:
         # Depth first without recursion: 256 jobs in a row are allowed.
-        path: list[tuple[str, Iterator[tuple[str, Position]]]] = [(start, iter(jobs[start].needs))]
+        path: list[tuple[str, Iterator[tuple[str, SourcePosition]]]] = [(start, iter(jobs[start].needs))]
         on_path = {start: 0}
         while path and start not in settled:
             name, rest = path[-1]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from solstice_orchestrator.workflow.kdl import Node, Position, Value
+from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 
 MAX_TIMEOUT_SECONDS: Final = 24 * 3600.0
 MAX_LINE: Final = 100
@@ -17,7 +17,7 @@ _DURATION: Final = re.compile(
 )
 
 
-def text(value: Value, what: str) -> str:
+def text(value: KdlValue, what: str) -> str:
     """The value, which must be text."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, str):
@@ -28,7 +28,7 @@ def text(value: Value, what: str) -> str:
     return value.value
 
 
-def line(value: Value, what: str) -> str:
+def line(value: KdlValue, what: str) -> str:
     """Text for people on one line, without the white space around it."""
     written = text(value, what).strip()
     if not 0 < len(written) <= MAX_LINE or _CONTROL.search(written):
@@ -37,11 +37,11 @@ def line(value: Value, what: str) -> str:
 
 
 def identifier(
-    value: Value,
+    value: KdlValue,
     what: str,
     longest: int,
     *,
-    fill: Callable[[str, Position], str] = lambda written, _: written,
+    fill: Callable[[str, SourcePosition], str] = lambda written, _: written,
 ) -> str:
     """A name that may stand in an address, a file name and a message, once `fill` has filled its places."""
     name = fill(text(value, what), value.position)
@@ -53,7 +53,7 @@ def identifier(
     return name
 
 
-def one_of(value: Value, what: str, known: Sequence[str]) -> str:
+def one_of(value: KdlValue, what: str, known: Sequence[str]) -> str:
     """One of these words."""
     word = text(value, what)
     if word not in known:
@@ -62,7 +62,7 @@ def one_of(value: Value, what: str, known: Sequence[str]) -> str:
     return word
 
 
-def whole_number(value: Value, what: str, largest: int) -> int:
+def whole_number(value: KdlValue, what: str, largest: int) -> int:
     """A number from 0 to `largest`."""
     plain(value.annotation, value.position)
     number = value.value
@@ -73,7 +73,7 @@ def whole_number(value: Value, what: str, largest: int) -> int:
     return number
 
 
-def truth(value: Value, rule: str) -> bool:
+def truth(value: KdlValue, rule: str) -> bool:
     """#true or #false; `rule` is what to say otherwise."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, bool):
@@ -81,7 +81,7 @@ def truth(value: Value, rule: str) -> bool:
     return value.value
 
 
-def duration(value: Value, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
+def duration(value: KdlValue, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
     """Seconds, from `90s`, `30m` or `1h30m`."""
     if isinstance(value.value, int | float) and not isinstance(value.value, bool):
         whole = isinstance(value.value, int) and value.value > 0
@@ -97,13 +97,13 @@ def duration(value: Value, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
     return seconds
 
 
-def plain(annotation: str | None, position: Position) -> None:
+def plain(annotation: str | None, position: SourcePosition) -> None:
     """Nothing here has a type."""
     if annotation is not None:
         raise position.problem(f"the type ({annotation}) means nothing here; leave it out")
 
 
-def expect_node(node: Node, known: Sequence[str], where: str) -> None:
+def expect_node(node: KdlNode, known: Sequence[str], where: str) -> None:
     """The node is one of those that may stand here."""
     if node.name not in known:
         listed = ", ".join(f"'{name}'" for name in known)
@@ -113,7 +113,7 @@ def expect_node(node: Node, known: Sequence[str], where: str) -> None:
     plain(node.annotation, node.position)
 
 
-def expect_arguments(node: Node, count: int, rule: str) -> None:
+def expect_arguments(node: KdlNode, count: int, rule: str) -> None:
     """The node has just as many arguments; `rule` is what to say otherwise."""
     if len(node.arguments) > count:
         raise node.arguments[count].position.problem(rule)
@@ -121,13 +121,13 @@ def expect_arguments(node: Node, count: int, rule: str) -> None:
         raise node.position.problem(rule)
 
 
-def expect_childless(node: Node) -> None:
+def expect_childless(node: KdlNode) -> None:
     """The node has no block."""
     if node.children:
         raise node.children[0].position.problem(f"{node.name!r} takes no block")
 
 
-def children(node: Node, known: Sequence[str], where: str, *, once: Collection[str]) -> Iterator[Node]:
+def children(node: KdlNode, known: Sequence[str], where: str, *, once: Collection[str]) -> Iterator[KdlNode]:
     """The nodes of the block, each known; those in `once` stand there at most once."""
     seen: set[str] = set()
     for child in node.children:
@@ -139,9 +139,9 @@ def children(node: Node, known: Sequence[str], where: str, *, once: Collection[s
         yield child
 
 
-def properties(node: Node, known: Sequence[str]) -> Mapping[str, Value]:
+def properties(node: KdlNode, known: Sequence[str]) -> Mapping[str, KdlValue]:
     """The properties by name, each known and given once."""
-    given: dict[str, Value] = {}
+    given: dict[str, KdlValue] = {}
     for item in node.properties:
         if item.name not in known:
             listed = ", ".join(f"'{name}'" for name in known) or "none"

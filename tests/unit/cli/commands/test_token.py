@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from solstice_cli.main import app
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import read
-from solstice_common.http.tokens import Scope, find
+from solstice_common.http.tokens import TokenScope, find
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_token_alone_is_on_standard_output(solstice: Any, path: Path) -> Non
     text = made.stdout.strip()
     kept = find(read(path), text)
     assert kept is not None
-    assert (kept.name, kept.scopes) == ("release", frozenset({Scope.READ, Scope.ENQUEUE}))
+    assert (kept.name, kept.scopes) == ("release", frozenset({TokenScope.READ, TokenScope.ENQUEUE}))
     assert kept.expires_at == pytest.approx(kept.created_at + 90 * 86400)
     assert "not shown again" in made.stderr
 

@@ -13,7 +13,7 @@ from solstice_common.broker.delivery import Ack, Refuse, Retry
 from solstice_common.broker.embedded import broker as embedded
 from solstice_common.broker.embedded.broker import EmbeddedBroker
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
-from solstice_common.storage.sqlite import Database
+from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_common.topology import STATUSES, Binding, Exchange, Queue, QueueType, Topology
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
@@ -48,8 +48,10 @@ def lock(file: Path, broker: EmbeddedBroker) -> Iterator[sqlite3.Connection]:
 @pytest.fixture
 async def short_of_patience(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedBroker]:
     """A broker that gives up waiting for the file's lock after some milliseconds."""
-    real = Database.open
-    monkeypatch.setattr(Database, "open", lambda path, migrations: real(path, migrations, busy_seconds=0.01))
+    real = SqliteDatabase.open
+    monkeypatch.setattr(
+        SqliteDatabase, "open", lambda path, migrations: real(path, migrations, busy_seconds=0.01)
+    )
     async with EmbeddedBroker.open(f"sqlite:///{file}", name="short") as opened:
         yield opened
 

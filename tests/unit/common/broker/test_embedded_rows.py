@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from solstice_common.broker import Message
 from solstice_common.broker.embedded import rows as embedded_rows
-from solstice_common.broker.embedded.rows import DeadLetter, Settlement
+from solstice_common.broker.embedded.rows import DeadLetter, SettledMessages
 from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_common.topology import STATUSES, QueueType
 
@@ -90,7 +90,7 @@ class Queue(RuleBasedStateMachine):
             self.connection,
             STATUSES.queue,
             consumer,
-            Settlement(acked=chosen["ack"], retried=chosen["retry"], refused=letters),
+            SettledMessages(acked=chosen["ack"], retried=chosen["retry"], refused=letters),
         )
         own = self.held[consumer]
         self._give_back([own.pop(tag) for tag in chosen["retry"] if tag in own])

@@ -1,4 +1,4 @@
-"""What the forwarder does by itself; what becomes of rows is told in tests/unit/forge/test_relay.py."""
+"""What the forwarder does by itself; what becomes of rows is told in tests/unit/forge/relay/test_inbox_relay.py."""
 
 import asyncio
 import random
@@ -57,7 +57,7 @@ class Rows:
         self.story: list[str] = []
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[asyncio.Event]:
+    async def lead(self) -> AsyncIterator[asyncio.Event]:
         self.story.append("turn begun")
         yield self.changed
         self.story.append("turn over")
@@ -80,7 +80,7 @@ class Rows:
     async def ended(self, group: Sequence[int], failed: Sequence[tuple[int, Published]]) -> None:
         self.story.append(f"ended {list(group)} without {[row for row, _ in failed]}")
 
-    def held(self, detail: str) -> None:
+    def interrupted(self, detail: str) -> None:
         self.story.append("held")
 
     def resumed(self, held_seconds: float) -> None:

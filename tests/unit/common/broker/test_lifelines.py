@@ -1,39 +1,39 @@
 from pathlib import Path
 
-from solstice_common.broker.embedded.process_locks import Lifelines
+from solstice_common.broker.embedded.process_locks import ProcessLocks
 
 
 def test_a_holder_is_alive_until_it_leaves(tmp_path: Path) -> None:
-    lifelines, others = Lifelines(tmp_path / "owners"), Lifelines(tmp_path / "owners")
-    with lifelines.hold() as token, others.hold() as other:
+    process_locks, others = ProcessLocks(tmp_path / "owners"), ProcessLocks(tmp_path / "owners")
+    with process_locks.hold() as token, others.hold() as other:
         assert token != other
         assert others.alive(token)
-        assert lifelines.alive(token)
-        assert others.cut() == []
+        assert process_locks.alive(token)
+        assert others.dead_tokens() == []
     assert not others.alive(token)
-    assert others.cut() == []
+    assert others.dead_tokens() == []
     assert list((tmp_path / "owners").iterdir()) == []
 
 
 def test_a_lock_file_that_nobody_locks_is_cut_until_it_is_forgotten(tmp_path: Path) -> None:
-    lifelines = Lifelines(tmp_path)
+    process_locks = ProcessLocks(tmp_path)
     (tmp_path / "dead.lock").touch()
-    assert lifelines.cut() == ["dead"]
-    assert lifelines.cut() == ["dead"]
-    lifelines.forget("dead")
-    lifelines.forget("dead")
-    assert lifelines.cut() == []
+    assert process_locks.dead_tokens() == ["dead"]
+    assert process_locks.dead_tokens() == ["dead"]
+    process_locks.forget("dead")
+    process_locks.forget("dead")
+    assert process_locks.dead_tokens() == []
 
 
 def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README").touch()
     (tmp_path / "half.new").touch()
-    assert Lifelines(tmp_path).cut() == []
+    assert ProcessLocks(tmp_path).dead_tokens() == []
     assert {entry.name for entry in tmp_path.iterdir()} == {"README", "half.new"}
 
 
 def test_a_directory_that_is_gone_holds_nobody(tmp_path: Path) -> None:
-    lifelines = Lifelines(tmp_path / "owners")
+    process_locks = ProcessLocks(tmp_path / "owners")
     (tmp_path / "owners").rmdir()
-    assert lifelines.cut() == []
-    assert not lifelines.alive("anybody")
+    assert process_locks.dead_tokens() == []
+    assert not process_locks.alive("anybody")

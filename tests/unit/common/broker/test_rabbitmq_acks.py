@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands as spec
 
-from solstice_common.broker.rabbitmq.acks import AckLedger, Settlement, encode
+from solstice_common.broker.rabbitmq.acks import AckAction, AckLedger, encode
 
-ACK, REQUEUE, DROP = Settlement
+ACK, REQUEUE, DROP = AckAction
 
 
 class ModelChannel:
@@ -15,7 +15,7 @@ class ModelChannel:
 
     def __init__(self) -> None:
         self.unacked: list[int] = []
-        self.outcomes: dict[int, Settlement] = {}
+        self.outcomes: dict[int, AckAction] = {}
 
     def receive(self, frame: spec.Basic.Ack | spec.Basic.Reject | spec.Basic.Nack) -> None:
         tag = frame.delivery_tag
@@ -29,13 +29,13 @@ class ModelChannel:
 
 step = st.one_of(
     st.just("deliver"),
-    st.dictionaries(st.integers(min_value=0, max_value=40), st.sampled_from(Settlement), max_size=20),
+    st.dictionaries(st.integers(min_value=0, max_value=40), st.sampled_from(AckAction), max_size=20),
 )
 
 
 @given(st.lists(step, max_size=60))
-def test_every_delivery_is_settled_once_and_as_decided(steps: list[str | dict[int, Settlement]]) -> None:
-    ledger, channel, decided, delivered = AckLedger(), ModelChannel(), dict[int, Settlement](), 0
+def test_every_delivery_is_settled_once_and_as_decided(steps: list[str | dict[int, AckAction]]) -> None:
+    ledger, channel, decided, delivered = AckLedger(), ModelChannel(), dict[int, AckAction](), 0
     for each in steps:
         if isinstance(each, str):
             delivered += 1
@@ -66,7 +66,7 @@ def ledger_of(count: int) -> AckLedger:
     return ledger
 
 
-def told(frames: list[spec.Basic.Ack | spec.Basic.Reject]) -> list[tuple[str, int, bool]]:
+def settled_on_channel(frames: list[spec.Basic.Ack | spec.Basic.Reject]) -> list[tuple[str, int, bool]]:
     return [
         ("ack", frame.delivery_tag or 0, frame.multiple)
         if isinstance(frame, spec.Basic.Ack)
@@ -76,21 +76,21 @@ def told(frames: list[spec.Basic.Ack | spec.Basic.Reject]) -> list[tuple[str, in
 
 
 def test_a_whole_batch_is_one_frame() -> None:
-    assert told(ledger_of(64).settle(dict.fromkeys(range(1, 65), ACK))) == [("ack", 64, True)]
+    assert settled_on_channel(ledger_of(64).settle(dict.fromkeys(range(1, 65), ACK))) == [("ack", 64, True)]
 
 
 def test_acks_behind_an_undecided_delivery_go_one_by_one() -> None:
     ledger = ledger_of(5)
-    assert told(ledger.settle({1: ACK, 2: ACK, 4: ACK, 5: ACK})) == [
+    assert settled_on_channel(ledger.settle({1: ACK, 2: ACK, 4: ACK, 5: ACK})) == [
         ("ack", 2, True),
         ("ack", 4, False),
         ("ack", 5, False),
     ]
-    assert told(ledger.settle({3: ACK})) == [("ack", 3, False)]
+    assert settled_on_channel(ledger.settle({3: ACK})) == [("ack", 3, False)]
 
 
 def test_a_multiple_never_covers_what_was_refused() -> None:
-    assert told(ledger_of(4).settle({1: ACK, 2: DROP, 3: REQUEUE, 4: ACK})) == [
+    assert settled_on_channel(ledger_of(4).settle({1: ACK, 2: DROP, 3: REQUEUE, 4: ACK})) == [
         ("reject", 2, False),
         ("reject", 3, True),
         ("ack", 4, True),

@@ -14,7 +14,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from solstice_common.broker.rabbitmq.frames import Cutter, FrameStream, Received, UnreadHeader
+from solstice_common.broker.rabbitmq.frames import FrameSplitter, FrameStream, Received, UnreadHeader
 
 PROPERTIES = spec.Basic.Properties(
     content_type="application/json",
@@ -75,7 +75,7 @@ def test_every_cut_of_the_stream_gives_the_frames_that_pamqp_reads(
 ) -> None:
     marshalled = [pamqp.frame.marshal(frame, channel) for channel, frame in sent]
     stream = b"".join(marshalled)
-    cut, edges = Cutter(), sorted({0, len(stream), *(at for at in cuts if at < len(stream))})
+    cut, edges = FrameSplitter(), sorted({0, len(stream), *(at for at in cuts if at < len(stream))})
     received = [frame for a, b in itertools.pairwise(edges) for frame in cut(stream[a:b])]
     assert [told(each) for each in received] == [told(pamqp.frame.unmarshal(each)) for each in marshalled]
 
@@ -90,7 +90,7 @@ def test_an_exchange_may_have_any_name() -> None:
         + exchange
         + b"\x01k"
     )
-    ((_, _, frame),) = Cutter()(b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce")
+    ((_, _, frame),) = FrameSplitter()(b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce")
     assert isinstance(frame, spec.Basic.Deliver)
     assert (frame.exchange, frame.routing_key, frame.delivery_tag, frame.redelivered) == (
         exchange.decode(),
@@ -101,12 +101,12 @@ def test_an_exchange_may_have_any_name() -> None:
 
 
 def test_a_heartbeat_is_a_frame_of_its_own() -> None:
-    ((size, channel, frame),) = Cutter()(Heartbeat().marshal())
+    ((size, channel, frame),) = FrameSplitter()(Heartbeat().marshal())
     assert (size, channel, type(frame)) == (8, 0, Heartbeat)
 
 
 def test_the_empty_body_of_a_frame_is_no_end_of_the_stream() -> None:
-    assert [told(each) for each in Cutter()(b"\x03\x00\x01\x00\x00\x00\x00\xce")] == [(8, 1, b"")]
+    assert [told(each) for each in FrameSplitter()(b"\x03\x00\x01\x00\x00\x00\x00\xce")] == [(8, 1, b"")]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_empty_body_of_a_frame_is_no_end_of_the_stream() -> None:
 )
 def test_what_is_no_frame_is_said_to_be_none(stream: bytes) -> None:
     with pytest.raises(InvalidFrameError):
-        Cutter()(stream)
+        FrameSplitter()(stream)
 
 
 def test_properties_that_nobody_can_read_cost_nothing_but_themselves() -> None:

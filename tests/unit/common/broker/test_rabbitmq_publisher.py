@@ -18,7 +18,7 @@ def header(message_id: str | None) -> UnreadHeader:
     return UnreadHeader(ContentHeader(properties=spec.Basic.Properties(message_id=message_id)).marshal())
 
 
-class OnTheWire:
+class SentMessages:
     """Messages that were put on one channel, in order."""
 
     def __init__(self, *exchanges: str, body: bytes = b"") -> None:
@@ -44,7 +44,7 @@ class OnTheWire:
 
 
 async def test_a_multiple_ack_confirms_everything_up_to_it() -> None:
-    wire = OnTheWire("x", "x", "x", "x")
+    wire = SentMessages("x", "x", "x", "x")
     wire.channel.confirmed(spec.Basic.Ack(3, multiple=True))
     assert wire.statuses == [CONFIRMED, CONFIRMED, CONFIRMED, None]
     assert (len(wire.channel), wire.rooms, wire.call.done.done()) == (1, 1, False)
@@ -53,7 +53,7 @@ async def test_a_multiple_ack_confirms_everything_up_to_it() -> None:
 
 
 async def test_confirms_out_of_order_and_overlapping_settle_each_message_once() -> None:
-    wire = OnTheWire("x", "x", "x", "x")
+    wire = SentMessages("x", "x", "x", "x")
     wire.channel.confirmed(spec.Basic.Ack(2))
     wire.channel.confirmed(spec.Basic.Nack(3, multiple=True))
     wire.channel.confirmed(spec.Basic.Ack(4, multiple=True))
@@ -62,7 +62,7 @@ async def test_confirms_out_of_order_and_overlapping_settle_each_message_once() 
 
 
 async def test_returns_in_flight_together_reach_their_own_messages() -> None:
-    wire = OnTheWire("x", "x", "x")
+    wire = SentMessages("x", "x", "x")
     wire.give_back(0)
     wire.give_back(2)
     wire.channel.confirmed(spec.Basic.Ack(3, multiple=True))
@@ -72,7 +72,7 @@ async def test_returns_in_flight_together_reach_their_own_messages() -> None:
 
 @pytest.mark.parametrize("message_id", [None, "", "x", "-", "abc-99", "abc-x"])
 async def test_a_return_that_is_not_ours_changes_nothing(message_id: str | None) -> None:
-    wire = OnTheWire("x")
+    wire = SentMessages("x")
     wire.channel.returned(spec.Basic.Return(312, "NO_ROUTE"), header(message_id))
     wire.channel.confirmed(spec.Basic.Ack(1))
     assert wire.statuses == [CONFIRMED]
@@ -91,20 +91,20 @@ async def test_a_return_that_is_not_ours_changes_nothing(message_id: str | None)
     ids=["link lost", "exchange missing", "exchange forbidden"],
 )
 async def test_only_what_the_broker_blames_is_rejected(why: str, expected: list[PublishStatus]) -> None:
-    wire = OnTheWire("x", "gone", "x", "gone")
+    wire = SentMessages("x", "gone", "x", "gone")
     wire.channel.lost(why)
     assert wire.statuses == expected
     assert {outcome.detail for outcome in wire.call.outcomes if outcome} == {why}
 
 
 async def test_an_exchange_deleted_meanwhile_may_have_taken_all_but_the_last() -> None:
-    wire = OnTheWire("gone", "gone", "gone")
+    wire = SentMessages("gone", "gone", "gone")
     wire.channel.confirmed(spec.Basic.Ack(1))
     wire.channel.lost(NO_EXCHANGE)
     assert wire.statuses == [CONFIRMED, UNKNOWN, REJECTED]
 
 
 async def test_a_message_that_is_too_large_is_rejected() -> None:
-    wire = OnTheWire("x", body=b"x" * 11)
+    wire = SentMessages("x", body=b"x" * 11)
     wire.channel.lost("PRECONDITION_FAILED - message size 11 is larger than configured max size 10")
     assert wire.statuses == [REJECTED]

@@ -67,7 +67,7 @@ class TestAiormq:
         assert "self.channels[channel_number] = channel" in inspect.getsource(Connection.channel)
 
 
-class Heard:
+class RecordedCallbacks:
     def __init__(self) -> None:
         self.facts: list[object] = []
 
@@ -87,7 +87,7 @@ def header(size: int, message_id: str) -> UnreadHeader:
 
 
 async def test_content_reaches_the_user_whole_and_the_rest_reaches_aiormq() -> None:
-    heard, closed = Heard(), asyncio.get_running_loop().create_future()
+    heard, closed = RecordedCallbacks(), asyncio.get_running_loop().create_future()
     frames = _Incoming(heard, closed)
     incoming: list[object] = [
         spec.Basic.ConsumeOk("c"),

@@ -37,7 +37,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None) -> N
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-class Line:
+class CommandLine:
     """A command line of one command, run as a process would run it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,54 +71,58 @@ class Line:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Line:
-    return Line(monkeypatch)
+def command_line(monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(monkeypatch)
 
 
 class TestFlags:
-    def test_without_any_the_defaults_hold(self, line: Line) -> None:
-        assert line() == Exit.OK
-        assert line.seen == [(Settings(), "nest", 1)]
+    def test_without_any_the_defaults_hold(self, command_line: CommandLine) -> None:
+        assert command_line() == Exit.OK
+        assert command_line.seen == [(Settings(), "nest", 1)]
 
     def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
-        self, line: Line, monkeypatch: pytest.MonkeyPatch
+        self, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("NEST_SIZE", "4")
         monkeypatch.setenv("NEST_DRY", "true")
-        assert line() == Exit.OK
-        assert line.settings.nest_size == 4
-        assert line("--nest-size", "5", "--no-nest-dry", "--nest-name", "reeds") == Exit.OK
-        assert (line.settings.nest_size, line.settings.nest_dry, line.settings.nest_name) == (
+        assert command_line() == Exit.OK
+        assert command_line.settings.nest_size == 4
+        assert command_line("--nest-size", "5", "--no-nest-dry", "--nest-name", "reeds") == Exit.OK
+        assert (
+            command_line.settings.nest_size,
+            command_line.settings.nest_dry,
+            command_line.settings.nest_name,
+        ) == (
             5,
             False,
             "reeds",
         )
 
-    def test_the_commands_own_arguments_stay_its_own(self, line: Line) -> None:
-        assert line("dam", "--times", "2", "--nest-size", "9") == Exit.OK
-        assert line.seen[0][1:] == ("dam", 2)
+    def test_the_commands_own_arguments_stay_its_own(self, command_line: CommandLine) -> None:
+        assert command_line("dam", "--times", "2", "--nest-size", "9") == Exit.OK
+        assert command_line.seen[0][1:] == ("dam", 2)
 
     @pytest.mark.parametrize("flag", ["--help", "-h"])
     def test_help_shows_each_with_its_description_variable_and_default(
-        self, line: Line, flag: str, capsys: pytest.CaptureFixture[str]
+        self, command_line: CommandLine, flag: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert line(flag) == Exit.OK
+        assert command_line(flag) == Exit.OK
         shown = capsys.readouterr().out
         for expected in ("--nest-size", "Eggs. (NEST_SIZE)", "3", "--nest-dry", "--no-nest-dry", "Build it."):
             assert expected in shown
-        assert line.seen == []
+        assert command_line.seen == []
 
     def test_a_secret_has_no_flag_and_comes_from_the_environment(
-        self, line: Line, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("NEST_SECRET", "hush")
         monkeypatch.setenv("NEST_OTHER_SECRET", "hush-hush")
-        assert line("--help") == Exit.OK
+        assert command_line("--help") == Exit.OK
         assert "secret" not in capsys.readouterr().out
-        assert line("--nest-secret", "x") == Exit.USAGE
-        assert line("--nest-other-secret", "x") == Exit.USAGE
-        assert line() == Exit.OK
-        assert line.settings.nest_secret.get_secret_value() == "hush"
+        assert command_line("--nest-secret", "x") == Exit.USAGE
+        assert command_line("--nest-other-secret", "x") == Exit.USAGE
+        assert command_line() == Exit.OK
+        assert command_line.settings.nest_secret.get_secret_value() == "hush"
 
     def test_every_setting_of_the_broker_has_a_flag_of_the_same_name(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -142,18 +146,22 @@ class TestFlags:
 class TestErrors:
     @pytest.mark.parametrize("way", ["flag", "environment"])
     def test_a_wrong_setting_is_named_and_is_a_usage_error(
-        self, line: Line, way: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self,
+        command_line: CommandLine,
+        way: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         if way == "environment":
             monkeypatch.setenv("NEST_SIZE", "none")
-        assert line(*(["--nest-size", "none"] if way == "flag" else [])) == Exit.USAGE
-        assert line.seen == []
+        assert command_line(*(["--nest-size", "none"] if way == "flag" else [])) == Exit.USAGE
+        assert command_line.seen == []
         error = capsys.readouterr().err
         assert error.startswith("error: NEST_SIZE: ")
         assert error.count("\n") == 1
 
-    def test_an_unknown_flag_is_a_usage_error(self, line: Line) -> None:
-        assert line("--nonsense") == Exit.USAGE
+    def test_an_unknown_flag_is_a_usage_error(self, command_line: CommandLine) -> None:
+        assert command_line("--nonsense") == Exit.USAGE
 
     @pytest.mark.parametrize(
         ("error", "code"),
@@ -170,29 +178,36 @@ class TestErrors:
     )
     @pytest.mark.parametrize("grouped", [False, True], ids=["plain", "in a group"])
     def test_an_error_we_have_a_name_for_is_one_plain_line_and_an_exit_code(
-        self, line: Line, error: SolsticeError, code: Exit, grouped: bool, capsys: pytest.CaptureFixture[str]
+        self,
+        command_line: CommandLine,
+        error: SolsticeError,
+        code: Exit,
+        grouped: bool,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
-        line.raises = ExceptionGroup("tasks", [ExceptionGroup("inner", [error])]) if grouped else error
-        assert line() == code
+        command_line.raises = (
+            ExceptionGroup("tasks", [ExceptionGroup("inner", [error])]) if grouped else error
+        )
+        assert command_line() == code
         captured = capsys.readouterr()
         assert captured.err == f"error: {error}\n"
         assert captured.out == ""
 
     @pytest.mark.parametrize("grouped", [False, True], ids=["plain", "in a group"])
-    def test_an_error_without_a_name_is_not_hidden(self, line: Line, grouped: bool) -> None:
+    def test_an_error_without_a_name_is_not_hidden(self, command_line: CommandLine, grouped: bool) -> None:
         bug = LookupError("bug")
-        line.raises = ExceptionGroup("tasks", [bug]) if grouped else bug
+        command_line.raises = ExceptionGroup("tasks", [bug]) if grouped else bug
         with pytest.raises((LookupError, ExceptionGroup)):
-            line()
+            command_line()
 
-    def test_a_command_may_choose_its_exit_code(self, line: Line) -> None:
-        line.raises = typer.Exit(Exit.FAILED)
-        assert line() == Exit.FAILED
+    def test_a_command_may_choose_its_exit_code(self, command_line: CommandLine) -> None:
+        command_line.raises = typer.Exit(Exit.FAILED)
+        assert command_line() == Exit.FAILED
 
     def test_nothing_is_logged_unless_a_service_says_how(
-        self, line: Line, capsys: pytest.CaptureFixture[str]
+        self, command_line: CommandLine, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert line() == Exit.OK
+        assert command_line() == Exit.OK
         structlog.get_logger("test_commandline").warning("nest.flooded")
         captured = capsys.readouterr()
         assert captured.out + captured.err == ""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.cli.terminal import MAX_HELD, HarmlessText
+from solstice_common.cli.terminal import MAX_UNFINISHED, HarmlessText
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_cutting_changes_nothing(cut: list[str]) -> None:
 def test_sequence_without_an_end_is_not_waited_for_for_ever() -> None:
     harmless = HarmlessText()
     shown = "".join(
-        harmless.feed(piece) for piece in ["\x1b]0;", *["x" * 100] * (MAX_HELD // 100 + 2), "\nafter\n"]
+        harmless.feed(piece) for piece in ["\x1b]0;", *["x" * 100] * (MAX_UNFINISHED // 100 + 2), "\nafter\n"]
     )
     assert "after" in shown
     assert "\x1b" not in shown

@@ -2,21 +2,21 @@
 
 import pytest
 
-from solstice_common.http.arriving_request import Arrival, framing_problem, is_repeated
+from solstice_common.http.arriving_request import ArrivingRequest, framing_problem, is_repeated
 from solstice_common.http.bounds import FIELDS, HEAD_BYTES
 from solstice_common.http.refusals import LARGE_HEAD, TINY_CHUNKS
 
 
-def arriving() -> Arrival:
+def arriving() -> ArrivingRequest:
     """Of a request whose head is complete."""
-    arrival = Arrival()
+    arrival = ArrivingRequest()
     arrival.begin()
     arrival.end_head()
     return arrival
 
 
 def test_fields_of_head_and_trailers_count_together_and_anew_for_each_request() -> None:
-    arrival = Arrival()
+    arrival = ArrivingRequest()
     for _ in range(2):
         arrival.begin()
         assert [arrival.field(6) for _ in range(FIELDS - 1)] == [None] * (FIELDS - 1)
@@ -27,7 +27,7 @@ def test_fields_of_head_and_trailers_count_together_and_anew_for_each_request() 
 
 
 def test_only_trailers_count_as_bytes_of_trailers() -> None:
-    arrival = Arrival()
+    arrival = ArrivingRequest()
     arrival.begin()
     assert arrival.field(HEAD_BYTES + 1) is None  # measured with the rest of its head
     arrival.end_head()
@@ -36,7 +36,7 @@ def test_only_trailers_count_as_bytes_of_trailers() -> None:
 
 
 def test_a_head_grows_until_it_ends_and_the_next_one_begins_anew() -> None:
-    arrival = Arrival()
+    arrival = ArrivingRequest()
     arrival.receive(10)
     arrival.begin()
     assert arrival.measure_head(10)

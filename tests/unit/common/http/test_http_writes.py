@@ -3,7 +3,7 @@
 from typing import Any
 
 from solstice_common.http.protocol import BoundedProtocol
-from tests.unit.forge.transports import Socket, connected, feed
+from tests.http_transports import Socket, connected, feed
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n%b\r\nab"
 

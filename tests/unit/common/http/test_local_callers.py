@@ -8,7 +8,7 @@ import pytest
 from solstice_common.http.access import Access, Caller, Denied
 from solstice_common.http.local_callers import is_local, is_loopback_host
 from solstice_common.http.token_file import TokenFile, change
-from solstice_common.http.tokens import Scope, Token, mint
+from solstice_common.http.tokens import Token, TokenScope, mint
 
 HERE = [(b"host", b"127.0.0.1:8081")]
 
@@ -57,20 +57,20 @@ def test_another_peer_two_hosts_and_old_http_are_not_local() -> None:
 
 
 def reader() -> Token:
-    return mint("reader", [Scope.READ], now=0.0, lifetime_seconds=None, random_bytes=bytes(32))[0]
+    return mint("reader", [TokenScope.READ], now=0.0, lifetime_seconds=None, random_bytes=bytes(32))[0]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same process", "restarted"])
 def test_a_token_file_that_lost_its_last_token_stays_shut(tmp_path: Path, restarted: bool) -> None:
     path = tmp_path / "tokens.json"
     access = Access(file=TokenFile(path))
-    assert isinstance(access.admit(Scope.READ, authorization=None, is_local=True), Caller)
+    assert isinstance(access.admit(TokenScope.READ, authorization=None, is_local=True), Caller)
     change(path, lambda _: [reader()])
-    assert isinstance(access.admit(Scope.READ, authorization=None, is_local=True), Denied)
+    assert isinstance(access.admit(TokenScope.READ, authorization=None, is_local=True), Denied)
     change(path, lambda _: [])
     if restarted:
         access = Access(file=TokenFile(path))
-    denied = access.admit(Scope.OPERATE, authorization=None, is_local=True)
+    denied = access.admit(TokenScope.OPERATE, authorization=None, is_local=True)
     assert isinstance(denied, Denied)
     assert (denied.status, denied.reason) == (401, "no_tokens_left")
     assert access.is_shut
@@ -82,6 +82,6 @@ def test_removing_the_file_shuts_until_the_service_starts_anew(tmp_path: Path) -
     change(path, lambda _: [reader()])
     access = Access(file=TokenFile(path))
     path.unlink()
-    assert isinstance(access.admit(Scope.READ, authorization=None, is_local=True), Denied)
+    assert isinstance(access.admit(TokenScope.READ, authorization=None, is_local=True), Denied)
     anew = Access(file=TokenFile(path))
-    assert isinstance(anew.admit(Scope.READ, authorization=None, is_local=True), Caller)
+    assert isinstance(anew.admit(TokenScope.READ, authorization=None, is_local=True), Caller)

@@ -12,14 +12,16 @@ from structlog.testing import capture_logs
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import TokenFile, change, read
-from solstice_common.http.tokens import Scope, Token, mint
+from solstice_common.http.tokens import Token, TokenScope, mint
 
 NOW = 1_800_000_000.0
 
 
 def token(name: str, *, lifetime: float | None = None) -> Token:
     seed = name.encode().ljust(32, b"\0")
-    return mint(name, [Scope.READ, Scope.OPERATE], now=NOW, lifetime_seconds=lifetime, random_bytes=seed)[0]
+    return mint(
+        name, [TokenScope.READ, TokenScope.OPERATE], now=NOW, lifetime_seconds=lifetime, random_bytes=seed
+    )[0]
 
 
 def write(path: Path, *tokens: Token) -> None:
@@ -59,7 +61,7 @@ def test_who_else_may_read_it_is_for_the_operator_to_say(path: Path) -> None:
 
 
 def test_no_text_of_a_token_is_in_it(path: Path) -> None:
-    kept, text = mint("one", [Scope.READ], now=NOW, lifetime_seconds=None, random_bytes=b"r" * 32)
+    kept, text = mint("one", [TokenScope.READ], now=NOW, lifetime_seconds=None, random_bytes=b"r" * 32)
     write(path, kept)
     assert text not in path.read_text()
     assert text.removeprefix("solstice_") not in path.read_text()

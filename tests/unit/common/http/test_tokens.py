@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.http.access import LOCAL, Access, Caller, Denied, admit, check_listening, tell_access
+from solstice_common.http.access import LOCAL, Access, Caller, Denied, admit, check_listening, log_access
 from solstice_common.http.local_callers import is_loopback
 from solstice_common.http.token_file import TokenFile, change
-from solstice_common.http.tokens import Scope, Token, find, lifetime_seconds, mint
+from solstice_common.http.tokens import Token, TokenScope, find, lifetime_seconds, mint
 
 NOW = 1_800_000_000.0
 
 
-def made(name: str, *scopes: Scope, lifetime: float | None = None) -> tuple[Token, str]:
+def made(name: str, *scopes: TokenScope, lifetime: float | None = None) -> tuple[Token, str]:
     seed = hashlib.sha256(name.encode()).digest()
     return mint(name, scopes, now=NOW, lifetime_seconds=lifetime, random_bytes=seed)
 
 
-READER, READS = made("reader", Scope.READ)
-ASKER, ASKS = made("asker", Scope.ENQUEUE, lifetime=60)
+READER, READS = made("reader", TokenScope.READ)
+ASKER, ASKS = made("asker", TokenScope.ENQUEUE, lifetime=60)
 BOTH = (READER, ASKER)
 
 
@@ -42,7 +42,7 @@ def test_of_a_token_only_its_hash_is_kept() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "-x", "@local", "é", "x" * 64, "a\n"])
 def test_name_that_could_be_misread_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="must be 1 to 63"):
-        made(name, Scope.READ)
+        made(name, TokenScope.READ)
 
 
 @pytest.mark.parametrize(
@@ -73,47 +73,47 @@ def test_a_token_with_one_letter_changed_is_unknown(token: str, data: st.DataObj
 @pytest.mark.parametrize(
     ("authorization", "needed", "answer"),
     [
-        pytest.param(f"Bearer {READS}", Scope.READ, "reader", id="right token"),
-        pytest.param(f"bearer   {READS} ", Scope.READ, "reader", id="scheme in lower case, spaces"),
-        pytest.param(login(READS), Scope.READ, "reader", id="as the password of a login"),
-        pytest.param(f"Bearer {READS}", Scope.OPERATE, "missing_scope", id="scope is missing"),
-        pytest.param(f"Bearer {READS}", Scope.ENQUEUE, "missing_scope", id="read does not enqueue"),
-        pytest.param(f"Bearer {ASKS}", Scope.READ, "missing_scope", id="enqueue does not read"),
-        pytest.param(f"Bearer {ASKS}", Scope.ENQUEUE, "asker", id="not expired yet"),
-        pytest.param(f"Bearer {READS}x", Scope.READ, "unknown_token", id="one letter more"),
-        pytest.param("Bearer ", Scope.READ, "unknown_token", id="empty token"),
-        pytest.param("Bearer \udcff", Scope.READ, "unknown_token", id="bytes that are no text"),
-        pytest.param(login(""), Scope.READ, "unknown_token", id="empty password"),
-        pytest.param("Basic !", Scope.READ, "unknown_token", id="login that is no base64"),
-        pytest.param(None, Scope.READ, "token_needed", id="nothing"),
-        pytest.param(READS, Scope.READ, "token_needed", id="without a scheme"),
-        pytest.param(f"Digest {READS}", Scope.READ, "token_needed", id="another scheme"),
+        pytest.param(f"Bearer {READS}", TokenScope.READ, "reader", id="right token"),
+        pytest.param(f"bearer   {READS} ", TokenScope.READ, "reader", id="scheme in lower case, spaces"),
+        pytest.param(login(READS), TokenScope.READ, "reader", id="as the password of a login"),
+        pytest.param(f"Bearer {READS}", TokenScope.OPERATE, "missing_scope", id="scope is missing"),
+        pytest.param(f"Bearer {READS}", TokenScope.ENQUEUE, "missing_scope", id="read does not enqueue"),
+        pytest.param(f"Bearer {ASKS}", TokenScope.READ, "missing_scope", id="enqueue does not read"),
+        pytest.param(f"Bearer {ASKS}", TokenScope.ENQUEUE, "asker", id="not expired yet"),
+        pytest.param(f"Bearer {READS}x", TokenScope.READ, "unknown_token", id="one letter more"),
+        pytest.param("Bearer ", TokenScope.READ, "unknown_token", id="empty token"),
+        pytest.param("Bearer \udcff", TokenScope.READ, "unknown_token", id="bytes that are no text"),
+        pytest.param(login(""), TokenScope.READ, "unknown_token", id="empty password"),
+        pytest.param("Basic !", TokenScope.READ, "unknown_token", id="login that is no base64"),
+        pytest.param(None, TokenScope.READ, "token_needed", id="nothing"),
+        pytest.param(READS, TokenScope.READ, "token_needed", id="without a scheme"),
+        pytest.param(f"Digest {READS}", TokenScope.READ, "token_needed", id="another scheme"),
     ],
 )
 @pytest.mark.parametrize("is_local", [True, False], ids=["from here", "from afar"])
 def test_with_tokens_the_token_decides(
-    authorization: str | None, needed: Scope, answer: str, is_local: bool
+    authorization: str | None, needed: TokenScope, answer: str, is_local: bool
 ) -> None:
     verdict = admit(BOTH, needed, authorization=authorization, is_local=is_local, now=NOW + 59)
     assert answer == (verdict.name if isinstance(verdict, Caller) else verdict.reason)
 
 
 def test_an_expired_token_is_told_so() -> None:
-    verdict = admit(BOTH, Scope.ENQUEUE, authorization=f"Bearer {ASKS}", is_local=True, now=NOW + 60)
+    verdict = admit(BOTH, TokenScope.ENQUEUE, authorization=f"Bearer {ASKS}", is_local=True, now=NOW + 60)
     assert isinstance(verdict, Denied)
     assert (verdict.status, verdict.reason) == (401, "expired_token")
     assert verdict.challenge == 'Bearer realm="solstice", error="invalid_token"'
 
 
 def test_a_missing_scope_is_named() -> None:
-    verdict = admit(BOTH, Scope.OPERATE, authorization=f"Bearer {READS}", is_local=True, now=NOW)
+    verdict = admit(BOTH, TokenScope.OPERATE, authorization=f"Bearer {READS}", is_local=True, now=NOW)
     assert isinstance(verdict, Denied)
     assert verdict.status == 403
     assert "'reader' lacks the scope 'operate'" in verdict.detail
     assert verdict.challenge == 'Bearer realm="solstice", error="insufficient_scope", scope="operate"'
 
 
-@pytest.mark.parametrize("needed", list(Scope))
+@pytest.mark.parametrize("needed", list(TokenScope))
 @pytest.mark.parametrize(
     ("authorization", "is_local", "answer"),
     [
@@ -126,7 +126,7 @@ def test_a_missing_scope_is_named() -> None:
     ],
 )
 def test_without_tokens_this_machine_decides(
-    needed: Scope, authorization: str | None, is_local: bool, answer: str
+    needed: TokenScope, authorization: str | None, is_local: bool, answer: str
 ) -> None:
     verdict = admit((), needed, authorization=authorization, is_local=is_local, now=NOW)
     assert answer == (verdict.name if isinstance(verdict, Caller) else verdict.reason)
@@ -167,7 +167,7 @@ def test_a_wrong_token_is_told_to_who_watches(
     change(tmp_path / "tokens.json", lambda _: BOTH)
     access = Access(file=TokenFile(tmp_path / "tokens.json"), clock=lambda: NOW)
     with capture_logs() as logs:
-        access.admit(Scope.OPERATE, authorization=authorization, is_local=True)
+        access.admit(TokenScope.OPERATE, authorization=authorization, is_local=True)
     assert [log["reason"] for log in logs] == told
     assert READS not in str(logs)
 
@@ -185,12 +185,14 @@ class TestListening:
     def test_the_operator_may_want_it_all_the_same(self, access: Access) -> None:
         opened = Access(file=access.file, is_open=True)
         check_listening(opened, host="192.0.2.1", setting="SOME_HOST")
-        assert opened.admit(Scope.OPERATE, authorization="Bearer x", is_local=False) == Caller(name=LOCAL)
+        assert opened.admit(TokenScope.OPERATE, authorization="Bearer x", is_local=False) == Caller(
+            name=LOCAL
+        )
 
     def test_who_starts_it_is_told(self, access: Access) -> None:
         with capture_logs() as logs:
-            tell_access(access, service="one")
-            tell_access(Access(file=access.file, is_open=True), service="two")
+            log_access(access, service="one")
+            log_access(Access(file=access.file, is_open=True), service="two")
         assert [(told["event"], told["service"]) for told in logs] == [
             ("access.local_only", "one"),
             ("access.open", "two"),
@@ -201,6 +203,6 @@ class TestListening:
         change(tmp_path / "tokens.json", lambda _: BOTH)
         access = Access(file=TokenFile(tmp_path / "tokens.json"))
         with capture_logs() as logs:
-            tell_access(access, service="one")
+            log_access(access, service="one")
         check_listening(access, host="192.0.2.1", setting="SOME_HOST")
         assert logs == []

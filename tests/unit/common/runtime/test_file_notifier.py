@@ -6,7 +6,7 @@ from typing import Any, Never
 
 import pytest
 
-from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.runtime.file_notifier import FileNotifier
 
 
 def entries(directory: Path) -> list[Path]:
@@ -14,64 +14,64 @@ def entries(directory: Path) -> list[Path]:
 
 
 async def test_a_ring_wakes_every_listener(tmp_path: Path) -> None:
-    bell, same_bell = Doorbell(tmp_path / "bell"), Doorbell(tmp_path / "bell")
-    async with bell.listen() as one, same_bell.listen() as other, asyncio.timeout(10):
-        bell.ring()
+    notifier, same_notifier = FileNotifier(tmp_path / "bell"), FileNotifier(tmp_path / "bell")
+    async with notifier.listen() as one, same_notifier.listen() as other, asyncio.timeout(10):
+        notifier.notify()
         await asyncio.gather(one.wait(), other.wait())
 
 
 async def test_a_cleared_event_waits_for_the_next_ring(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path)
-    async with bell.listen() as rung, asyncio.timeout(10):
+    notifier = FileNotifier(tmp_path)
+    async with notifier.listen() as notified, asyncio.timeout(10):
         for _ in range(3):
-            bell.ring()
-            await rung.wait()
-            rung.clear()
-            assert not rung.is_set()
+            notifier.notify()
+            await notified.wait()
+            notified.clear()
+            assert not notified.is_set()
 
 
 async def test_a_ring_from_a_thread_wakes_as_well(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path)
-    async with bell.listen() as rung, asyncio.timeout(10):
-        await asyncio.to_thread(bell.ring)
-        await rung.wait()
+    notifier = FileNotifier(tmp_path)
+    async with notifier.listen() as notified, asyncio.timeout(10):
+        await asyncio.to_thread(notifier.notify)
+        await notified.wait()
 
 
 async def test_a_listener_that_does_not_look_never_blocks_the_ringer(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path)
-    async with bell.listen() as rung, asyncio.timeout(60):
+    notifier = FileNotifier(tmp_path)
+    async with notifier.listen() as notified, asyncio.timeout(60):
         for _ in range(66_000):  # more than a pipe holds
-            bell.ring()
-        await rung.wait()
+            notifier.notify()
+        await notified.wait()
 
 
 async def test_listeners_of_one_bell_share_what_a_ring_costs(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path)
-    async with bell.listen() as one, asyncio.timeout(10):
-        async with bell.listen() as other:
+    notifier = FileNotifier(tmp_path)
+    async with notifier.listen() as one, asyncio.timeout(10):
+        async with notifier.listen() as other:
             assert len(entries(tmp_path)) == 1
-            bell.ring()
+            notifier.notify()
             await asyncio.gather(one.wait(), other.wait())
             one.clear()
-        bell.ring()
+        notifier.notify()
         await one.wait()
     assert entries(tmp_path) == []
-    async with bell.listen() as again, asyncio.timeout(10):
-        bell.ring()
+    async with notifier.listen() as again, asyncio.timeout(10):
+        notifier.notify()
         await again.wait()
 
 
 async def test_leaving_takes_the_bell_away(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path)
-    async with bell.listen():
+    notifier = FileNotifier(tmp_path)
+    async with notifier.listen():
         assert len(entries(tmp_path)) == 1
     assert entries(tmp_path) == []
-    bell.ring()
+    notifier.notify()
 
 
 def test_the_bell_of_a_listener_that_died_is_tidied_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "left-behind.fifo")
-    Doorbell(tmp_path).ring()
+    FileNotifier(tmp_path).notify()
     assert entries(tmp_path) == []
 
 
@@ -81,20 +81,20 @@ async def test_a_ringer_without_descriptors_leaves_the_living_alone(
     def exhausted(*_: Any) -> Never:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    bell = Doorbell(tmp_path)
-    async with bell.listen() as rung, asyncio.timeout(10):
+    notifier = FileNotifier(tmp_path)
+    async with notifier.listen() as notified, asyncio.timeout(10):
         with monkeypatch.context() as patched:
             patched.setattr(os, "open", exhausted)
-            bell.ring()
+            notifier.notify()
         assert len(entries(tmp_path)) == 1
-        bell.ring()
-        await rung.wait()
+        notifier.notify()
+        await notified.wait()
 
 
 async def test_ringing_in_a_directory_that_is_gone_is_no_error(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path / "bell")
+    notifier = FileNotifier(tmp_path / "bell")
     (tmp_path / "bell").rmdir()
-    bell.ring()
-    async with bell.listen() as rung, asyncio.timeout(10):
-        bell.ring()
-        await rung.wait()
+    notifier.notify()
+    async with notifier.listen() as notified, asyncio.timeout(10):
+        notifier.notify()
+        await notified.wait()

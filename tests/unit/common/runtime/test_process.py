@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.runtime.process import COLLECT_AFTER, run_until_signalled, spare_the_collector
+from solstice_common.runtime.process import COLLECT_AFTER, run_until_signalled, tune_garbage_collection
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -67,7 +67,7 @@ def test_several_errors_stay_a_group() -> None:
 def test_what_is_there_when_the_service_has_started_is_not_searched_for_cycles_again() -> None:
     before = gc.get_threshold()
     try:
-        spare_the_collector()
+        tune_garbage_collection()
         assert gc.get_freeze_count() > 1000
         assert gc.get_threshold() == COLLECT_AFTER
     finally:

@@ -11,14 +11,14 @@ import pytest
 from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
 from solstice_common.settings import sqlite_path
 from solstice_common.storage.migrations import statements
-from solstice_common.storage.sqlite import Database, Migration, migrations_of
+from solstice_common.storage.sqlite import Migration, SqliteDatabase, migrations_of
 
 SCHEMA = (Migration(1, "CREATE TABLE things (name TEXT PRIMARY KEY, data BLOB);\n"),)
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    async with Database.open(tmp_path / "things.db", SCHEMA, busy_seconds=0.05) as opened:
+async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+    async with SqliteDatabase.open(tmp_path / "things.db", SCHEMA, busy_seconds=0.05) as opened:
         yield opened
 
 
@@ -40,7 +40,7 @@ def names(connection: sqlite3.Connection) -> list[str]:
 
 
 @contextlib.contextmanager
-def one_group(database: Database) -> Iterator[None]:
+def one_group(database: SqliteDatabase) -> Iterator[None]:
     """Whatever is submitted meanwhile is written in one transaction."""
     started, go = threading.Event(), threading.Event()
 
@@ -84,19 +84,19 @@ class TestPath:
 
 class TestWriting:
     async def test_a_write_returns_what_the_work_returned_and_is_seen_by_readers(
-        self, database: Database
+        self, database: SqliteDatabase
     ) -> None:
         assert await database.write(add("a")) == "a"
         assert await database.read(names) == ["a"]
 
     async def test_what_was_written_is_there_when_the_file_is_opened_again(self, tmp_path: Path) -> None:
         for name in ("a", "b"):
-            async with Database.open(tmp_path / "x.db", SCHEMA) as database:
+            async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA) as database:
                 await database.write(add(name))
-        async with Database.open(tmp_path / "x.db", SCHEMA) as database:
+        async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA) as database:
             assert await database.read(names) == ["a", "b"]
 
-    async def test_calls_made_during_a_commit_are_one_transaction(self, database: Database) -> None:
+    async def test_calls_made_during_a_commit_are_one_transaction(self, database: SqliteDatabase) -> None:
         traced: list[str] = []
         await database.write(lambda connection: connection.set_trace_callback(traced.append))
         with one_group(database):
@@ -106,7 +106,7 @@ class TestWriting:
         # The call that held the writer back, the two hundred, and the one that ended the trace.
         assert traced.count("BEGIN IMMEDIATE") == 3
 
-    async def test_calls_take_effect_in_the_order_submitted(self, database: Database) -> None:
+    async def test_calls_take_effect_in_the_order_submitted(self, database: SqliteDatabase) -> None:
         order: list[int] = []
         calls = [
             database.submit(partial(lambda number, _: order.append(number), number)) for number in range(3000)
@@ -114,7 +114,7 @@ class TestWriting:
         await asyncio.gather(*calls)
         assert order == list(range(3000))
 
-    async def test_an_exception_undoes_its_own_call_only(self, database: Database) -> None:
+    async def test_an_exception_undoes_its_own_call_only(self, database: SqliteDatabase) -> None:
         def fail(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT INTO things VALUES ('half', NULL)")
             raise LookupError("on purpose")
@@ -131,7 +131,7 @@ class TestWriting:
             await failing
         assert await database.read(names) == ["a", "b"]
 
-    async def test_a_broken_constraint_is_told_as_it_is(self, database: Database) -> None:
+    async def test_a_broken_constraint_is_told_as_it_is(self, database: SqliteDatabase) -> None:
         await database.write(add("a"))
         with pytest.raises(sqlite3.IntegrityError):
             await database.write(add("a"))
@@ -139,24 +139,24 @@ class TestWriting:
 
     @pytest.mark.parametrize("way", ["write", "read"])
     async def test_a_mistake_in_our_own_sql_is_not_called_unavailable(
-        self, database: Database, way: str
+        self, database: SqliteDatabase, way: str
     ) -> None:
         call = database.write if way == "write" else database.read
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             await call(lambda connection: connection.execute("SELECT * FROM nowhere"))
 
-    async def test_work_that_raises_stop_iteration_does_not_hang(self, database: Database) -> None:
+    async def test_work_that_raises_stop_iteration_does_not_hang(self, database: SqliteDatabase) -> None:
         with pytest.raises(RuntimeError, match="StopIteration"):
             await database.write(lambda connection: next(connection.execute("SELECT 1 WHERE 0")))
 
-    async def test_a_call_cancelled_before_its_turn_is_not_done(self, database: Database) -> None:
+    async def test_a_call_cancelled_before_its_turn_is_not_done(self, database: SqliteDatabase) -> None:
         with one_group(database):
             dropped, kept = database.submit(add("dropped")), database.submit(add("kept"))
             dropped.cancel()
         assert await kept == "kept"
         assert await database.read(names) == ["kept"]
 
-    async def test_a_call_cancelled_while_it_runs_harms_nobody(self, database: Database) -> None:
+    async def test_a_call_cancelled_while_it_runs_harms_nobody(self, database: SqliteDatabase) -> None:
         started, go = threading.Event(), threading.Event()
 
         def slow(connection: sqlite3.Connection) -> None:
@@ -174,7 +174,7 @@ class TestWriting:
         assert await database.read(names) == ["after", "slow"]
 
     async def test_what_goes_along_is_done_with_the_next_group_and_not_before(
-        self, database: Database
+        self, database: SqliteDatabase
     ) -> None:
         along = asyncio.create_task(database.write_along(add("along"), within_seconds=60.0))
         await asyncio.sleep(0)
@@ -183,11 +183,11 @@ class TestWriting:
         assert await along == "along"
         assert await database.read(names) == ["along", "next"]
 
-    async def test_what_goes_along_with_nobody_is_done_alone(self, database: Database) -> None:
+    async def test_what_goes_along_with_nobody_is_done_alone(self, database: SqliteDatabase) -> None:
         assert await database.write_along(add("alone"), within_seconds=0.001) == "alone"
         assert await database.read(names) == ["alone"]
 
-    async def test_a_failure_of_what_goes_along_is_its_own(self, database: Database) -> None:
+    async def test_a_failure_of_what_goes_along_is_its_own(self, database: SqliteDatabase) -> None:
         await database.write(add("there"))
         along = asyncio.create_task(database.write_along(add("there"), within_seconds=60.0))
         await asyncio.sleep(0)
@@ -196,7 +196,7 @@ class TestWriting:
             await along
         assert await database.read(names) == ["next", "there"]
 
-    async def test_a_reader_cannot_write(self, database: Database) -> None:
+    async def test_a_reader_cannot_write(self, database: SqliteDatabase) -> None:
         with pytest.raises(StoreUnavailable, match="readonly"):
             await database.read(add("a"))
         assert await database.read(names) == []
@@ -204,7 +204,7 @@ class TestWriting:
 
 class TestTrouble:
     async def test_a_full_disk_fails_the_call_that_needed_the_room_and_spares_the_others(
-        self, database: Database
+        self, database: SqliteDatabase
     ) -> None:
         def bound(connection: sqlite3.Connection) -> None:
             used = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -223,7 +223,9 @@ class TestTrouble:
         assert await other == "other"
         assert await database.read(names) == ["other", "small"]
 
-    async def test_a_disk_too_full_to_commit_fails_everybody_in_the_group(self, database: Database) -> None:
+    async def test_a_disk_too_full_to_commit_fails_everybody_in_the_group(
+        self, database: SqliteDatabase
+    ) -> None:
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 1"))
         with one_group(database):
             calls = [database.submit(add(name, 100_000)) for name in "abc"]
@@ -235,7 +237,7 @@ class TestTrouble:
         assert await database.write(add("after")) == "after"
 
     async def test_a_file_that_others_keep_locked_is_unavailable_and_comes_back(
-        self, database: Database
+        self, database: SqliteDatabase
     ) -> None:
         with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -245,7 +247,7 @@ class TestTrouble:
             other.execute("ROLLBACK")
         assert await database.write(add("a")) == "a"
 
-    async def test_readers_are_not_kept_by_a_writer(self, database: Database) -> None:
+    async def test_readers_are_not_kept_by_a_writer(self, database: SqliteDatabase) -> None:
         await database.write(add("a"))
         with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -254,27 +256,27 @@ class TestTrouble:
             other.execute("ROLLBACK")
 
     async def test_leaving_carries_out_what_was_asked_for(self, tmp_path: Path) -> None:
-        async with Database.open(tmp_path / "x.db", SCHEMA) as database:
+        async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA) as database:
             calls = [database.submit(add(f"{number:04}")) for number in range(1500)]
         assert len(await asyncio.gather(*calls)) == 1500
         with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as connection:
             assert connection.execute("SELECT count(*) FROM things").fetchone() == (1500,)
 
     async def test_leaving_carries_out_what_was_to_go_along(self, tmp_path: Path) -> None:
-        async with Database.open(tmp_path / "things.db", SCHEMA) as database:
+        async with SqliteDatabase.open(tmp_path / "things.db", SCHEMA) as database:
             along = asyncio.create_task(database.write_along(add("along"), within_seconds=60.0))
             await asyncio.sleep(0)
         assert await along == "along"
 
     async def test_a_call_after_closing_fails_at_once(self, tmp_path: Path) -> None:
-        async with Database.open(tmp_path / "x.db", SCHEMA) as database:
+        async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA) as database:
             pass
         for call in (database.write, database.read):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await call(names)
 
     async def test_the_write_ahead_log_stays_small_under_steady_writing_and_reading(
-        self, database: Database
+        self, database: SqliteDatabase
     ) -> None:
         for number in range(600):
             await asyncio.gather(
@@ -295,7 +297,7 @@ class TestTrouble:
             path.write_bytes(b"")
             path /= "y.db"
         with pytest.raises(StoreUnavailable) as raised:
-            async with Database.open(path, SCHEMA):
+            async with SqliteDatabase.open(path, SCHEMA):
                 pass
         assert str(path) in str(raised.value)
 
@@ -305,10 +307,10 @@ class TestMigrations:
         second = Migration(
             2, "ALTER TABLE things ADD COLUMN more TEXT;\nCREATE INDEX by_more ON things (more);\n"
         )
-        async with Database.open(tmp_path / "x.db", SCHEMA) as database:
+        async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA) as database:
             await database.write(add("a"))
         for _ in range(2):
-            async with Database.open(tmp_path / "x.db", (*SCHEMA, second)) as database:
+            async with SqliteDatabase.open(tmp_path / "x.db", (*SCHEMA, second)) as database:
                 rows = await database.read(
                     lambda connection: [
                         tuple(row) for row in connection.execute("SELECT name, more FROM things")
@@ -317,26 +319,26 @@ class TestMigrations:
                 assert rows == [("a", None)]
 
     async def test_a_file_of_a_newer_version_is_left_alone(self, tmp_path: Path) -> None:
-        async with Database.open(tmp_path / "x.db", (*SCHEMA, Migration(7, "CREATE TABLE later (x);"))):
+        async with SqliteDatabase.open(tmp_path / "x.db", (*SCHEMA, Migration(7, "CREATE TABLE later (x);"))):
             pass
         with pytest.raises(SchemaTooNew) as raised:
-            async with Database.open(tmp_path / "x.db", SCHEMA):
+            async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA):
                 pass
         assert (raised.value.found, raised.value.known) == (7, 1)
 
     async def test_a_changed_migration_is_refused(self, tmp_path: Path) -> None:
-        async with Database.open(tmp_path / "x.db", SCHEMA):
+        async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA):
             pass
         with pytest.raises(ConfigurationError, match="migration 1"):
-            async with Database.open(tmp_path / "x.db", (Migration(1, "CREATE TABLE others (x);"),)):
+            async with SqliteDatabase.open(tmp_path / "x.db", (Migration(1, "CREATE TABLE others (x);"),)):
                 pass
 
     async def test_one_that_fails_leaves_nothing_behind(self, tmp_path: Path) -> None:
         broken = Migration(1, "CREATE TABLE half (x);\nCREATE TABLE nonsense;\n")
         with pytest.raises(sqlite3.OperationalError, match="syntax"):
-            async with Database.open(tmp_path / "x.db", (broken,)):
+            async with SqliteDatabase.open(tmp_path / "x.db", (broken,)):
                 pass
-        async with Database.open(tmp_path / "x.db", SCHEMA) as database:
+        async with SqliteDatabase.open(tmp_path / "x.db", SCHEMA) as database:
             assert await database.write(add("a")) == "a"
 
     def test_the_files_of_a_package_are_found_in_order(self) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from solstice_forge.api.openapi import document, render
 from solstice_forge.cli import app
 
-CHECKED_IN = Path(__file__).parents[3] / "schemas" / "openapi" / "forge-integration.json"
+CHECKED_IN = Path(__file__).parents[4] / "schemas" / "openapi" / "forge-integration.json"
 
 
 def test_the_checked_in_document_is_the_rendered_one() -> None:

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from solstice_common.http.access import LOCAL
 from solstice_common.messages import JobRequestV1
 from solstice_forge.api.api_models import JobWish
-from solstice_forge.api.request_delivery import delivery_of, is_another, read_key, read_wish
+from solstice_forge.api.request_delivery import delivery_of, is_conflict, read_job, read_key
 from solstice_forge.decisions.triage import Refused
-from solstice_forge.inbox.protocol import Decision, Kept, NewDelivery
+from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 
 SHA = "5ca1ab1e" * 5
 WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}
 
 
-def wish(**more: object) -> JobWish:
-    read = read_wish(orjson.dumps(WISH | more), 1.8e9)
+def api_request(**more: object) -> JobWish:
+    read = read_job(orjson.dumps(WISH | more), 1.8e9)
     assert isinstance(read, JobWish)
     return read
 
@@ -28,7 +28,7 @@ def delivery(
     *, caller: str = "release", key: str | None = "one", new_id: str = "fresh", **more: object
 ) -> NewDelivery:
     return delivery_of(
-        wish(**more), caller=caller, key=key, new_id=new_id, headers={"cookie": "secret"}, now=1.8e9
+        api_request(**more), caller=caller, key=key, new_id=new_id, headers={"cookie": "secret"}, now=1.8e9
     )
 
 
@@ -72,7 +72,7 @@ def test_the_message_says_when_it_is_to_start(more: dict[str, Any], not_before: 
 
 def test_the_same_delay_asked_for_later_is_the_same_wish() -> None:
     def asked(now: float, **more: object) -> NewDelivery:
-        return delivery_of(wish(**more), caller="ci", key="k", new_id="i", headers={}, now=now)
+        return delivery_of(api_request(**more), caller="ci", key="k", new_id="i", headers={}, now=now)
 
     first, second = asked(1.8e9, delay_seconds=60), asked(1.8e9 + 30, delay_seconds=60)
     assert (first.request_id, first.content_key) == (second.request_id, second.content_key)
@@ -98,7 +98,7 @@ def test_one_moment_written_in_two_ways_is_the_same_wish() -> None:
     ids=["too far", "very far", "too long", "negative", "no integer", "no offset", "both"],
 )
 def test_times_that_are_refused(more: dict[str, object]) -> None:
-    refused = read_wish(orjson.dumps(WISH | more), 0.0)
+    refused = read_job(orjson.dumps(WISH | more), 0.0)
     assert isinstance(refused, Refused)
     assert (refused.status, refused.reason) == (400, "malformed")
     assert next(iter(more)) in refused.detail
@@ -130,14 +130,14 @@ def test_another_body_under_the_same_key_is_noticed() -> None:
     first, second = delivery(), delivery(runs_on="linux")
     assert first.delivery_id == second.delivery_id
     assert first.request_id is not None
-    kept = Kept(
+    kept = KeepResult(
         delivery_id=first.delivery_id,
         decision=Decision.DUPLICATE,
         reason="duplicate_delivery",
         request_ids=(first.request_id,),
     )
-    assert is_another(second, kept)
-    assert not is_another(first, kept)
+    assert is_conflict(second, kept)
+    assert not is_conflict(first, kept)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_keys_that_are_refused(sent: list[str]) -> None:
     ],
 )
 def test_bodies_that_are_refused(body: bytes, sentence: str) -> None:
-    refused = read_wish(body, 0.0)
+    refused = read_job(body, 0.0)
     assert isinstance(refused, Refused)
     assert (refused.status, refused.reason) == (400, "malformed")
     assert sentence in refused.detail
@@ -213,7 +213,7 @@ FIELDS = st.dictionaries(
 @given(st.binary(max_size=100) | FIELDS.map(lambda fields: orjson.dumps(WISH | fields)))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_body_is_a_wish_or_refused(body: bytes) -> None:
-    read = read_wish(body, 0.0)
+    read = read_job(body, 0.0)
     if isinstance(read, JobWish):
         made = delivery_of(read, caller="x", key=None, new_id="i", headers={}, now=0.0)
         assert made.request is not None

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_forge.api.token_rate import Bucket, headers_of, take
+from solstice_forge.api.token_rate import TokenBucket, headers_of, take
 
 RATES = st.integers(1, 10_000)
 
@@ -20,7 +20,7 @@ def test_as_many_at_once_as_in_a_minute() -> None:
 
 
 def test_the_wait_is_long_enough() -> None:
-    empty = take(Bucket(amount=0.5, at=0.0), per_minute=6, now=0.0)
+    empty = take(TokenBucket(amount=0.5, at=0.0), per_minute=6, now=0.0)
     assert (empty.allowed, empty.wait_seconds) == (False, 5)
     assert take(empty.bucket, per_minute=6, now=5.0).allowed
 
@@ -38,7 +38,7 @@ def test_never_more_than_the_burst_and_the_rate(per_minute: int, pauses: list[fl
 
 @given(RATES, st.floats(0, 1e9), st.floats(0, 0.999))
 def test_whoever_waits_as_told_may_ask_again(per_minute: int, now: float, amount: float) -> None:
-    refused = take(Bucket(amount=amount, at=now), per_minute=per_minute, now=now)
+    refused = take(TokenBucket(amount=amount, at=now), per_minute=per_minute, now=now)
     assert not refused.allowed
     assert take(refused.bucket, per_minute=per_minute, now=now + refused.wait_seconds + 1e-3).allowed
 

@@ -9,13 +9,13 @@ from solstice_common.broker import Published, PublishStatus
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import JobRequestV1, Source
 from solstice_common.settings import BrokerSettings
-from solstice_forge.commands.enqueue import Wish, advice, job_request
+from solstice_forge.commands.enqueue import EnqueueInput, advice, job_request
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
-WISH = Wish(repo_url="https://forge.example/acme/anvil.git", commit_sha="c" * 40)
+WISH = EnqueueInput(repo_url="https://forge.example/acme/anvil.git", commit_sha="c" * 40)
 
 
-def made(wish: Wish, new_id: int = 1) -> JobRequestV1:
+def made(wish: EnqueueInput, new_id: int = 1) -> JobRequestV1:
     return job_request(wish, now=NOW, new_id=uuid.UUID(int=new_id))
 
 
@@ -61,7 +61,7 @@ def test_capital_digits_of_a_commit_are_the_same_commit() -> None:
     ],
     ids=["offset", "past", "seconds", "a day", "the longest", "at once"],
 )
-def test_when_it_is_to_start_travels_in_utc(wish: Wish, not_before: str | None) -> None:
+def test_when_it_is_to_start_travels_in_utc(wish: EnqueueInput, not_before: str | None) -> None:
     assert made(wish).not_before == not_before
 
 
@@ -108,7 +108,7 @@ def test_a_folder_becomes_its_url(tmp_path: Path) -> None:
         "both",
     ],
 )
-def test_wrong_option_is_named(wish: Wish, word: str) -> None:
+def test_wrong_option_is_named(wish: EnqueueInput, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         made(wish)
 

@@ -15,8 +15,8 @@ from solstice_forge.decisions.rules import BUILT, Rule, RuleEvent
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Understood, triage
-from solstice_forge.forges.events import Command, Need, Word, lacks
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.forges.events import Command, CommentCommand, Need, lacks
 from solstice_forge.relay.publication import publication
 from tests.webhooks.deliveries import deliveries
 
@@ -29,7 +29,7 @@ COMMENTS = {
 NOW = 1_790_000_000.0
 
 
-def said(forge: str, words: str, **changes: Any) -> Understood:
+def said(forge: str, words: str, **changes: Any) -> UnderstoodDelivery:
     """The forge's comment with these words."""
     one = deliveries()[COMMENTS[forge]]
     document = orjson.loads(one.body)
@@ -38,7 +38,7 @@ def said(forge: str, words: str, **changes: Any) -> Understood:
     else:
         document["comment"] |= {"body": words, **changes}
     outcome = triage(one.source, one.headers, orjson.dumps(document), now=NOW, verify=False)
-    assert isinstance(outcome, Understood)
+    assert isinstance(outcome, UnderstoodDelivery)
     return outcome
 
 
@@ -51,7 +51,7 @@ def command(forge: str, words: str, **changes: Any) -> Command:
 @pytest.mark.parametrize("forge", COMMENTS)
 def test_every_forge_s_comment_is_understood(forge: str) -> None:
     event = replace(command(forge, "Enough of it.\n/cancel"), by_author=False)
-    assert event.word is Word.CANCEL
+    assert event.word is CommentCommand.CANCEL
     assert lacks(event) == (Need.PERMISSION,)
 
 
@@ -59,12 +59,12 @@ def test_every_forge_s_comment_is_understood(forge: str) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("/cancel\n/retest", Word.RETEST),
-        ("/ok-to-test\n/cancel", Word.OK_TO_TEST),
-        ("/cancel please", Word.CANCEL),
+        ("/cancel\n/retest", CommentCommand.RETEST),
+        ("/ok-to-test\n/cancel", CommentCommand.OK_TO_TEST),
+        ("/cancel please", CommentCommand.CANCEL),
     ],
 )
-def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: Word) -> None:
+def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: CommentCommand) -> None:
     assert command(forge, words).word is meant
 
 
@@ -116,7 +116,7 @@ def test_who_made_the_change_request_needs_nobody_s_answer() -> None:
     document = orjson.loads(one.body)
     document["issue"]["user"] = document["sender"]
     outcome = triage(one.source, one.headers, orjson.dumps(document), now=NOW, verify=False)
-    assert isinstance(outcome, Understood)
+    assert isinstance(outcome, UnderstoodDelivery)
     assert isinstance(outcome.wanted, CancelWanted)
     kept = new_delivery(one.source, one.headers, outcome, NOW)
     assert (kept.reason, kept.request_id) == ("cancel", outcome.wanted.cancel.cancel_id)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.dry_run import check
-from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.plan import RunWanted
 from solstice_forge.decisions.sources import FORGES, Source
-from solstice_forge.decisions.triage import Refused, Understood, triage
+from solstice_forge.decisions.triage import Refused, UnderstoodDelivery, triage
 from solstice_forge.forges.events import Ignored, Malformed, lacks
 from solstice_forge.forges.signing import sign
 from tests.webhooks.deliveries import Delivery, deliveries
@@ -95,18 +95,18 @@ def mangled(draw: st.DrawFn) -> tuple[Delivery, bytes]:
     return deliveries()[name], json.dumps(document).encode()
 
 
-def signed_again(one: Delivery, body: bytes) -> Understood | Refused:
+def signed_again(one: Delivery, body: bytes) -> UnderstoodDelivery | Refused:
     event = one.source.forge.event_name(one.headers)
     assert event is not None
     headers = sign(one.origin, one.secret, event=event, body=body, delivery_id="d-1", now=one.now)
     return triage(one.source, headers, body, now=one.now)
 
 
-def assert_no_surprise(outcome: Understood | Refused) -> None:
+def assert_no_surprise(outcome: UnderstoodDelivery | Refused) -> None:
     if isinstance(outcome, Refused):
         assert (outcome.status, outcome.reason) == (400, "malformed")
         assert outcome.detail
-    elif isinstance(outcome.wanted, Wanted):
+    elif isinstance(outcome.wanted, RunWanted):
         assert JobRequestV1.decode(outcome.wanted.body) == outcome.wanted.request
     elif outcome.wanted is not None:
         assert JobCancelV1.decode(outcome.wanted.body) == outcome.wanted.cancel
@@ -171,4 +171,4 @@ def test_any_document_is_an_event_ignored_or_malformed(origin: Origin, event: st
 def test_any_headers_are_understood_or_refused(name: str, changed: dict[str, str]) -> None:
     one = deliveries()[name]
     outcome = triage(one.source, {**one.headers, **changed}, one.body, now=one.now)
-    assert isinstance(outcome, Understood) or outcome.status in {400, 401, 415}
+    assert isinstance(outcome, UnderstoodDelivery) or outcome.status in {400, 401, 415}

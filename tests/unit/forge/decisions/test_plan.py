@@ -4,19 +4,19 @@ from msgspec.structs import replace
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages import Source as Origin
 from solstice_common.times import parse_timestamp
-from solstice_forge.decisions.plan import CancelWanted, Wanted, content_key, plan
+from solstice_forge.decisions.plan import CancelWanted, RunWanted, content_key, plan
 from solstice_forge.decisions.rules import BUILT, Ruling
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
+    CommentCommand,
     Dispatch,
     Event,
     Malformed,
     Push,
     Release,
     Rerun,
-    Word,
 )
 
 SHA = "a" * 40
@@ -55,7 +55,7 @@ def source(name: str = "gitea", origin: Origin = Origin.GITEA) -> Source:
 
 def planned(
     event: Event, delivery_id: str = "d-1", of: Source | None = None
-) -> Wanted | CancelWanted | Malformed:
+) -> RunWanted | CancelWanted | Malformed:
     return plan(
         event, source=of or source(), delivery_id=delivery_id, received_at=1_790_000_000.25, traceparent=TRACE
     )
@@ -67,7 +67,7 @@ def key(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> str
 
 def wanted(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> JobRequestV1:
     outcome = planned(event, delivery_id, of)
-    assert isinstance(outcome, Wanted)
+    assert isinstance(outcome, RunWanted)
     assert outcome.request.encode() == outcome.body
     return outcome.request
 
@@ -158,7 +158,7 @@ def test_overlong_ref_is_malformed() -> None:
 
 def test_a_push_tells_what_came_before_it_and_which_branch_is_the_default() -> None:
     wanted = plan(AFTER_ANOTHER, source=source(), delivery_id="d", received_at=0.0, traceparent=None)
-    assert isinstance(wanted, Wanted)
+    assert isinstance(wanted, RunWanted)
     assert wanted.request.before_sha == "b" * 40
     assert wanted.request.default_branch == "main"
 
@@ -174,7 +174,7 @@ RERUN = Rerun(
     sender="cleo",
 )
 COMMAND = Command(
-    word=Word.RETEST,
+    word=CommentCommand.RETEST,
     repo_full_name=PUSH.repo_full_name,
     repo_url=PUSH.repo_url,
     number=3,
@@ -292,7 +292,7 @@ def test_a_request_is_built_as_the_ruling_says() -> None:
             traceparent=TRACE,
             ruling=ruling,
         )
-        assert isinstance(outcome, Wanted)
+        assert isinstance(outcome, RunWanted)
         return outcome.request
 
     request = ruled(Ruling(rule="r", priority=Priority.HIGH, runs_on="arm", needs_approval=True))

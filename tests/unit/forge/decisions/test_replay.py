@@ -11,13 +11,13 @@ from solstice_forge.decisions.replay import NotReplayable, replay
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
 from solstice_forge.decisions.verdict_words import SENTENCES
 from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.forges.samples import push_body
 from solstice_forge.forges.signing import sign
 from solstice_forge.inbox.keep_results import new
-from solstice_forge.inbox.log import Entry, Recorded
+from solstice_forge.inbox.log import DeliveryEntry, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, NewDelivery
 
 SECRET = "maple-lantern-42"
@@ -38,14 +38,14 @@ def kept(message: str = "a change", source: Source = SOURCE) -> NewDelivery:
     body = orjson.dumps(pushed)
     headers = sign(Origin.FORGEJO, SECRET, event="push", body=body, delivery_id="d-1", now=0)
     understood = triage(source, {name.lower(): value for name, value in headers.items()}, body, now=NOW - 60)
-    assert isinstance(understood, Understood), understood
+    assert isinstance(understood, UnderstoodDelivery), understood
     return new_delivery(source, {}, understood, NOW - 60)
 
 
-def recorded(delivery: NewDelivery, row_id: int = 7) -> Recorded:
+def recorded(delivery: NewDelivery, row_id: int = 7) -> RecordedDelivery:
     answer = new(delivery)
-    return Recorded(
-        entry=Entry(
+    return RecordedDelivery(
+        entry=DeliveryEntry(
             row_id=row_id,
             source_name=delivery.source_name,
             delivery_id=delivery.delivery_id,

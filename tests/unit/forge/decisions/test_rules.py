@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages import Priority
-from solstice_forge.decisions.rules import Forks, Rule, RuleEvent, Ruling, Subject, decide, is_for
+from solstice_forge.decisions.rules import Forks, Rule, RuleEvent, RuleSubject, Ruling, decide, is_for
 from solstice_forge.forges.events import Ignored, IgnoreReason
 
-PUSH = Subject(event=RuleEvent.PUSH, repository="river/otter", branch="main")
-CHANGE = Subject(
+PUSH = RuleSubject(event=RuleEvent.PUSH, repository="river/otter", branch="main")
+CHANGE = RuleSubject(
     event=RuleEvent.CHANGE_REQUEST, repository="river/otter", branch="main", of_change_request=True
 )
-FORK = Subject(
+FORK = RuleSubject(
     event=RuleEvent.CHANGE_REQUEST,
     repository="river/otter",
     branch="main",
     of_change_request=True,
     stranger=True,
 )
-OK = Subject(
+OK = RuleSubject(
     event=RuleEvent.COMMENT,
     repository="river/otter",
     branch="main",
@@ -30,15 +30,15 @@ OK = Subject(
     stranger=True,
     approves=True,
 )
-RETEST = Subject(event=RuleEvent.COMMENT, repository="river/otter", of_change_request=True, stranger=True)
-RERUN = Subject(event=RuleEvent.RERUN, repository="river/otter", of_change_request=True, stranger=True)
+RETEST = RuleSubject(event=RuleEvent.COMMENT, repository="river/otter", of_change_request=True, stranger=True)
+RERUN = RuleSubject(event=RuleEvent.RERUN, repository="river/otter", of_change_request=True, stranger=True)
 
 
 def rule(name: str = "the rule", **conditions: Any) -> Rule:
     return Rule(name=name, **conditions)
 
 
-def decided(subject: Subject, *rules: Rule, changed: Collection[str] | None = None) -> str:
+def decided(subject: RuleSubject, *rules: Rule, changed: Collection[str] | None = None) -> str:
     """One word for the decision."""
     match decide(subject, rules, lambda: changed):
         case Ignored(reason=reason):
@@ -67,7 +67,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize(("subject", "rules", "word"), CONDITIONS.values(), ids=CONDITIONS)
-def test_condition(subject: Subject, rules: tuple[Rule, ...], word: str) -> None:
+def test_condition(subject: RuleSubject, rules: tuple[Rule, ...], word: str) -> None:
     assert decided(subject, *rules) == word
 
 
@@ -118,7 +118,7 @@ def test_forks_wait_where_there_are_no_rules() -> None:
 
 
 @pytest.mark.parametrize("subject", [CHANGE, FORK, OK, RETEST, RERUN], ids=lambda one: one.event.value)
-def test_change_request_never_has_a_priority(subject: Subject) -> None:
+def test_change_request_never_has_a_priority(subject: RuleSubject) -> None:
     ruling = decide(subject, (rule(priority=Priority.CRITICAL, forks=Forks.ALL),), lambda: None)
     assert isinstance(ruling, Ruling)
     assert ruling.priority is None
@@ -151,7 +151,7 @@ RULES = st.lists(
     max_size=3,
 )
 SUBJECTS = st.builds(
-    Subject,
+    RuleSubject,
     event=st.sampled_from(RuleEvent),
     repository=NAMES,
     branch=st.none() | NAMES,
@@ -162,7 +162,7 @@ SUBJECTS = st.builds(
 
 
 @given(SUBJECTS, RULES, st.none() | st.sets(NAMES))
-def test_whatever_the_rules_say(subject: Subject, rules: list[Rule], changed: set[str] | None) -> None:
+def test_whatever_the_rules_say(subject: RuleSubject, rules: list[Rule], changed: set[str] | None) -> None:
     """No stranger goes first or unasked past a rule that forbids it, and only rules before it hide a rule."""
     ruled = decide(subject, rules, lambda: changed)
     first = next((one for one in rules if is_for(one, subject)), None)

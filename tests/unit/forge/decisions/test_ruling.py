@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority, Source
-from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.plan import RunWanted
 from solstice_forge.decisions.rules import Forks, Rule, RuleEvent
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
 from solstice_forge.forges.events import Dispatch, Event, Ignored, IgnoreReason, Push, Rerun
 from solstice_forge.forges.push_contents import changed_paths, head_message
 from tests.webhooks.deliveries import Delivery, deliveries
@@ -20,17 +20,17 @@ PUSHES = {name: deliveries()[f"{name}/push-branch"] for name in ("github", "forg
 FORK = deliveries()["forgejo/pull-request-opened-fork"]
 
 
-def understood(delivery: Delivery, *rules: Rule, **changes: Any) -> Understood:
+def understood(delivery: Delivery, *rules: Rule, **changes: Any) -> UnderstoodDelivery:
     body = delivery.body
     if changes:
         body = json.dumps({**json.loads(body), **changes}).encode()
     source = dataclasses.replace(delivery.source, rules=rules)
     triaged = triage(source, delivery.headers, body, now=delivery.now, verify=False)
-    assert isinstance(triaged, Understood)
+    assert isinstance(triaged, UnderstoodDelivery)
     return triaged
 
 
-def reason(triaged: Understood) -> IgnoreReason | None:
+def reason(triaged: UnderstoodDelivery) -> IgnoreReason | None:
     return triaged.event.reason if isinstance(triaged.event, Ignored) else None
 
 
@@ -45,7 +45,7 @@ def with_message(delivery: Delivery, message: str) -> dict[str, Any]:
 @pytest.mark.parametrize("forge", PUSHES)
 def test_rule_reaches_the_request(forge: str) -> None:
     triaged = understood(PUSHES[forge], Rule(name="r", priority=Priority.HIGH, runs_on="illumos"))
-    assert isinstance(triaged.wanted, Wanted)
+    assert isinstance(triaged.wanted, RunWanted)
     request = triaged.wanted.request
     assert (request.priority, request.runs_on, request.needs_approval) == (Priority.HIGH, "illumos", None)
 
@@ -147,7 +147,7 @@ FORKS = {
 def test_change_request_of_a_fork(rules: tuple[Rule, ...], word: str) -> None:
     triaged = understood(FORK, *rules)
     refused = reason(triaged)
-    if not isinstance(triaged.wanted, Wanted):
+    if not isinstance(triaged.wanted, RunWanted):
         assert refused is not None
         assert refused.value == word
         return

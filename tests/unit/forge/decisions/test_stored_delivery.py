@@ -1,14 +1,14 @@
 import json
 
 from solstice_forge.decisions.stored_delivery import new_delivery, without_secret
-from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
 from tests.webhooks.deliveries import deliveries
 
 
 def test_nothing_secret_is_stored() -> None:
     for one in deliveries().values():
         understood = triage(one.source, one.headers, one.body, now=one.now)
-        assert isinstance(understood, Understood)
+        assert isinstance(understood, UnderstoodDelivery)
         headers = {**one.headers, "authorization": "Bearer x", "cookie": "a=b", "x-my-api-key": "k"}
         stored = new_delivery(one.source, headers, understood, one.now)
         text = json.dumps(stored.headers) + stored.body.decode()
@@ -22,7 +22,7 @@ def test_nothing_secret_is_stored() -> None:
 def test_what_tells_deliveries_apart_is_stored() -> None:
     one = deliveries()["gitlab/push-branch-signed"]
     understood = triage(one.source, one.headers, one.body, now=one.now)
-    assert isinstance(understood, Understood)
+    assert isinstance(understood, UnderstoodDelivery)
     stored = new_delivery(one.source, one.headers, understood, one.now)
     assert set(stored.headers) == {
         "content-type",
@@ -50,7 +50,7 @@ def test_secret_in_a_body_is_redacted_and_nothing_else() -> None:
 def test_ignored_delivery_asks_for_nothing() -> None:
     one = deliveries()["github/ping"]
     understood = triage(one.source, one.headers, one.body, now=one.now)
-    assert isinstance(understood, Understood)
+    assert isinstance(understood, UnderstoodDelivery)
     stored = new_delivery(one.source, one.headers, understood, one.now)
     assert (stored.reason, stored.request, stored.request_id, stored.content_key) == (
         "ping",

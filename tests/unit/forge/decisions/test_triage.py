@@ -1,13 +1,13 @@
 import pytest
 
-from solstice_forge.decisions.plan import Wanted
-from solstice_forge.decisions.triage import Refused, Understood, triage
+from solstice_forge.decisions.plan import RunWanted
+from solstice_forge.decisions.triage import Refused, UnderstoodDelivery, triage
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["github/push-branch"]
 
 
-def outcome(**changed: str | None) -> Understood | Refused:
+def outcome(**changed: str | None) -> UnderstoodDelivery | Refused:
     headers = dict(PUSH.headers)
     for name, value in changed.items():
         key = name.replace("_", "-")
@@ -37,15 +37,15 @@ def test_signature_is_checked_before_anything_else_is_looked_at() -> None:
 def test_trace_of_the_sender_is_carried_on() -> None:
     trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     understood = outcome(traceparent=trace)
-    assert isinstance(understood, Understood)
-    assert isinstance(understood.wanted, Wanted)
+    assert isinstance(understood, UnderstoodDelivery)
+    assert isinstance(understood.wanted, RunWanted)
     assert understood.wanted.request.traceparent == trace
 
 
 def test_trace_that_is_none_is_left_out() -> None:
     understood = outcome(traceparent="00-zz")
-    assert isinstance(understood, Understood)
-    assert isinstance(understood.wanted, Wanted)
+    assert isinstance(understood, UnderstoodDelivery)
+    assert isinstance(understood.wanted, RunWanted)
     assert understood.wanted.request.traceparent is None
 
 
@@ -54,8 +54,8 @@ def test_recorded_delivery_can_be_read_without_its_secret() -> None:
     understood = triage(
         form.source, {**form.headers, "x-hub-signature-256": ""}, form.body, now=0, verify=False
     )
-    assert isinstance(understood, Understood)
-    assert isinstance(understood.wanted, Wanted)
+    assert isinstance(understood, UnderstoodDelivery)
+    assert isinstance(understood.wanted, RunWanted)
 
 
 @pytest.mark.parametrize("delivery_id", ["replay:1:x", "reconcile:push:0", "schedule:x"])

@@ -1,6 +1,6 @@
 """Requests made by a seeded generator: one write against any split, and the fast path against plain uvicorn.
 
-`CUT_REQUESTS=10000 ./just test tests/unit/forge/test_cut_requests.py` is the full run; by default there are fewer.
+`CUT_REQUESTS=10000 ./just test tests/unit/forge/edge/test_cut_requests.py` is the full run; by default there are fewer.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from solstice_common.http.protocol import BoundedProtocol
 from solstice_forge.edge.fast_path import WholeRequestProtocol
-from tests.strangers import status_of
-from tests.unit.forge.test_whole_requests import Counted, cut, push
-from tests.unit.forge.transports import connected, feed
+from tests.http_transports import connected, feed
+from tests.raw_http import status_code
+from tests.unit.forge.edge.test_fast_path import CountingApp, cut, push
 
 COUNT = int(os.environ.get("CUT_REQUESTS", "600"))
 PATHS = ["/webhooks/acme"] * 6 + ["/webhooks/acme/", "/webhooks/acme?x=1", "/webhooks/nobody", "/elsewhere"]
@@ -58,13 +58,13 @@ def made(rng: random.Random, number: int) -> tuple[bytes, bool]:
 
 async def told(kind: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> tuple[int, object]:
     """The status of the answer and the rows that were kept."""
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(kind, counted)
     await feed(protocol, socket, pieces)
     said = b"".join(socket.written).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert said.count(b"HTTP/1.1 ") <= 1, said
     assert socket.late == []
-    return status_of(said), counted.drawer.kept
+    return status_code(said), counted.drawer.kept
 
 
 def test_however_a_request_is_cut_the_same_is_answered_and_kept() -> None:

@@ -19,29 +19,29 @@ from solstice_common.http.protocol import BoundedProtocol
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.edge import fast_path
-from solstice_forge.edge.answers import Answer, Field
-from solstice_forge.edge.app import Parts, create_app
+from solstice_forge.edge.answers import Field, HttpAnswer
+from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.edge.fast_path import WholeRequestProtocol
 from solstice_forge.forges.samples import push_body
 from solstice_forge.forges.signing import sign
 from solstice_forge.inbox.keep_results import new
-from solstice_forge.inbox.protocol import Kept, NewDelivery
+from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 from solstice_forge.metrics import Metrics
-from tests.patience import becomes
-from tests.unit.forge.transports import Socket, connected, feed, turns
+from tests.http_transports import Socket, connected, feed, loop_iterations
+from tests.polling import wait_until
 
 SECRET = "maple-lantern-42"
 LIMIT = 5000
 
 
 @dataclass
-class Drawer:
+class GatedInbox:
     """Keeps deliveries when it is told to, at once unless it is `shut`."""
 
     kept: list[NewDelivery] = field(default_factory=list)
     shut: asyncio.Event | None = None
 
-    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         if self.shut is not None:
             await self.shut.wait()
         self.kept += deliveries
@@ -56,15 +56,15 @@ class Drawer:
 
 
 @dataclass
-class Counted:
+class CountingApp:
     """The application, and what came to it by ASGI."""
 
-    drawer: Drawer = field(default_factory=Drawer)
+    drawer: GatedInbox = field(default_factory=GatedInbox)
     by_asgi: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.app: Any = create_app(
-            Parts(
+            AppParts(
                 inbox=self.drawer,  # type: ignore[arg-type]  # nothing else of it is used here
                 sources={"acme": Source(name="acme", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))},
                 metrics=Metrics(),
@@ -83,7 +83,7 @@ class Counted:
         return LIMIT
 
     def take_whole(
-        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[Answer], None]
+        self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
         taken: bool = self.app.take_whole(name, headers, body, answer)
         return taken
@@ -150,14 +150,14 @@ async def spoken(
     kind: type[HttpToolsProtocol], pieces: Sequence[bytes]
 ) -> tuple[bytes, bool, list[NewDelivery]]:
     """What a connection wrote, whether it was closed, and what was kept."""
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(kind, counted)
     await feed(protocol, socket, pieces)
     return b"".join(socket.written), socket.closed, counted.drawer.kept
 
 
-def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
-    edges = [0, *sorted({place % len(stream) for place in places} - {0}), len(stream)]
+def cut(stream: bytes, hook_owners: Sequence[int]) -> list[bytes]:
+    edges = [0, *sorted({place % len(stream) for place in hook_owners} - {0}), len(stream)]
     return [stream[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
@@ -174,14 +174,14 @@ async def test_the_same_is_answered_and_kept_either_way(name: str) -> None:
     st.lists(st.integers(min_value=0, max_value=20_000), max_size=6),
 )
 def test_however_requests_are_cut_and_joined_the_same_is_answered_and_kept(
-    names: list[str], places: list[int]
+    names: list[str], hook_owners: list[int]
 ) -> None:
-    pieces = cut(b"".join(REQUESTS[name] for name in names), places)
+    pieces = cut(b"".join(REQUESTS[name] for name in names), hook_owners)
     assert asyncio.run(spoken(WholeRequestProtocol, pieces)) == asyncio.run(spoken(BoundedProtocol, pieces))
 
 
 async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does() -> None:
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(WholeRequestProtocol, counted)
     await feed(protocol, socket, [PLAIN, PLAIN[:-1], PLAIN[-1:], REQUESTS["chunked"], REQUESTS["put"]])
     assert counted.by_asgi == ["/webhooks/acme"]
@@ -191,33 +191,33 @@ async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does
 
 async def test_the_rest_of_a_body_is_waited_for_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_path, "REST_SECONDS", 0.001)
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(WholeRequestProtocol, counted)
     protocol.data_received(PLAIN[:-1])
     assert counted.by_asgi == []
-    await becomes(lambda: counted.by_asgi)
+    await wait_until(lambda: counted.by_asgi)
     protocol.data_received(PLAIN[-1:] + REQUESTS["probe"])
-    await turns()
+    await loop_iterations()
     assert b"".join(socket.written).count(b"HTTP/1.1 2") == 2
 
 
 @pytest.mark.parametrize("head", ["Expect: 100-continue\r\n", ""])
 async def test_who_asks_before_sending_the_body_is_answered_at_once(head: str) -> None:
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(WholeRequestProtocol, counted)
     request = push(more=head, padding=0 if head else LIMIT)
     protocol.data_received(request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
-    await turns()
+    await loop_iterations()
     assert counted.by_asgi == ["/webhooks/acme"]
     (answer,) = socket.written
     assert answer.startswith(b"HTTP/1.1 100 Continue" if head else b"HTTP/1.1 413 ")
 
 
 async def test_a_server_that_ends_waits_for_the_rest_of_a_body() -> None:
-    protocol, socket = connected(WholeRequestProtocol, Counted())
+    protocol, socket = connected(WholeRequestProtocol, CountingApp())
     protocol.data_received(PLAIN[:-1])
     protocol.shutdown()
-    await turns()
+    await loop_iterations()
     assert not socket.closed
     await feed(protocol, socket, [PLAIN[-1:]])
     assert b"".join(socket.written).startswith(b"HTTP/1.1 202 Accepted\r\n")
@@ -225,7 +225,7 @@ async def test_a_server_that_ends_waits_for_the_rest_of_a_body() -> None:
 
 
 async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(WholeRequestProtocol, counted)
     with structlog.testing.capture_logs() as logged:
         await feed(protocol, socket, [PLAIN[:-1]])
@@ -234,7 +234,7 @@ async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
 
 
 async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> None:
-    counted = Counted()
+    counted = CountingApp()
 
     async def plain(scope: Any, receive: Any, send: Any) -> None:
         await counted(scope, receive, send)
@@ -245,21 +245,21 @@ async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> Non
     assert len(socket.written) == 1
 
 
-async def waiting() -> tuple[Drawer, WholeRequestProtocol, Socket]:
+async def waiting() -> tuple[GatedInbox, WholeRequestProtocol, Socket]:
     """A webhook came whole and is not kept yet."""
-    drawer = Drawer(shut=asyncio.Event())
-    protocol, socket = connected(WholeRequestProtocol, Counted(drawer))
+    drawer = GatedInbox(shut=asyncio.Event())
+    protocol, socket = connected(WholeRequestProtocol, CountingApp(drawer))
     assert isinstance(protocol, WholeRequestProtocol)
     protocol.data_received(PLAIN)
-    await turns()
+    await loop_iterations()
     assert socket.written == []
     return drawer, protocol, socket
 
 
-async def open_again(drawer: Drawer) -> None:
+async def open_again(drawer: GatedInbox) -> None:
     assert drawer.shut is not None
     drawer.shut.set()
-    await turns()
+    await loop_iterations()
 
 
 async def test_nothing_is_answered_before_it_is_kept() -> None:
@@ -281,7 +281,7 @@ async def test_whoever_went_away_is_not_written_to_and_the_webhook_is_kept() -> 
 async def test_a_server_that_ends_answers_first_and_closes_then() -> None:
     drawer, protocol, socket = await waiting()
     protocol.shutdown()
-    await turns()
+    await loop_iterations()
     assert not socket.closed
     await open_again(drawer)
     (answer,) = socket.written
@@ -293,7 +293,7 @@ async def test_a_server_that_ends_answers_first_and_closes_then() -> None:
 async def test_what_comes_behind_waits_for_its_turn() -> None:
     drawer, protocol, socket = await waiting()
     protocol.data_received(REQUESTS["probe"] + REQUESTS["forged"])
-    await turns()
+    await loop_iterations()
     assert socket.written == []
     await open_again(drawer)
     assert [answer[:12] for answer in b"".join(socket.written).split(b"HTTP/1.1 ")[1:]] == [
@@ -313,13 +313,13 @@ async def test_an_idle_connection_is_closed_in_the_end_and_a_waiting_one_is_not(
 
 
 async def test_whoever_reads_no_answers_is_waited_for() -> None:
-    counted = Counted()
+    counted = CountingApp()
     protocol, socket = connected(WholeRequestProtocol, counted)
     protocol.pause_writing()
     protocol.data_received(PLAIN)
-    await turns()
+    await loop_iterations()
     assert counted.by_asgi == ["/webhooks/acme"]
     assert socket.written == []
     protocol.resume_writing()
-    await turns()
+    await loop_iterations()
     assert len(socket.written) == 1

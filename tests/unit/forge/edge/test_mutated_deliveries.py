@@ -15,11 +15,11 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
-from solstice_forge.edge.app import Parts, create_app
+from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.forges.events import decode_lacking
 from solstice_forge.forges.signing import sign
 from solstice_forge.inbox.keep_results import new
-from solstice_forge.inbox.protocol import Kept, NewDelivery
+from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 from solstice_forge.metrics import Metrics
 from tests.webhooks.corpus import recorded
 from tests.webhooks.deliveries import deliveries
@@ -61,14 +61,14 @@ HOSTILE = st.one_of(
 )
 
 
-class Drawer:
+class CheckingInbox:
     """An inbox that keeps what it is given, and checks that it could be written and read again."""
 
     def __init__(self) -> None:
-        self.lookup_kept = asyncio.Event()
+        self.lookup_added = asyncio.Event()
         self.kept: list[NewDelivery] = []
 
-    async def keep(self, delivery: NewDelivery) -> Kept:
+    async def keep(self, delivery: NewDelivery) -> KeepResult:
         orjson.dumps(delivery.headers).decode()
         for text in (delivery.source_name, delivery.reason, delivery.detail, delivery.repo_full_name or ""):
             text.encode()
@@ -79,7 +79,7 @@ class Drawer:
         self.kept.append(delivery)
         return new(delivery)
 
-    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         return [await self.keep(delivery) for delivery in deliveries]
 
 
@@ -101,8 +101,8 @@ def documents() -> list[tuple[Origin, str, Any]]:
 
 def paths_in(document: Any, here: Path = ()) -> Iterator[Path]:
     """Where something stands in a document: every value at every depth."""
-    places = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in places:
+    hook_owners = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in hook_owners:
         yield (*here, key)
         if isinstance(value, dict | list):
             yield from paths_in(value, (*here, key))
@@ -114,10 +114,10 @@ def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
     origin, event, original = draw(st.sampled_from(documents()))
     document = json.loads(json.dumps(original))
     for _ in range(draw(st.integers(1, 3))):
-        places = list(paths_in(document))
-        if not places:
+        hook_owners = list(paths_in(document))
+        if not hook_owners:
             break
-        *way, last = draw(st.sampled_from(places))
+        *way, last = draw(st.sampled_from(hook_owners))
         inside = document
         for key in way:
             inside = inside[key]
@@ -126,7 +126,7 @@ def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
                 del inside[last]
             case "copy":
                 found = document
-                for key in draw(st.sampled_from(places)):
+                for key in draw(st.sampled_from(hook_owners)):
                     found = found[key]
                 inside[last] = json.loads(json.dumps(found))
             case _:
@@ -135,12 +135,12 @@ def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
     return origin, other, json.dumps(document).encode()
 
 
-def answered(origin: Origin, event: str, body: bytes, drawer: Drawer) -> tuple[int, dict[str, Any]]:
+def answered(origin: Origin, event: str, body: bytes, drawer: CheckingInbox) -> tuple[int, dict[str, Any]]:
     """Status and content of the answer to a genuine delivery."""
     url = "https://forge.example"
     source = Source(name="acme", forge=FORGES[origin], secrets=(SECRET,), url=url, token="t")
     app = create_app(
-        Parts(
+        AppParts(
             inbox=drawer,  # type: ignore[arg-type]  # nothing else of it is used here
             sources={"acme": source},
             metrics=Metrics(),
@@ -164,7 +164,7 @@ def answered(origin: Origin, event: str, body: bytes, drawer: Drawer) -> tuple[i
 
 @given(mutated())
 def test_only_our_own_answers_and_never_a_500(case: tuple[Origin, str, bytes]) -> None:
-    drawer = Drawer()
+    drawer = CheckingInbox()
     status, content = answered(*case, drawer)
     assert status in {200, 202, 400}, content
     if status == 400:
@@ -181,5 +181,5 @@ def test_only_our_own_answers_and_never_a_500(case: tuple[Origin, str, bytes]) -
 def test_unchanged_they_are_all_taken(origin: Origin) -> None:
     for forge, event, document in documents():
         if forge is origin:
-            status, content = answered(forge, event, json.dumps(document).encode(), Drawer())
+            status, content = answered(forge, event, json.dumps(document).encode(), CheckingInbox())
             assert status in {200, 202}, content

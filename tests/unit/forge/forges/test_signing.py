@@ -4,7 +4,7 @@ import pytest
 
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
-from solstice_forge.decisions.triage import Understood, triage
+from solstice_forge.decisions.triage import UnderstoodDelivery, triage
 from solstice_forge.forges.events import Push
 from solstice_forge.forges.samples import push_body, push_event_name
 from solstice_forge.forges.signing import sign
@@ -23,7 +23,7 @@ def test_sample_push_signed_by_us_is_genuine(origin: Origin, sha: str, ref: str,
     headers = sign(origin, secret, event=event, body=body, delivery_id="d-1", now=1000.9)
     source = Source(name=origin.value, forge=FORGES[origin], secrets=(secret,))
     outcome = triage(source, headers, body, now=1000.9)
-    assert isinstance(outcome, Understood)
+    assert isinstance(outcome, UnderstoodDelivery)
     assert outcome.delivery_id == "d-1"
     assert outcome.event == Push(
         repo_full_name="demo/demo",

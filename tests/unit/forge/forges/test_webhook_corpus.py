@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.plan import Wanted
+from solstice_forge.decisions.plan import RunWanted
 from solstice_forge.decisions.sources import FORGES, Source
-from solstice_forge.decisions.triage import Refused, Understood, triage
+from solstice_forge.decisions.triage import Refused, UnderstoodDelivery, triage
 from solstice_forge.forges import bodies, standard_webhooks
 from solstice_forge.forges.events import (
     ChangeRequest,
@@ -40,10 +40,10 @@ def variants() -> list[tuple[str, str]]:
     ]
 
 
-def understood(name: str, variant: str) -> Understood:
+def understood(name: str, variant: str) -> UnderstoodDelivery:
     one = recorded()[name]
     outcome = triage(one.source, one.headers(variant), one.body, now=one.clock)
-    assert isinstance(outcome, Understood), outcome
+    assert isinstance(outcome, UnderstoodDelivery), outcome
     return outcome
 
 
@@ -77,7 +77,7 @@ else:
         expected = recorded()[name].meta["expected"]
         wanted = understood(name, variant).wanted
         if expected["should_trigger"] == "yes" and not expected["needs_lookup"]:
-            assert isinstance(wanted, Wanted)
+            assert isinstance(wanted, RunWanted)
             assert wanted.request.commit_sha == expected["fields"]["commit_sha"]
             assert wanted.request.delivery_id == recorded()[name].meta["delivery_id"]
             assert wanted.request.trusted is (expected["fields"]["is_fork"] is False)

@@ -6,7 +6,7 @@ import pytest
 
 from solstice_common.errors import StoreUnavailable
 from solstice_forge.inbox.retention import run_retention, sweep
-from solstice_forge.inbox.sweeping import DAY_SECONDS, Step, Swept, step
+from solstice_forge.inbox.sweeping import DAY_SECONDS, SweepResult, SweepStep, step
 
 T = 1_790_000_000.0
 
@@ -14,16 +14,18 @@ T = 1_790_000_000.0
 @pytest.mark.parametrize(
     ("ages", "expected"),
     [
-        pytest.param([], Step(old=[], up_to=None, more=False), id="nothing"),
-        pytest.param([T - 2, T - 1], Step(old=[0, 1], up_to=1, more=False), id="all-old"),
-        pytest.param([T - 3, T - 2, T - 1], Step(old=[0, 1, 2], up_to=2, more=True), id="a-full-step"),
-        pytest.param([T - 1, T, T - 1], Step(old=[0], up_to=0, more=False), id="first-young-one-ends-it"),
+        pytest.param([], SweepStep(old=[], up_to=None, more=False), id="nothing"),
+        pytest.param([T - 2, T - 1], SweepStep(old=[0, 1], up_to=1, more=False), id="all-old"),
+        pytest.param([T - 3, T - 2, T - 1], SweepStep(old=[0, 1, 2], up_to=2, more=True), id="a-full-step"),
         pytest.param(
-            [T - 1, T + 2 * DAY_SECONDS, T - 1], Step(old=[0, 2], up_to=2, more=True), id="wrong-clock"
+            [T - 1, T, T - 1], SweepStep(old=[0], up_to=0, more=False), id="first-young-one-ends-it"
+        ),
+        pytest.param(
+            [T - 1, T + 2 * DAY_SECONDS, T - 1], SweepStep(old=[0, 2], up_to=2, more=True), id="wrong-clock"
         ),
     ],
 )
-def test_step_takes_the_old_and_stops_at_the_young(ages: list[float], expected: Step) -> None:
+def test_step_takes_the_old_and_stops_at_the_young(ages: list[float], expected: SweepStep) -> None:
     assert step(list(enumerate(ages)), T, 3) == expected
 
 
@@ -39,20 +41,20 @@ class OldInbox:
         self.away = True
         self.before: set[float] = set()
 
-    async def strip(self, before: float, limit: int) -> Swept:
+    async def strip(self, before: float, limit: int) -> SweepResult:
         if self.away:
             self.away = False
             raise StoreUnavailable("inbox", "away")
         self.before.add(before)
         removed = min(limit, self.bodies)
         self.bodies -= removed
-        return Swept(rows=removed, more=self.bodies > 0)
+        return SweepResult(rows=removed, more=self.bodies > 0)
 
-    async def forget(self, before: float, limit: int) -> Swept:
+    async def forget(self, before: float, limit: int) -> SweepResult:
         self.before.add(before)
         removed = min(limit, self.rows)
         self.rows -= removed
-        return Swept(rows=removed, more=self.rows > 0)
+        return SweepResult(rows=removed, more=self.rows > 0)
 
     async def forgettable(self, before: float) -> int:
         return self.rows

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
+    CommentCommand,
     Dispatch,
     Ignored,
     IgnoreReason,
@@ -18,7 +19,6 @@ from solstice_forge.forges.events import (
     Need,
     Release,
     Rerun,
-    Word,
     decode_lacking,
     encode_lacking,
     lacks,
@@ -26,18 +26,18 @@ from solstice_forge.forges.events import (
 from solstice_forge.lookups.forge_questions import (
     APPROVAL_SECONDS,
     GIVE_UP_SECONDS,
-    Question,
+    ForgeQuestion,
     next_question,
     refused,
     too_late,
     without_access,
 )
 from solstice_forge.remote import gitea_family, github, gitlab
-from solstice_forge.remote.protocol import Head, Later, Never
+from solstice_forge.remote.protocol import ChangeRequestHead, Later, Never
 
 SHA = "a" * 40
 COMMAND = Command(
-    word=Word.RETEST,
+    word=CommentCommand.RETEST,
     repo_full_name="tide-club/almanac",
     repo_url="https://forge.example/tide-club/almanac.git",
     number=3,
@@ -77,15 +77,17 @@ RERUN = Rerun(
     action="rerequested",
     sender="cleo",
 )
-APPROVAL = replace(COMMAND, word=Word.OK_TO_TEST)
+APPROVAL = replace(COMMAND, word=CommentCommand.OK_TO_TEST)
 
 
 @dataclass
-class Told:
+class ScriptedAnswers:
     """What a forge would say; `asked` collects the paths of the questions."""
 
     may_write: bool = True
-    head: Head = Head(commit_sha=SHA, is_fork=True, is_open=True, base_ref="main", head_ref="spring")  # noqa: RUF009  it is frozen
+    head: ChangeRequestHead = ChangeRequestHead(  # noqa: RUF009  it is frozen
+        commit_sha=SHA, is_fork=True, is_open=True, base_ref="main", head_ref="spring"
+    )
     asked: list[str] = field(default_factory=list)
 
     def completes(self, event: Incomplete, dialect: Any = github) -> Incomplete | Ignored:
@@ -93,7 +95,7 @@ class Told:
         state: Incomplete | Ignored = event
         while not isinstance(state, Ignored):
             question = next_question(state, dialect)
-            if not isinstance(question, Question):
+            if not isinstance(question, ForgeQuestion):
                 return question
             path = question.call.path
             self.asked.append(path.rpartition("tide-club/almanac/")[2] or path)
@@ -109,13 +111,13 @@ class Told:
 
 @pytest.mark.parametrize("event", [RELEASE, DISPATCH], ids=["release", "dispatch"])
 def test_commit_of_a_ref_is_all_that_is_asked_for(event: Release | Dispatch) -> None:
-    forge = Told()
+    forge = ScriptedAnswers()
     assert forge.completes(event) == replace(event, commit_sha=SHA)
     assert forge.asked == [f"commits/{event.ref.removeprefix('refs/')}"]
 
 
 def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
-    forge = Told()
+    forge = ScriptedAnswers()
     complete = forge.completes(COMMAND)
     assert isinstance(complete, Command)
     assert (complete.commit_sha, complete.is_fork, complete.base_ref) == (SHA, True, "main")
@@ -124,13 +126,13 @@ def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
     assert forge.asked == ["collaborators/cleo/permission", "pulls/3"]
 
 
-@pytest.mark.parametrize("word", list(Word))
+@pytest.mark.parametrize("word", list(CommentCommand))
 @pytest.mark.parametrize("by_author", [True, False], ids=["author", "stranger"])
 @pytest.mark.parametrize("may_write", [True, False], ids=["writes", "reads"])
-def test_who_may_give_a_command(word: Word, by_author: bool, may_write: bool) -> None:
-    forge = Told(may_write=may_write)
+def test_who_may_give_a_command(word: CommentCommand, by_author: bool, may_write: bool) -> None:
+    forge = ScriptedAnswers(may_write=may_write)
     outcome = forge.completes(replace(COMMAND, word=word, by_author=by_author))
-    if may_write or (by_author and word in {Word.RETEST, Word.CANCEL}):
+    if may_write or (by_author and word in {CommentCommand.RETEST, CommentCommand.CANCEL}):
         assert isinstance(outcome, Command)
     else:
         assert isinstance(outcome, Ignored)
@@ -139,15 +141,15 @@ def test_who_may_give_a_command(word: Word, by_author: bool, may_write: bool) ->
 
 
 def test_cancel_asks_for_the_right_alone_whether_the_change_request_is_open_or_not() -> None:
-    forge = Told()
-    cancel = replace(COMMAND, word=Word.CANCEL)
+    forge = ScriptedAnswers()
+    cancel = replace(COMMAND, word=CommentCommand.CANCEL)
     assert lacks(cancel) == (Need.PERMISSION,)
     assert forge.completes(cancel) == replace(cancel, permitted=True)
     assert forge.asked == ["collaborators/cleo/permission"]
 
 
 def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
-    assert lacks(replace(COMMAND, word=Word.CANCEL, by_author=True)) == ()
+    assert lacks(replace(COMMAND, word=CommentCommand.CANCEL, by_author=True)) == ()
 
 
 def test_nobody_may_give_a_command() -> None:
@@ -155,14 +157,14 @@ def test_nobody_may_give_a_command() -> None:
         (github, replace(COMMAND, sender=None)),
         (gitlab, replace(COMMAND, sender_id=None)),
     ):
-        outcome = Told().completes(nobody, dialect)
+        outcome = ScriptedAnswers().completes(nobody, dialect)
         assert isinstance(outcome, Ignored)
         assert outcome.reason is IgnoreReason.NOT_ALLOWED
 
 
 def test_commit_that_the_delivery_told_is_the_one_that_was_meant() -> None:
     known = replace(APPROVAL, commit_sha="b" * 40, is_fork=True)
-    forge = Told()
+    forge = ScriptedAnswers()
     assert forge.completes(known) == replace(known, permitted=True)
     assert len(forge.asked) == 1
 
@@ -170,7 +172,7 @@ def test_commit_that_the_delivery_told_is_the_one_that_was_meant() -> None:
 @pytest.mark.parametrize("is_on", [True, False])
 def test_rerun_is_of_the_repository_when_its_branch_holds_the_commit(is_on: bool) -> None:
     question = next_question(RERUN, github)
-    assert isinstance(question, Question)
+    assert isinstance(question, ForgeQuestion)
     assert question.call.path == f"/repos/tide-club/almanac/compare/{SHA}...main"
     answered = question.answered(is_on)
     assert answered == replace(RERUN, is_fork=not is_on)
@@ -183,14 +185,18 @@ def test_rerun_without_a_branch_is_a_forks_and_nobody_is_asked() -> None:
 
 
 def test_closed_change_request_is_not_built() -> None:
-    outcome = Told(head=Head(commit_sha=SHA, is_fork=False, is_open=False)).completes(COMMAND)
+    outcome = ScriptedAnswers(head=ChangeRequestHead(commit_sha=SHA, is_fork=False, is_open=False)).completes(
+        COMMAND
+    )
     assert isinstance(outcome, Ignored)
     assert outcome.reason is IgnoreReason.CHANGE_CLOSED
 
 
 @pytest.mark.parametrize(("told", "is_fork"), [(True, True), (False, False), (None, True)])
 def test_what_is_not_known_to_be_of_the_repository_is_a_forks(told: bool | None, is_fork: bool) -> None:
-    outcome = Told(head=Head(commit_sha=SHA, is_fork=told, is_open=True)).completes(COMMAND, gitea_family)
+    outcome = ScriptedAnswers(head=ChangeRequestHead(commit_sha=SHA, is_fork=told, is_open=True)).completes(
+        COMMAND, gitea_family
+    )
     assert isinstance(outcome, Command)
     assert outcome.is_fork is is_fork
 
@@ -245,18 +251,18 @@ def test_what_another_version_kept_is_a_value_error(kept: bytes) -> None:
         decode_lacking(kept)
 
 
-@pytest.mark.parametrize("word", list(Word))
-def test_who_is_refused_is_told_whether_the_author_may(word: Word) -> None:
-    outcome = Told(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
+@pytest.mark.parametrize("word", list(CommentCommand))
+def test_who_is_refused_is_told_whether_the_author_may(word: CommentCommand) -> None:
+    outcome = ScriptedAnswers(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
     assert isinstance(outcome, Ignored)
     assert ("made the change request" in outcome.detail) is (word in OF_AUTHORS)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["fork", "own"])
 def test_whose_code_it_is_stays_as_the_delivery_told_it(known: bool) -> None:
-    outcome = Told(head=Head(commit_sha=SHA, is_fork=not known, is_open=True)).completes(
-        replace(COMMAND, is_fork=known)
-    )
+    outcome = ScriptedAnswers(
+        head=ChangeRequestHead(commit_sha=SHA, is_fork=not known, is_open=True)
+    ).completes(replace(COMMAND, is_fork=known))
     assert isinstance(outcome, Command)
     assert (outcome.is_fork, outcome.commit_sha) == (known, SHA)
 

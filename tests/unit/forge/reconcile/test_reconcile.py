@@ -13,22 +13,22 @@ from solstice_forge.decisions.rules import Forks, Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.forges.events import Ignored, IgnoreReason, Push
 from solstice_forge.inbox.protocol import NewDelivery
-from solstice_forge.inbox.reconcile_state import Asked, Head, Known
+from solstice_forge.inbox.reconcile_state import KnownRepository, RefHead, ResendRecord
 from solstice_forge.reconcile.missed_heads import (
-    Found,
-    Judged,
+    ForgeHead,
+    HeadVerdict,
     changed,
+    delivery_instead,
     judge,
     kinds_of,
-    made_up,
     named_repositories,
     pushed,
 )
 from solstice_forge.reconcile.report import (
-    Made,
-    Report,
-    Sent,
-    Trouble,
+    MissedHead,
+    ReconcileProblem,
+    ReconcileReport,
+    ResentDelivery,
     decode_report,
     sentence,
 )
@@ -36,23 +36,23 @@ from solstice_forge.reconcile.resending import (
     FIRST_PAUSE_SECONDS,
     MOST_TIMES,
     OVERLAP_SECONDS,
-    Verdict,
+    ResendVerdict,
     failed,
     is_past,
     mark,
     verdict,
 )
-from solstice_forge.remote.gitea_heads import Branch, OpenChange, Repository
-from solstice_forge.remote.hooks import Attempt, Hook, Place, calls_us
+from solstice_forge.remote.gitea_heads import GiteaBranch, GiteaRepository, OpenChange
+from solstice_forge.remote.hooks import Attempt, Hook, HookOwner, calls_us
 from solstice_forge.remote.responses import next_query
 
 NOW = 1_790_000_000.0
 OLD, NEW = "0a" * 20, "0b" * 20
-REPOSITORY = Repository(
+REPOSITORY = GiteaRepository(
     full_name="river/otter", clone_url="https://forge.example/river/otter.git", default_branch="main"
 )
-NOTHING = Known(kinds=frozenset(), compared=frozenset(), heads={})
-COMPARED = Known(
+NOTHING = KnownRepository(kinds=frozenset(), compared=frozenset(), heads={})
+COMPARED = KnownRepository(
     kinds=frozenset({"push", "change_request"}),
     compared=frozenset({"push", "change_request"}),
     heads={"refs/heads/main": OLD, "refs/pull/7/head": OLD},
@@ -67,8 +67,8 @@ def source(*rules: Rule, origin: Origin = Origin.FORGEJO) -> Source:
     return Source(name="acme", forge=FORGES[origin], secrets=("s",), rules=rules)
 
 
-def branch(sha: str = NEW, *, message: str = "more") -> Branch:
-    return Branch(name="main", commit_sha=sha, message=message)
+def branch(sha: str = NEW, *, message: str = "more") -> GiteaBranch:
+    return GiteaBranch(name="main", commit_sha=sha, message=message)
 
 
 def change(sha: str = NEW, *, fork: bool = False) -> OpenChange:
@@ -86,8 +86,8 @@ def change(sha: str = NEW, *, fork: bool = False) -> OpenChange:
     return OpenChange(number=7, commit_sha=sha, document=document)
 
 
-def request_of(found: Found, whose: Source) -> JobRequestV1:
-    made = made_up(found, whose, now=NOW)
+def request_of(found: ForgeHead, whose: Source) -> JobRequestV1:
+    made = delivery_instead(found, whose, now=NOW)
     assert isinstance(made, NewDelivery)
     assert made.request is not None
     return JobRequestV1.decode(made.request)
@@ -96,23 +96,23 @@ def request_of(found: Found, whose: Source) -> JobRequestV1:
 @pytest.mark.parametrize(
     ("arrived", "asked", "expected"),
     [
-        (True, None, Verdict.ARRIVED),
-        (True, Asked(times=9, asked_at=NOW), Verdict.ARRIVED),
-        (False, None, Verdict.SEND),
-        (False, Asked(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS + 1), Verdict.WAIT),
-        (False, Asked(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS), Verdict.SEND),
-        (False, Asked(times=2, asked_at=NOW - FIRST_PAUSE_SECONDS), Verdict.WAIT),
-        (False, Asked(times=2, asked_at=NOW - 2 * FIRST_PAUSE_SECONDS), Verdict.SEND),
-        (False, Asked(times=2, asked_at=NOW + 86_400), Verdict.SEND),
-        (False, Asked(times=MOST_TIMES, asked_at=0.0), Verdict.GIVEN_UP),
+        (True, None, ResendVerdict.ARRIVED),
+        (True, ResendRecord(times=9, asked_at=NOW), ResendVerdict.ARRIVED),
+        (False, None, ResendVerdict.SEND),
+        (False, ResendRecord(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS + 1), ResendVerdict.WAIT),
+        (False, ResendRecord(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS), ResendVerdict.SEND),
+        (False, ResendRecord(times=2, asked_at=NOW - FIRST_PAUSE_SECONDS), ResendVerdict.WAIT),
+        (False, ResendRecord(times=2, asked_at=NOW - 2 * FIRST_PAUSE_SECONDS), ResendVerdict.SEND),
+        (False, ResendRecord(times=2, asked_at=NOW + 86_400), ResendVerdict.SEND),
+        (False, ResendRecord(times=MOST_TIMES, asked_at=0.0), ResendVerdict.GIVEN_UP),
     ],
     ids=["here", "here after all", "never asked", "asked lately", "asked a while ago", "twice, lately",
          "twice, a while ago", "clock set back", "often enough"],
 )  # fmt: skip
 def test_lost_delivery_is_asked_for_now_and_then_and_not_for_ever(
-    *, arrived: bool, asked: Asked | None, expected: Verdict
+    *, arrived: bool, asked: ResendRecord | None, expected: ResendVerdict
 ) -> None:
-    assert verdict(arrived=arrived, asked=asked, now=NOW) is expected
+    assert verdict(arrived=arrived, resends=asked, now=NOW) is expected
 
 
 def test_delivery_of_which_any_attempt_succeeded_is_not_lost() -> None:
@@ -163,8 +163,8 @@ def test_what_was_dealt_with_is_past_and_what_came_since_is_not(tried: list[Atte
     ],
 )
 def test_only_hooks_that_call_us_are_looked_at(url: str, *, ours: bool) -> None:
-    place = Place(name="river/otter", path="/p", repository="river/otter")
-    assert calls_us(Hook(place=place, path="/p/1", url=url), "acme") is ours
+    place = HookOwner(name="river/otter", path="/p", repository="river/otter")
+    assert calls_us(Hook(owner=place, path="/p/1", url=url), "acme") is ours
 
 
 @pytest.mark.parametrize(
@@ -183,25 +183,25 @@ def test_next_page_is_found_in_the_link_header(link: str, expected: dict[str, st
 
 
 @pytest.mark.parametrize(
-    ("known", "told", "expected"),
+    ("known", "delivered", "expected"),
     [
-        (NOTHING, False, Judged.BASELINE),
-        (NOTHING, True, Judged.KNOWN),
-        (COMPARED, True, Judged.KNOWN),
-        (COMPARED, False, Judged.MISSED),
-        (Known(kinds=frozenset(), compared=frozenset({"push"}), heads={}), False, Judged.MISSED),
-        (Known(kinds=frozenset(), compared=frozenset({"change_request"}), heads={}), False, Judged.BASELINE),
-        (Known(kinds=frozenset(), compared=frozenset(), heads={"refs/heads/main": OLD}), False, Judged.MISSED),
-        (Known(kinds=frozenset(), compared=frozenset(), heads={"refs/heads/main": NEW}), False, Judged.KNOWN),
+        (NOTHING, False, HeadVerdict.BASELINE),
+        (NOTHING, True, HeadVerdict.KNOWN),
+        (COMPARED, True, HeadVerdict.KNOWN),
+        (COMPARED, False, HeadVerdict.MISSED),
+        (KnownRepository(kinds=frozenset(), compared=frozenset({"push"}), heads={}), False, HeadVerdict.MISSED),
+        (KnownRepository(kinds=frozenset(), compared=frozenset({"change_request"}), heads={}), False, HeadVerdict.BASELINE),
+        (KnownRepository(kinds=frozenset(), compared=frozenset(), heads={"refs/heads/main": OLD}), False, HeadVerdict.MISSED),
+        (KnownRepository(kinds=frozenset(), compared=frozenset(), heads={"refs/heads/main": NEW}), False, HeadVerdict.KNOWN),
     ],
     ids=["first meeting", "told of", "told of, and compared", "moved on", "new branch", "other kind compared",
          "moved on before we looked", "as we know it"],
 )  # fmt: skip
 def test_head_is_missed_when_it_moved_on_and_nobody_told(
-    known: Known, expected: Judged, *, told: bool
+    known: KnownRepository, expected: HeadVerdict, *, delivered: bool
 ) -> None:
-    head = Head(kind="push", ref="refs/heads/main", commit_sha=NEW)
-    assert judge(head, known, told=told) is expected
+    head = RefHead(kind="push", ref="refs/heads/main", commit_sha=NEW)
+    assert judge(head, known, delivered=delivered) is expected
 
 
 @given(
@@ -210,15 +210,15 @@ def test_head_is_missed_when_it_moved_on_and_nobody_told(
     st.booleans(),
 )
 def test_no_head_is_built_that_was_told_of_or_remembered(
-    heads: dict[str, str], compared: frozenset[str], told: bool
+    heads: dict[str, str], compared: frozenset[str], delivered: bool
 ) -> None:
-    head = Head(kind="push", ref="refs/heads/main", commit_sha=NEW)
-    known = Known(kinds=frozenset({"push"}), compared=compared, heads=heads)
-    judged = judge(head, known, told=told)
-    assert (judged is Judged.KNOWN) == (told or heads.get(head.ref) == NEW)
+    head = RefHead(kind="push", ref="refs/heads/main", commit_sha=NEW)
+    known = KnownRepository(kinds=frozenset({"push"}), compared=compared, heads=heads)
+    judged = judge(head, known, delivered=delivered)
+    assert (judged is HeadVerdict.KNOWN) == (delivered or heads.get(head.ref) == NEW)
     # Remembered, whatever it was, it is known.
-    after = Known(kinds=known.kinds, compared=compared | {"push"}, heads={**heads, head.ref: NEW})
-    assert judge(head, after, told=False) is Judged.KNOWN
+    after = KnownRepository(kinds=known.kinds, compared=compared | {"push"}, heads={**heads, head.ref: NEW})
+    assert judge(head, after, delivered=False) is HeadVerdict.KNOWN
 
 
 def test_missed_push_is_the_event_that_its_webhook_would_have_been() -> None:
@@ -246,7 +246,7 @@ def test_missed_push_is_the_event_that_its_webhook_would_have_been() -> None:
 
 def test_missed_pull_request_is_recognised_under_every_action() -> None:
     found = changed(source(), REPOSITORY, change(), NOTHING)
-    made = made_up(found, source(), now=NOW)
+    made = delivery_instead(found, source(), now=NOW)
     assert isinstance(made, NewDelivery)
     assert len({made.content_key, *made.also}) == 4
     assert '"action":"opened"' in made.body.decode()
@@ -261,7 +261,7 @@ def test_fork_is_as_untrusted_as_by_its_webhook() -> None:
     assert (request.trusted, request.needs_approval) == (False, True)
     assert request.head_repo_url == "https://forge.example/dora/otter.git"
     none = source(Rule(name="r", forks=Forks.NONE))
-    refused = made_up(changed(none, REPOSITORY, change(fork=True), COMPARED), none, now=NOW)
+    refused = delivery_instead(changed(none, REPOSITORY, change(fork=True), COMPARED), none, now=NOW)
     assert isinstance(refused, Ignored)
     assert refused.reason is IgnoreReason.FORK_NOT_BUILT
 
@@ -276,36 +276,36 @@ def test_fork_is_as_untrusted_as_by_its_webhook() -> None:
     ids=["skip ci", "branch", "repository"],
 )
 def test_what_the_rules_leave_out_is_not_built(whose: Source, message: str, reason: IgnoreReason) -> None:
-    made = made_up(pushed(whose, REPOSITORY, branch(message=message), COMPARED), whose, now=NOW)
+    made = delivery_instead(pushed(whose, REPOSITORY, branch(message=message), COMPARED), whose, now=NOW)
     assert isinstance(made, Ignored)
     assert made.reason is reason
 
 
 def test_branch_of_a_name_that_cannot_be_built_is_no_head() -> None:
-    odd = Branch(name="a b", commit_sha=NEW, message="")
+    odd = GiteaBranch(name="a b", commit_sha=NEW, message="")
     assert pushed(source(), REPOSITORY, odd, COMPARED).head is None
 
 
 def test_only_what_was_told_of_or_named_is_compared() -> None:
-    told = Known(kinds=frozenset({"", "push"}), compared=frozenset(), heads={})
-    assert kinds_of(told, is_named=False) == ("push",)
-    assert kinds_of(told, is_named=True) == ("push", "change_request")
+    delivered = KnownRepository(kinds=frozenset({"", "push"}), compared=frozenset(), heads={})
+    assert kinds_of(delivered, is_named=False) == ("push",)
+    assert kinds_of(delivered, is_named=True) == ("push", "change_request")
     rules = (Rule(name="r", repositories=("river/otter", "sea/*", "lake/[ab]")),)
     assert named_repositories(rules) == {"river/otter"}
 
 
 def test_report_survives_and_says_what_happened() -> None:
-    made = Made(
+    made = MissedHead(
         repository="r/o", ref="refs/heads/main", commit_sha=NEW, decision="accepted", reason="reconciled"
     )
-    report = Report(
+    report = ReconcileReport(
         source="acme",
         dry_run=False,
         repositories=2,
-        sent=(Sent(place="r/o", delivery_id="g", event="push", failure="502", times=1),),
+        sent=(ResentDelivery(place="r/o", delivery_id="g", event="push", failure="502", times=1),),
         made=(made,),
         baseline=3,
-        troubles=(Trouble(place="r/p", detail="404"),),
+        troubles=(ReconcileProblem(place="r/p", detail="404"),),
     )
     assert decode_report(report.encoded()) == report
     assert decode_report(b'{"other": 1}') is None
@@ -313,5 +313,6 @@ def test_report_survives_and_says_what_happened() -> None:
         "2 repositories: 1 delivery asked for again, 1 missed head built, 3 met for the first time, not built, 1 problem"
     )
     assert (
-        sentence(Report(source="acme", dry_run=False, repositories=1)) == "1 repository: nothing was missed"
+        sentence(ReconcileReport(source="acme", dry_run=False, repositories=1))
+        == "1 repository: nothing was missed"
     )

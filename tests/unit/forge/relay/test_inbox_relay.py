@@ -12,7 +12,7 @@ from solstice_common.broker.forwarder import GROUP
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable, TopologyMismatch
 from solstice_common.topology import Route, Topology
-from solstice_forge.inbox.protocol import Pending
+from solstice_forge.inbox.protocol import PendingRequest
 from solstice_forge.metrics import Metrics
 from solstice_forge.relay.inbox_relay import Relay, split
 
@@ -60,9 +60,9 @@ class ListInbox:
         self.mark_raises: list[Exception] = []
         self.failures: list[str] = []
 
-    async def pending(self, limit: int) -> Sequence[Pending]:
+    async def pending(self, limit: int) -> Sequence[PendingRequest]:
         return [
-            Pending(row_id=row, request_id=one, request=self.bodies[one], attempts=attempts)
+            PendingRequest(row_id=row, request_id=one, request=self.bodies[one], attempts=attempts)
             for row, (one, attempts) in sorted(self.rows.items())[:limit]
         ]
 
@@ -236,7 +236,9 @@ async def test_request_of_a_newer_version_is_published_all_the_same() -> None:
 
 
 def test_split_keeps_the_order() -> None:
-    group = [Pending(row_id=number, request_id=str(number), request=b"", attempts=0) for number in range(4)]
+    group = [
+        PendingRequest(row_id=number, request_id=str(number), request=b"", attempts=0) for number in range(4)
+    ]
     lost = Published(PublishStatus.UNKNOWN)
     confirmed, failed = split(group, [OK, lost, OK, lost])
     assert [one.row_id for one in confirmed] == [0, 2]

@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 from solstice_forge.remote.call_pacing import (
     LONGEST_SECONDS,
     SECONDARY_SECONDS,
-    Answer,
-    Limits,
+    CallLimits,
+    ForgeAnswer,
     answered,
     called,
     is_limited,
     next_call_at,
 )
-from solstice_forge.remote.protocol import Pace
+from solstice_forge.remote.protocol import CallPace
 
 NOW = 1_790_000_000.0
 UNHURRIED = settings(deadline=None)
-PACE = Pace(interval_seconds=1.0, burst=5, at_once=4)
-NONE = Limits()
+PACE = CallPace(interval_seconds=1.0, burst=5, at_once=4)
+NONE = CallLimits()
 
 
-def answer(status: int, detail: str = "", **headers: str) -> Answer:
-    return Answer(
+def answer(status: int, detail: str = "", **headers: str) -> ForgeAnswer:
+    return ForgeAnswer(
         status=status,
         headers={name.replace("_", "-"): value for name, value in headers.items()},
         detail=detail,
@@ -91,7 +91,7 @@ def answer(status: int, detail: str = "", **headers: str) -> Answer:
         "a window without end",
     ],
 )
-def test_an_answer_says_when_the_next_call_may_go_out(given_answer: Answer, wait: float) -> None:
+def test_an_answer_says_when_the_next_call_may_go_out(given_answer: ForgeAnswer, wait: float) -> None:
     limits = answered(NONE, given_answer, reserve=8, now=NOW)
     expected = min(wait, LONGEST_SECONDS)
     assert max(next_call_at(limits, PACE, NOW), NOW) == NOW + expected
@@ -121,7 +121,7 @@ def test_limits_that_do_not_say_how_long_are_waited_for_longer_and_longer_until_
         (answer(503, retry_after="1"), False),
     ],
 )
-def test_a_limit_is_told_from_a_refusal(given_answer: Answer, limited: bool) -> None:
+def test_a_limit_is_told_from_a_refusal(given_answer: ForgeAnswer, limited: bool) -> None:
     assert is_limited(given_answer) is limited
 
 
@@ -142,7 +142,7 @@ PAUSES = st.lists(st.floats(0.0, 20.0), max_size=60)
 def test_no_window_has_more_calls_than_its_intervals_and_a_burst(
     pauses: list[float], burst: int, interval: float
 ) -> None:
-    pace = Pace(interval_seconds=interval, burst=burst, at_once=4)
+    pace = CallPace(interval_seconds=interval, burst=burst, at_once=4)
     limits, now, sent = NONE, NOW, []
     for pause in pauses:
         now = max(now + pause, next_call_at(limits, pace, now + pause))
@@ -161,7 +161,7 @@ HEADERS: Mapping[str, st.SearchStrategy[str]] = {
     "ratelimit-reset": st.floats(NOW - 1e5, NOW + 1e9).map(str),
 }
 ANSWERS = st.builds(
-    Answer,
+    ForgeAnswer,
     status=st.sampled_from([200, 201, 304, 400, 401, 403, 404, 422, 429, 500, 502, 503]),
     headers=st.fixed_dictionaries({}, optional=HEADERS),
     detail=st.sampled_from(["", "secondary rate limit", "Not Found"]),
@@ -170,7 +170,7 @@ ANSWERS = st.builds(
 
 @UNHURRIED
 @given(answers=st.lists(st.tuples(ANSWERS, st.floats(-3600.0, 3600.0)), max_size=30))
-def test_whatever_a_forge_says_we_wait_at_most_an_hour(answers: list[tuple[Answer, float]]) -> None:
+def test_whatever_a_forge_says_we_wait_at_most_an_hour(answers: list[tuple[ForgeAnswer, float]]) -> None:
     limits, now = NONE, NOW
     for one, pause in answers:
         now += pause  # clocks are set back, too
@@ -180,6 +180,6 @@ def test_whatever_a_forge_says_we_wait_at_most_an_hour(answers: list[tuple[Answe
 
 @UNHURRIED
 @given(first=ANSWERS, second=ANSWERS)
-def test_no_answer_shortens_a_wait_that_was_told(first: Answer, second: Answer) -> None:
+def test_no_answer_shortens_a_wait_that_was_told(first: ForgeAnswer, second: ForgeAnswer) -> None:
     before = answered(NONE, first, reserve=8, now=NOW)
     assert answered(before, second, reserve=8, now=NOW).not_before >= before.not_before

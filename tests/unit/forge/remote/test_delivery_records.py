@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.forges.events import ChangeRequest, Ignored, Malformed, Push
-from solstice_forge.inbox.reconcile_state import Known
+from solstice_forge.inbox.reconcile_state import KnownRepository
 from solstice_forge.reconcile.missed_heads import changed, pushed
 from solstice_forge.remote import github_hooks, gitlab_hooks
 from solstice_forge.remote.gitea_heads import find_branches, find_changes, find_repository
 from solstice_forge.remote.hooks import Attempt, Hook, HookDialect
-from solstice_forge.remote.protocol import Call, Linked, Page
+from solstice_forge.remote.protocol import ForgeCall, LinkedPage, Page
 
 SHA = "a1" * 20
 NAMES = {"full_name": "river/app", "clone_url": "https://forge.example/river/app.git"}
@@ -56,30 +56,30 @@ def spoiled(draw: st.DrawFn, good: dict[str, Any]) -> Any:
     return {**good, name: draw(ODD)}
 
 
-def outcome(call: Call[Any], document: Any) -> Any:
+def outcome(call: ForgeCall[Any], document: Any) -> Any:
     try:
-        return call.read(Linked(document=document, next=None) if call.linked else document)
+        return call.read(LinkedPage(document=document, next=None) if call.linked else document)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None  # what `Remote` takes for an answer that cannot be read
 
 
 def hook_of(dialect: HookDialect, document: dict[str, Any]) -> Hook:
-    (hook,) = outcome(dialect.find_hooks(dialect.places("river/app")[0]), [document]).items
+    (hook,) = outcome(dialect.find_hooks(dialect.hook_owners("river/app")[0]), [document]).items
     assert isinstance(hook, Hook)
     return hook
 
 
 def test_places_and_paths_are_those_of_the_documentation() -> None:
-    places = github_hooks.places("river/app")
-    assert [each.path for each in places] == ["/repos/river/app/hooks", "/orgs/river/hooks"]
+    hook_owners = github_hooks.hook_owners("river/app")
+    assert [each.path for each in hook_owners] == ["/repos/river/app/hooks", "/orgs/river/hooks"]
     hook = hook_of(github_hooks, GITHUB_HOOK)
     (attempt,) = outcome(github_hooks.find_attempts(hook), [GITHUB]).items
     assert github_hooks.find_attempts(hook).path == "/repos/river/app/hooks/1/deliveries"
     again = github_hooks.send_again(hook, attempt)
     assert (again.method, again.path) == ("POST", "/repos/river/app/hooks/1/deliveries/7/attempts")
     assert dict(again.permissions) == {"repository_hooks": "write"}
-    places = gitlab_hooks.places("a/b/app")
-    assert [each.path for each in places] == [
+    hook_owners = gitlab_hooks.hook_owners("a/b/app")
+    assert [each.path for each in hook_owners] == [
         "/projects/a%2Fb%2Fapp/hooks",
         "/groups/a%2Fb/hooks",
         "/groups/a/hooks",
@@ -117,7 +117,7 @@ def test_what_each_forge_takes_for_success(
 
 def test_next_page_is_the_same_question_with_the_query_that_the_forge_names() -> None:
     call = github_hooks.find_attempts(hook_of(github_hooks, GITHUB_HOOK))
-    page = call.read(Linked(document=[], next={"cursor": "v1_5"}))
+    page = call.read(LinkedPage(document=[], next={"cursor": "v1_5"}))
     assert page.next is not None
     assert (page.next.path, dict(page.next.query)) == (call.path, {"cursor": "v1_5"})
     assert page.next.permissions == call.permissions
@@ -139,7 +139,7 @@ def test_any_heads_become_events_or_cannot_be_read(
     origin: Origin, branch: Any, pull: Any, repository: Any
 ) -> None:
     source = Source(name="acme", forge=FORGES[origin], secrets=("s",))
-    known = Known(kinds=frozenset(), compared=frozenset(), heads={})
+    known = KnownRepository(kinds=frozenset(), compared=frozenset(), heads={})
     whose = outcome(find_repository("river/app"), repository)
     if whose is None:
         return

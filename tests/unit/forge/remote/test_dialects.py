@@ -11,13 +11,25 @@ from hypothesis import strategies as st
 from solstice_common.broker.delivery import Refuse
 from solstice_common.errors import ConfigurationError
 from solstice_forge.remote import gitea_family, github, gitlab
-from solstice_forge.remote.call_pacing import Answer
+from solstice_forge.remote.call_pacing import ForgeAnswer
 from solstice_forge.remote.github_app import signing_key
-from solstice_forge.remote.protocol import Access, App, CommitStatus, Done, Later, Never
-from solstice_forge.remote.responses import DETAIL_CHARACTERS, judged, words_of
+from solstice_forge.remote.protocol import AppCredentials, CommitStatus, Done, ForgeAccess, Later, Never
+from solstice_forge.remote.responses import DETAIL_CHARACTERS, result_of, words_of
 from solstice_forge.remote.texts import link, shortened
-from solstice_forge.statuses.call_endings import PATIENT, Again, Dead, Told, ending
-from solstice_forge.statuses.wanted_status import NO_CREDENTIALS, NO_SOURCE, Wanted, commit_status, wanted
+from solstice_forge.statuses.call_endings import (
+    DEFAULT_RETRY_RULES,
+    Reported,
+    RetryLater,
+    Undeliverable,
+    ending,
+)
+from solstice_forge.statuses.wanted_status import (
+    NO_CREDENTIALS,
+    NO_SOURCE,
+    WantedStatus,
+    commit_status,
+    wanted,
+)
 from tests.statuses import SHA, job_status
 
 NOW = 1_790_000_000.0
@@ -181,7 +193,7 @@ def test_gitlab_showing_it_already_is_as_good_as_told(words: str, already: bool)
     ],
 )  # fmt: skip
 def test_what_an_answer_means(code: int, kind: type | None, perhaps_done: bool) -> None:
-    told = judged(Answer(status=code, headers={}), NOW)
+    told = result_of(ForgeAnswer(status=code, headers={}), NOW)
     assert told is None if kind is None else isinstance(told, kind)
     assert getattr(told, "perhaps_done", False) is perhaps_done
 
@@ -215,12 +227,12 @@ def test_the_words_of_each_forge_are_found(body: bytes, told: str) -> None:
 
 
 def test_credentials_are_in_no_text_of_a_value() -> None:
-    access = Access(
+    access = ForgeAccess(
         name="acme",
         origin=job_status(source="github").source,
         url="https://github.com",
         token="ghp_invented",
-        app=App(id=1, private_key="-----BEGIN invented"),
+        app=AppCredentials(id=1, private_key="-----BEGIN invented"),
     )
     assert "invented" not in repr(access) + str(access)
 
@@ -266,7 +278,7 @@ def test_a_message_that_is_none_is_refused() -> None:
 )  # fmt: skip
 def test_the_repository_is_named_or_found_in_its_url(changes: dict[str, Any], repository: str) -> None:
     found = wanted(job_status(**changes).encode(), TELLABLE)
-    assert isinstance(found, Wanted)
+    assert isinstance(found, WantedStatus)
     assert found.repository == repository
 
 
@@ -278,27 +290,35 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
 @pytest.mark.parametrize(
     ("result", "failing_for", "expected"),
     [
-        (Done(None), None, Told()),
-        (Done(7), 5.0, Told(check_id=7)),
-        (Never(status=404, detail="Not Found"), None, Dead(reason="not_found", detail="404 Not Found")),
-        (Never(status=0, detail="no token"), None, Dead(reason="no_credentials", detail="0 no token")),
+        (Done(None), None, Reported()),
+        (Done(7), 5.0, Reported(check_id=7)),
+        (
+            Never(status=404, detail="Not Found"),
+            None,
+            Undeliverable(reason="not_found", detail="404 Not Found"),
+        ),
+        (
+            Never(status=0, detail="no token"),
+            None,
+            Undeliverable(reason="no_credentials", detail="0 no token"),
+        ),
         (
             Never(status=422, detail="This SHA and context has reached the maximum number of statuses."),
             None,
-            Dead(
+            Undeliverable(
                 reason="too_many_statuses",
                 detail="422 This SHA and context has reached the maximum number of statuses.",
             ),
         ),
         (
             Later(at=NOW + 60, why="429", limited=True),
-            PATIENT.give_up + 1,
-            Again(at=NOW + 60, why="429", failed=False, unsure=False),
+            DEFAULT_RETRY_RULES.give_up + 1,
+            RetryLater(at=NOW + 60, why="429", failed=False, unsure=False),
         ),
         (
             Later(at=NOW, why="500"),
-            PATIENT.give_up,
-            Dead(reason="forge_unavailable", detail="given up after 4 attempts: 500"),
+            DEFAULT_RETRY_RULES.give_up,
+            Undeliverable(reason="forge_unavailable", detail="given up after 4 attempts: 500"),
         ),
     ],
     ids=[
@@ -313,7 +333,9 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
 )
 def test_what_follows_from_the_end_of_a_call(result: Any, failing_for: float | None, expected: Any) -> None:
     since = None if failing_for is None else NOW - failing_for
-    told = ending(result, failures=3, failing_since=since, now=NOW, rng=random.Random(1), rules=PATIENT)
+    told = ending(
+        result, failures=3, failing_since=since, now=NOW, rng=random.Random(1), rules=DEFAULT_RETRY_RULES
+    )
     assert told == expected
 
 
@@ -326,9 +348,9 @@ def test_a_failure_is_tried_again_after_a_while_that_has_an_end(failures: int, s
         failing_since=NOW - 10,
         now=NOW,
         rng=random.Random(seed),
-        rules=PATIENT,
+        rules=DEFAULT_RETRY_RULES,
     )
-    assert isinstance(told, Again)
-    assert NOW + 1 <= told.at <= NOW + max(1.0, PATIENT.last_retry)
+    assert isinstance(told, RetryLater)
+    assert NOW + 1 <= told.at <= NOW + max(1.0, DEFAULT_RETRY_RULES.last_retry)
     assert told.failed
     assert told.unsure

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solstice_common.messages import Source as Origin
 from solstice_forge.remote.http import DIALECTS
-from solstice_forge.remote.protocol import Call, Head, Person
+from solstice_forge.remote.protocol import ChangeRequestHead, ForgeAccount, ForgeCall
 
 SHA = "a1" * 20
 REPOSITORY = {"full_name": "river/app", "clone_url": "https://forge.example/river/app.git"}
@@ -53,7 +53,7 @@ def answers(draw: st.DrawFn) -> Any:
     return changed
 
 
-def outcome(call: Call[Any] | None, document: Any) -> Any:
+def outcome(call: ForgeCall[Any] | None, document: Any) -> Any:
     assert call is not None
     try:
         return call.read(document)
@@ -69,17 +69,21 @@ def test_any_answer_is_what_was_asked_for_or_cannot_be_read(origin: Origin, docu
         assert outcome(dialect.find_commit("river/app", ref), document) in {None, SHA}
     head = outcome(dialect.find_head("river/app", 3), document)
     if head is not None:
-        assert isinstance(head, Head)
+        assert isinstance(head, ChangeRequestHead)
         assert head.commit_sha == SHA
         assert head.is_fork in {True, False, None}
         assert isinstance(head.is_open, bool)
         names: list[Any] = [head.base_ref, head.head_ref, head.head_repo_url]
         assert all(name is None or (isinstance(name, str) and name) for name in names)
-    assert outcome(dialect.may_write("river/app", Person(login="ada", id=7)), document) in {True, False, None}
+    assert outcome(dialect.may_write("river/app", ForgeAccount(login="ada", id=7)), document) in {
+        True,
+        False,
+        None,
+    }
 
 
 def test_merge_request_whose_source_is_gone_is_a_forks() -> None:
     gone = {**GOOD[2], "source_project_id": None, "target_project_id": None}
     head = outcome(DIALECTS[Origin.GITLAB].find_head("river/app", 3), gone)
-    assert isinstance(head, Head)
+    assert isinstance(head, ChangeRequestHead)
     assert head.is_fork is True

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from solstice_common.storage.migrations import migrations_of, statements
-from solstice_forge.remote.call_pacing import Limits
-from solstice_forge.statuses.call_endings import Again, Dead, Ending, Told
-from solstice_forge.statuses.protocol import Kept, Telling
+from solstice_forge.remote.call_pacing import CallLimits
+from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
+from solstice_forge.statuses.protocol import OutgoingStatus, StatusKeepResult
 from solstice_forge.statuses.sqlite import _ended, _keep, _take, _take_over
 from tests.statuses import wanted_status
 
 HORIZON = 30.0
 CONTEXT = "solstice/build"
-NO_LIMITS = Limits()
+NO_LIMITS = CallLimits()
 
 Place = tuple[str, int, int]
 
 
-def place_of(telling: Telling) -> Place:
+def place_of(telling: OutgoingStatus) -> Place:
     run_id, sequence, revision = telling.place.split(".")
     return run_id, int(sequence), int(revision)
 
@@ -32,9 +32,9 @@ class Forge:
     """Shows what was set last, in the order in which calls arrive."""
 
     history: list[Place] = field(default_factory=list)
-    late: list[tuple[float, Telling]] = field(default_factory=list)
+    late: list[tuple[float, OutgoingStatus]] = field(default_factory=list)
 
-    def show(self, telling: Telling) -> None:
+    def show(self, telling: OutgoingStatus) -> None:
         self.history.append(place_of(telling))
 
     def arrive(self, now: float) -> None:
@@ -54,7 +54,7 @@ class Statuses(RuleBasedStateMachine):
                 self.connection.execute(statement)
         self.now = 1_790_000_000.0
         self.forge = Forge()
-        self.flying: list[Telling] = []
+        self.flying: list[OutgoingStatus] = []
         self.newest: Place = ("", 0, 0)
         self.rng = random.Random(1)
         self.run, self.sequence = 1, 0
@@ -68,7 +68,7 @@ class Statuses(RuleBasedStateMachine):
             for telling in list(self.flying):
                 self.flying.remove(telling)
                 self.forge.show(telling)
-                self.end(telling, Told())
+                self.end(telling, Reported())
         assert not self.forge.late
         assert [self.newest] == self.forge.history[-1:] or not self.newest[0]
         self.connection.close()
@@ -84,7 +84,7 @@ class Statuses(RuleBasedStateMachine):
         )
         (kept,) = _keep(self.connection, [status], self.now)
         place = (status.run_id, sequence, revision)
-        assert (kept is Kept.WANTED) == (place > self.newest)
+        assert (kept is StatusKeepResult.WANTED) == (place > self.newest)
         self.newest = max(self.newest, place)
         self.begin()
 
@@ -95,7 +95,7 @@ class Statuses(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        while isinstance(found := _take(self.connection, "forgejo", self.now, NO_LIMITS), Telling):
+        while isinstance(found := _take(self.connection, "forgejo", self.now, NO_LIMITS), OutgoingStatus):
             self.flying.append(found)
 
     @precondition(lambda self: self.flying)
@@ -103,12 +103,12 @@ class Statuses(RuleBasedStateMachine):
     def succeed(self, data: st.DataObject) -> None:
         telling = self._one(data)
         self.forge.show(telling)
-        self.end(telling, Told())
+        self.end(telling, Reported())
 
     @precondition(lambda self: self.flying)
     @rule(data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]))
     def fail(self, data: st.DataObject, wait: float) -> None:
-        self.end(self._one(data), Again(at=self.now + wait, why="500", failed=True, unsure=False))
+        self.end(self._one(data), RetryLater(at=self.now + wait, why="500", failed=True, unsure=False))
 
     @precondition(lambda self: self.flying)
     @rule(
@@ -117,7 +117,7 @@ class Statuses(RuleBasedStateMachine):
     def hear_nothing(self, data: st.DataObject, wait: float, arrive_after: float | None) -> None:
         telling = self._one(data)
         self._lose(telling, arrive_after)
-        self.end(telling, Again(at=self.now + wait, why="no answer", failed=True, unsure=True))
+        self.end(telling, RetryLater(at=self.now + wait, why="no answer", failed=True, unsure=True))
 
     @rule(arrive_after=st.none() | st.floats(0.0, 0.99))
     def die(self, arrive_after: float | None) -> None:
@@ -130,24 +130,24 @@ class Statuses(RuleBasedStateMachine):
         for telling in orphans:
             # Whoever was only frozen learns how its call ended, and changes nothing by it.
             if self.rng.random() < 0.5:
-                self.end(telling, Told())
+                self.end(telling, Reported())
         self.begin()
 
     @invariant()
     def never_goes_back(self) -> None:
         assert self.forge.history == sorted(self.forge.history)
 
-    def end(self, telling: Telling, ending: Ending) -> None:
-        assert not isinstance(ending, Dead)
+    def end(self, telling: OutgoingStatus, ending: CallEnding) -> None:
+        assert not isinstance(ending, Undeliverable)
         _ended(self.connection, telling, ending, now=self.now, horizon=HORIZON, limits=NO_LIMITS)
         self.begin()
 
-    def _one(self, data: st.DataObject) -> Telling:
+    def _one(self, data: st.DataObject) -> OutgoingStatus:
         telling = data.draw(st.sampled_from(self.flying))
         self.flying.remove(telling)
         return telling
 
-    def _lose(self, telling: Telling, arrive_after: float | None) -> None:
+    def _lose(self, telling: OutgoingStatus, arrive_after: float | None) -> None:
         """It arrives later, within the horizon of its beginning, or never."""
         if arrive_after is not None:
             at = max(self.now, telling.since + HORIZON * arrive_after)

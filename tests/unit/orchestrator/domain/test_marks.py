@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.web.api.log_rows import LogRows
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
@@ -15,15 +15,15 @@ async def test_a_log_keeps_marks_between_its_head_and_its_tail() -> None:
         written.append(data)
 
     limited = LimitedLog(log, 40)
-    await limited.mark(Mark.of("$ one"))
+    await limited.mark(LogMark.of("$ one"))
     await limited.write(b"a" * 29 + b"\n")
     await limited.write(b"b" * 50 + b"\n")
-    await limited.mark(Mark.of("$ dropped around"))
+    await limited.mark(LogMark.of("$ dropped around"))
     await limited.write(b"c" * 50 + b"\n12\n")
-    await limited.mark(Mark.of("$ last"))
+    await limited.mark(LogMark.of("$ last"))
     await limited.write(b"3456")
     await limited.end()
-    marks = [bytes(each) for each in written if isinstance(each, Mark)]
+    marks = [bytes(each) for each in written if isinstance(each, LogMark)]
     assert [mark for mark in marks if mark.startswith(b"$")] == [
         b"$ one\n",
         b"$ dropped around\n",

@@ -8,26 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages.states import FINAL, JobState
-from solstice_orchestrator.domain.jobs import Condition, Reason
-from solstice_orchestrator.domain.needs import Node, unblock
+from solstice_orchestrator.domain.jobs import JobCondition, Reason
+from solstice_orchestrator.domain.needs import DependencyNode, unblock
 
 BLOCKED, RUNNING, WAITING = JobState.BLOCKED, JobState.RUNNING, JobState.WAITING
 SUCCEEDED, FAILED, SKIPPED = JobState.SUCCEEDED, JobState.FAILED, JobState.SKIPPED
 
 
-def nodes(**jobs: tuple[JobState, tuple[str, ...]]) -> Mapping[str, Node]:
+def nodes(**jobs: tuple[JobState, tuple[str, ...]]) -> Mapping[str, DependencyNode]:
     """Jobs with their needs; one whose name begins with `always` runs however these ended."""
     return {
-        name: Node(
+        name: DependencyNode(
             state=state,
             needs=needs,
-            condition=Condition.ALWAYS if name.startswith("always") else Condition.SUCCESS,
+            condition=JobCondition.ALWAYS if name.startswith("always") else JobCondition.SUCCESS,
         )
         for name, (state, needs) in jobs.items()
     }
 
 
-def moved(graph: Mapping[str, Node]) -> dict[str, JobState]:
+def moved(graph: Mapping[str, DependencyNode]) -> dict[str, JobState]:
     return {each.name: each.state for each in unblock(graph)}
 
 
@@ -76,14 +76,14 @@ def test_after_one_that_always_runs_its_own_end_counts() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> dict[str, Node]:
+def graphs(draw: st.DrawFn) -> dict[str, DependencyNode]:
     """Jobs that need earlier ones, as they are when a run is planned."""
     names = [f"job{number}" for number in range(draw(st.integers(0, 8)))]
-    graph: dict[str, Node] = {}
+    graph: dict[str, DependencyNode] = {}
     for index, name in enumerate(names):
         needs = tuple(draw(st.lists(st.sampled_from(names[:index]), unique=True))) if index else ()
-        graph[name] = Node(
-            state=BLOCKED if needs else WAITING, needs=needs, condition=draw(st.sampled_from(Condition))
+        graph[name] = DependencyNode(
+            state=BLOCKED if needs else WAITING, needs=needs, condition=draw(st.sampled_from(JobCondition))
         )
     order = draw(st.permutations(names))
     return {name: graph[name] for name in order}
@@ -91,7 +91,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Node]:
 
 @given(graphs(), st.data())
 def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended(
-    graph: dict[str, Node], data: st.DataObject
+    graph: dict[str, DependencyNode], data: st.DataObject
 ) -> None:
     started: set[str] = set()
     while True:
@@ -103,9 +103,9 @@ def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended
             if each.state is WAITING:
                 started.add(each.name)
                 assert all(end.final for end in ends)
-                assert node.condition is Condition.ALWAYS or set(ends) <= {SUCCEEDED}
+                assert node.condition is JobCondition.ALWAYS or set(ends) <= {SUCCEEDED}
             else:
-                assert node.condition is Condition.SUCCESS
+                assert node.condition is JobCondition.SUCCESS
                 assert any(end.final and end is not SUCCEEDED for end in ends)
         assert unblock(graph) == []
         free = [name for name, node in graph.items() if node.state is WAITING]
@@ -115,7 +115,7 @@ def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended
         end = data.draw(st.sampled_from(sorted(FINAL - {SKIPPED})))
         graph[ended] = replace(graph[ended], state=end)
     assert all(node.state.final for node in graph.values())
-    always = {name for name, node in graph.items() if node.needs and node.condition is Condition.ALWAYS}
+    always = {name for name, node in graph.items() if node.needs and node.condition is JobCondition.ALWAYS}
     assert always <= started
 
 
@@ -126,5 +126,5 @@ def test_who_may_start_has_its_needs_met_and_who_is_skipped_has_one_that_failed(
 
 
 def test_what_says_nothing_else_runs_only_after_success() -> None:
-    graph = {"a": Node(state=FAILED, needs=()), "b": Node(state=BLOCKED, needs=("a",))}
+    graph = {"a": DependencyNode(state=FAILED, needs=()), "b": DependencyNode(state=BLOCKED, needs=("a",))}
     assert moved(graph) == {"b": SKIPPED}

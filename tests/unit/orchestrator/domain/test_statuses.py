@@ -20,16 +20,16 @@ from solstice_orchestrator.domain.statuses import (
     read_subject,
     status_about,
 )
-from solstice_orchestrator.stages.outbox_relay import message_of, told
-from solstice_orchestrator.store.protocol import OutboxKind, Tiding
+from solstice_orchestrator.stages.outbox_relay import message_of, numbers_done
+from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
 from tests.builders import job_request
 
 JOBS = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")
 CONFIRMED, UNKNOWN = Published(PublishStatus.CONFIRMED), Published(PublishStatus.UNKNOWN)
 
 
-def row(number: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS) -> Tiding:
-    return Tiding(
+def row(number: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS) -> OutboxMessage:
+    return OutboxMessage(
         number=number,
         request_id=request_id,
         body=b"{}",
@@ -136,25 +136,29 @@ def test_a_long_job_name_still_is_a_context() -> None:
 
 
 def test_statuses_and_dead_letters_take_their_own_ways() -> None:
-    status, letter = message_of(row(1), JOBS), message_of(row(2, kind=OutboxKind.DEAD_LETTER), JOBS)
+    status, dead_letter = message_of(row(1), JOBS), message_of(row(2, kind=OutboxKind.DEAD_LETTER), JOBS)
     assert (status.exchange, status.routing_key, status.type) == (
         STATUSES.exchange,
         "jobstatus.v1",
         "jobstatus.v1",
     )
-    assert (letter.exchange, letter.routing_key, letter.type) == ("dead", "jobrequest.v1", "jobrequest.v1")
-    assert letter.headers["x-solstice-reason"] == "agent_lost"
+    assert (dead_letter.exchange, dead_letter.routing_key, dead_letter.type) == (
+        "dead",
+        "jobrequest.v1",
+        "jobrequest.v1",
+    )
+    assert dead_letter.headers["x-solstice-reason"] == "agent_lost"
 
 
 def test_what_was_confirmed_behind_a_gap_is_told_again() -> None:
     rows = [row(1, "a"), row(2, "b"), row(3, "a"), row(4, "b"), row(5, "c")]
-    assert told(rows, [CONFIRMED, UNKNOWN, CONFIRMED, CONFIRMED, CONFIRMED]) == [1, 3, 5]
+    assert numbers_done(rows, [CONFIRMED, UNKNOWN, CONFIRMED, CONFIRMED, CONFIRMED]) == [1, 3, 5]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12))
 def test_nothing_is_done_with_before_what_came_before_it(told_so: list[tuple[str, bool]]) -> None:
     rows = [row(number, request) for number, (request, _) in enumerate(told_so)]
-    done = set(told(rows, [CONFIRMED if confirmed else UNKNOWN for _, confirmed in told_so]))
+    done = set(numbers_done(rows, [CONFIRMED if confirmed else UNKNOWN for _, confirmed in told_so]))
     for each in rows:
         if each.number in done:
             before = [

@@ -12,7 +12,7 @@ from solstice_orchestrator.git.failures import (
     is_machine,
     is_past_memory,
     of_local_words,
-    of_words,
+    reason_of_stderr,
 )
 
 
@@ -28,7 +28,7 @@ from solstice_orchestrator.git.failures import (
     ],
 )
 def test_what_the_machine_lacks_is_the_machines(said: str) -> None:
-    assert of_words(said) is Reason.MACHINE_FAILED
+    assert reason_of_stderr(said) is Reason.MACHINE_FAILED
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_the_machine_lacks_is_the_machines(said: str) -> None:
     ],
 )
 def test_what_a_commit_brings_is_the_commits(said: str) -> None:
-    assert of_words(said) is Reason.COMMIT_UNUSABLE
+    assert reason_of_stderr(said) is Reason.COMMIT_UNUSABLE
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_a_commit_brings_is_the_commits(said: str) -> None:
     ],
 )
 def test_what_the_host_does_or_says_is_the_hosts(said: str) -> None:
-    assert of_words(said) is Reason.CHECKOUT_FAILED
+    assert reason_of_stderr(said) is Reason.CHECKOUT_FAILED
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_gits_own_limit_is_told_from_the_machines_and_from_the_hosts_words(said:
 @given(st.text(max_size=60))
 def test_a_file_name_never_accuses_the_machine(name: str) -> None:
     said = f"error: unable to create file {name}: No space left on device\n: File name too long"
-    assert of_words(said) is not Reason.MACHINE_FAILED
+    assert reason_of_stderr(said) is not Reason.MACHINE_FAILED
 
 
 @given(st.text())
 def test_a_host_never_accuses_the_machine_or_the_commit(said: str) -> None:
     lines = "\n".join(f"remote: {line}" for line in said.splitlines())
-    assert of_words(f"{lines}\nfatal: early EOF") is Reason.CHECKOUT_FAILED
+    assert reason_of_stderr(f"{lines}\nfatal: early EOF") is Reason.CHECKOUT_FAILED
 
 
 def test_errors_of_system_calls() -> None:

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from solstice_orchestrator.git.hosts import (
     ANSWERED_SECONDS,
     LONGEST_SECONDS,
-    PLACES_OF_SLOW,
-    PLACES_OF_UNKNOWN,
     SLOW_SECONDS,
+    VISITS_OF_SLOW_HOST,
+    VISITS_OF_UNKNOWN_HOST,
     Circuit,
     GitHosts,
     after_answer,
     after_failure,
+    allowed_visits,
     host_of,
     open_seconds,
-    places,
 )
 from solstice_orchestrator.git.visits import (
     SILENT_ALONE_SECONDS,
@@ -29,13 +29,13 @@ from solstice_orchestrator.git.visits import (
     may_begin,
     share,
 )
-from tests.stores import Clock
+from tests.stores import ManualClock
 
 BAD, GOOD = "https://bad.example/a.git", "https://good.example/b.git"
 
 
-def hosts() -> tuple[GitHosts, Clock]:
-    clock = Clock(now=1000.0)
+def hosts() -> tuple[GitHosts, ManualClock]:
+    clock = ManualClock(now=1000.0)
     return GitHosts(clock=clock, chance=lambda: 1.0), clock
 
 
@@ -57,10 +57,10 @@ def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers
 
 
 def test_a_silent_host_gets_few_places_before_anybody_has_failed() -> None:
-    assert places(Circuit(), None, 0.0) == PLACES_OF_UNKNOWN
-    assert places(Circuit(), 0.0, SLOW_SECONDS + 1) == PLACES_OF_SLOW
-    assert places(after_answer(5.0), 1.0, 6.0) is None
-    assert places(after_answer(5.0), 6.0, 9.0) == PLACES_OF_SLOW
+    assert allowed_visits(Circuit(), None, 0.0) == VISITS_OF_UNKNOWN_HOST
+    assert allowed_visits(Circuit(), 0.0, SLOW_SECONDS + 1) == VISITS_OF_SLOW_HOST
+    assert allowed_visits(after_answer(5.0), 1.0, 6.0) is None
+    assert allowed_visits(after_answer(5.0), 6.0, 9.0) == VISITS_OF_SLOW_HOST
 
 
 def test_a_repository_that_fails_on_a_host_that_answers_is_left_alone_itself() -> None:
@@ -98,13 +98,13 @@ def test_a_circuit_opens_with_each_failure_after_its_time_and_closes_with_any_an
         before = circuit
         circuit = after_answer(now) if answers else after_failure(circuit, now, 0.5)
         if answers:
-            assert places(circuit, None, now) is None
+            assert allowed_visits(circuit, None, now) is None
         elif now < before.open_until:
             assert circuit == before
         else:
             assert circuit.failures == before.failures + 1
-            assert places(circuit, None, now) == 0
-            assert places(circuit, None, circuit.open_until) == 1
+            assert allowed_visits(circuit, None, now) == 0
+            assert allowed_visits(circuit, None, circuit.open_until) == 1
 
 
 def checkout(host: str = "bad.example", begun: float = 0.0, *, holds_slot: bool = True) -> Visit:
@@ -157,7 +157,7 @@ def test_no_checkout_begins_at_a_silent_host_once_the_share_is_held() -> None:
 
 
 def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
-    clock = Clock(now=1000.0)
+    clock = ManualClock(now=1000.0)
     known = GitHosts(clock=clock, chance=lambda: 1.0, slots=4)
     known.answered(BAD)
     clock.forward(60.0)
@@ -181,7 +181,7 @@ def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
 
 
 def test_files_of_this_machine_are_never_silent() -> None:
-    clock = Clock(now=1000.0)
+    clock = ManualClock(now=1000.0)
     known = GitHosts(clock=clock, slots=1)
     with known.visit("file:///srv/a", holds_slot=True), known.visit("file:///srv/a", holds_slot=True) as late:
         clock.forward(SILENT_ALONE_SECONDS)

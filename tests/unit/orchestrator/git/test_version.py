@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_orchestrator.git.version import unfit
+from solstice_orchestrator.git.version import git_problem
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from solstice_orchestrator.git.version import unfit
     ],
 )
 def test_a_git_that_will_do(said: str) -> None:
-    assert unfit(said) is None
+    assert git_problem(said) is None
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_a_git_that_will_do(said: str) -> None:
     ],
 )
 def test_a_git_that_will_not(said: str, detail: str) -> None:
-    assert detail in (unfit(said) or "")
+    assert detail in (git_problem(said) or "")

@@ -16,13 +16,13 @@ from solstice_orchestrator.queue_times.demand import (
     RunningJob,
     WaitingJobs,
     demands,
-    together,
+    total_demand,
 )
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.scheduling.caps import Caps
-from solstice_orchestrator.scheduling.quotas import Quotas, Started
-from solstice_orchestrator.scheduling.rates import Bucket, Key, Rate, Rates, Scope, StartRates
-from solstice_orchestrator.scheduling.starts import Limits, Starts
+from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas
+from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, Rate, Rates, StartRates
+from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 
 NOW = 1_800_000_000.0
@@ -72,10 +72,12 @@ def of_linux(facts: DemandFacts, target: float = 300.0) -> Demand:
     return demands(facts, target_seconds=target, label="linux")["linux"]
 
 
-def rated(name: str, per_second: float, tokens: float, scope: Scope = Scope.LABEL) -> Starts:
+def rated(name: str, per_second: float, tokens: float, scope: BucketScope = BucketScope.LABEL) -> StartBudget:
     rates = Rates(of={name: Rate(text="", per_second=per_second, burst=20)})
-    of_scope = StartRates(labels=rates) if scope is Scope.LABEL else StartRates(repositories=rates)
-    return Starts(limits=Limits(rates=of_scope), buckets={Key(scope, name): Bucket(tokens, NOW)}, now=NOW)
+    of_scope = StartRates(labels=rates) if scope is BucketScope.LABEL else StartRates(repositories=rates)
+    return StartBudget(
+        limits=StartLimits(rates=of_scope), buckets={BucketKey(scope, name): Bucket(tokens, NOW)}, now=NOW
+    )
 
 
 FACTS = DemandFacts(now=NOW)
@@ -189,7 +191,7 @@ def test_beyond_the_cap_of_its_repository_no_slot_helps() -> None:
         FACTS,
         waiting=[waits(50, "acme/app"), waits(3, "acme/tool")],
         running=[runs(1.0), runs(1.0, label="big")],
-        starts=Starts(limits=Limits(caps=Caps(of={"acme/app": 5}, default=2))),
+        starts=StartBudget(limits=StartLimits(caps=Caps(of={"acme/app": 5}, default=2))),
     )
     found = of_linux(facts)
     # Of acme/app two run, one of them elsewhere.
@@ -203,7 +205,7 @@ def test_beyond_the_cap_of_its_owner_no_slot_helps_whichever_repository_has_it()
         FACTS,
         waiting=[waits(4, "acme/app"), waits(4, "acme/tool", seconds=10.0), waits(4, "river/otter")],
         running=[runs(1.0), runs(1.0, "acme/tool", "big")],
-        starts=Starts(limits=Limits(quotas=quotas)),
+        starts=StartBudget(limits=StartLimits(quotas=quotas)),
     )
     found = of_linux(facts)
     assert found.waiting == 3 + 4
@@ -220,9 +222,9 @@ def test_beyond_the_cap_of_its_owner_no_slot_helps_whichever_repository_has_it()
     ],
 )
 def test_what_its_owner_may_not_start_within_the_target_needs_no_slot(target: float, starts: int) -> None:
-    standing = Starts(
-        limits=Limits(quotas=Quotas(starts_per_hour=Caps(default=10))),
-        started={"acme": [Started(NOW + 300, 4), Started(NOW + 3000, 4)]},
+    standing = StartBudget(
+        limits=StartLimits(quotas=Quotas(starts_per_hour=Caps(default=10))),
+        started={"acme": [OwnerStarts(NOW + 300, 4), OwnerStarts(NOW + 3000, 4)]},
         now=NOW,
     )
     found = of_linux(replace(FACTS, waiting=[waits(100)], starts=standing), target)
@@ -237,7 +239,7 @@ def test_what_may_not_start_within_the_target_needs_no_slot(
 ) -> None:
     for standing in (
         rated("linux", per_second, tokens),
-        rated("acme/app", per_second, tokens, Scope.REPOSITORY),
+        rated("acme/app", per_second, tokens, BucketScope.REPOSITORY),
     ):
         found = of_linux(replace(FACTS, waiting=[waits(100)], starts=standing))
         assert (found.waiting, found.held_back["rate_limited"]) == (starts, 100 - starts)
@@ -253,7 +255,7 @@ def test_of_several_labels_together_everything_is_added_but_the_longest_wait() -
     found = demands(facts)
     assert list(found) == ["arm", "big", "linux"]
     assert found["linux"].delayed == 4
-    every = together(found.values(), 10)
+    every = total_demand(found.values(), 10)
     assert (every.waiting, every.slots, every.wanted_slots, every.delayed) == (5, 3, 5, 10)
     assert every.oldest_wait_seconds == 90.0
 
@@ -278,10 +280,10 @@ def test_whatever_there_is_the_numbers_fit_together(
     recent: list[Sample],
     cap: int | None,
     owner_cap: int | None,
-    standing: Starts | None,
+    standing: StartBudget | None,
     target: float,
 ) -> None:
-    limits = Limits(
+    limits = StartLimits(
         caps=Caps(default=cap),
         quotas=Quotas(slots=Caps(default=owner_cap)),
         rates=standing.limits.rates if standing else StartRates(),
@@ -290,7 +292,7 @@ def test_whatever_there_is_the_numbers_fit_together(
         now=NOW,
         waiting=[waits(jobs, name, label) for (label, name), jobs in waiting.items()],
         running=running,
-        starts=replace(standing or Starts(), limits=limits),
+        starts=replace(standing or StartBudget(), limits=limits),
         recent={"linux": recent},
     )
     for label, found in demands(facts, target_seconds=target).items():

@@ -6,9 +6,17 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.forecast import Forecast, Sample
-from solstice_orchestrator.queue_times.waits import COUNTED, Holder, Hour, Need, WaitFacts, WaitReason, Why
-from solstice_orchestrator.scheduling.quotas import Started
-from solstice_orchestrator.scheduling.workers import HeldJob, Presence, WorkerState, WorkerView
+from solstice_orchestrator.queue_times.waits import (
+    COUNTED,
+    Holder,
+    OwnerStartsOfHour,
+    UnmetNeed,
+    WaitExplanation,
+    WaitFacts,
+    WaitReason,
+)
+from solstice_orchestrator.scheduling.quotas import OwnerStarts
+from solstice_orchestrator.scheduling.workers import Presence, WorkerJob, WorkerState, WorkerView
 
 NOW = 1000.0
 RECENT = tuple(Sample(repository="acme/app", seconds=60.0) for _ in range(5))
@@ -29,7 +37,7 @@ def worker(name: str = "moor", jobs: int = 0, **changes: object) -> WorkerView:
         "started_at": 0.0,
         "seen_at": NOW,
         "jobs": tuple(
-            HeldJob(job_id=f"{name}-{each}", name="test", runs_on="linux", attempt=1, started_at=980.0)
+            WorkerJob(job_id=f"{name}-{each}", name="test", runs_on="linux", attempt=1, started_at=980.0)
             for each in range(jobs)
         ),
         **changes,
@@ -49,7 +57,7 @@ def running(number: int, *, on: str = "moor", repository: str = "reef/tide") -> 
 
 
 FREE = (worker(),)
-FULL_HOUR = Hour(quota=3, started=(Started(1200.0, 1), Started(1260.0, 2)))
+FULL_HOUR = OwnerStartsOfHour(quota=3, started=(OwnerStarts(1200.0, 1), OwnerStarts(1260.0, 2)))
 
 
 def facts(**changes: object) -> WaitFacts:
@@ -91,8 +99,8 @@ def facts(**changes: object) -> WaitFacts:
             {
                 "state": JobState.BLOCKED,
                 "needs": [
-                    Need(job_id="a", name="lint", state=JobState.RUNNING),
-                    Need(job_id="b", name="unit", state=JobState.WAITING),
+                    UnmetNeed(job_id="a", name="lint", state=JobState.RUNNING),
+                    UnmetNeed(job_id="b", name="unit", state=JobState.WAITING),
                 ],
             },
             WaitReason.NEEDS,
@@ -238,7 +246,7 @@ def test_what_runs_or_has_ended_does_not_wait(state: JobState) -> None:
     assert explain(facts(state=state)) is None
 
 
-def found(**changes: object) -> Why:
+def found(**changes: object) -> WaitExplanation:
     why = explain(facts(**changes))
     assert why is not None
     return why
@@ -295,7 +303,7 @@ class TestExpectedStart:
         assert why.expected_start == Forecast(earliest=until, latest=until)
 
     def test_is_never_told_where_an_owner_may_start_nothing(self) -> None:
-        why = found(workers=FREE, running=(), owner_hour=Hour(quota=0, started=()))
+        why = found(workers=FREE, running=(), owner_hour=OwnerStartsOfHour(quota=0, started=()))
         assert (why.reason, why.until, why.expected_start) == (WaitReason.RATE_LIMITED, None, None)
 
     def test_is_not_before_the_end_of_a_backoff(self) -> None:

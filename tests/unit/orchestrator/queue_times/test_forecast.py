@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.queue_times.forecast import Busy, Line, Met, Sample, durations, forecast, judge
+from solstice_orchestrator.queue_times.forecast import (
+    BusySlot,
+    ForecastAccuracy,
+    JobsAhead,
+    Sample,
+    check_forecast,
+    durations,
+    forecast,
+)
 
 NOW = 1000.0
 
@@ -14,12 +22,12 @@ def samples(*seconds: float, repository: str = "acme/app") -> list[Sample]:
     return [Sample(repository=repository, seconds=each) for each in seconds]
 
 
-def busy(*for_seconds: float, repository: str = "acme/app") -> list[Busy]:
-    return [Busy(repository=repository, for_seconds=each) for each in for_seconds]
+def busy(*for_seconds: float, repository: str = "acme/app") -> list[BusySlot]:
+    return [BusySlot(repository=repository, for_seconds=each) for each in for_seconds]
 
 
-def line(own: int = 0, others: int = 0) -> Line:
-    return Line(repository="acme/app", own=own, others=others)
+def line(own: int = 0, others: int = 0) -> JobsAhead:
+    return JobsAhead(repository="acme/app", own=own, others=others)
 
 
 ALIKE = samples(60, 60, 60, 60)
@@ -59,7 +67,11 @@ ALIKE = samples(60, 60, 60, 60)
     ],
 )
 def test_when_a_job_may_start(
-    slots: int, running: list[Busy], ahead: Line, recent: list[Sample], expected: tuple[float, float] | None
+    slots: int,
+    running: list[BusySlot],
+    ahead: JobsAhead,
+    recent: list[Sample],
+    expected: tuple[float, float] | None,
 ) -> None:
     found = forecast(NOW, slots, running, ahead, recent)
     if expected is None:
@@ -134,5 +146,5 @@ def test_eight_of_ten_jobs_start_within_the_range_they_were_given_however_few_ar
         free = sorted(life - been for life, been in zip(lives, for_seconds, strict=True))
         for _ in range(ahead):
             free = sorted([free[0] + lasts(rng), *free[1:]])
-        within += judge(found, NOW + free[0]).met is Met.WITHIN
+        within += check_forecast(found, NOW + free[0]).accuracy is ForecastAccuracy.WITHIN
     assert within >= 0.8 * rounds, f"{within} of {rounds}"

@@ -4,8 +4,8 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.forecast import Forecast
-from solstice_orchestrator.queue_times.status_texts import line_words
-from solstice_orchestrator.queue_times.waits import COUNTED, WaitFacts, WaitReason, Why
+from solstice_orchestrator.queue_times.status_texts import waiting_text
+from solstice_orchestrator.queue_times.waits import COUNTED, WaitExplanation, WaitFacts, WaitReason
 
 NOW = 1_790_000_000.0
 FACTS = WaitFacts(
@@ -35,18 +35,20 @@ def test_a_waiting_job_says_why_and_how_long(
     reason: WaitReason, ahead: int, starts_in: float | None, words: str
 ) -> None:
     start = None if starts_in is None else Forecast(earliest=NOW, latest=NOW + starts_in)
-    why = Why(reason=reason, detail="", since=NOW, ahead=ahead, expected_start=start, resource="disk")
-    assert line_words(FACTS, why) == words
+    why = WaitExplanation(
+        reason=reason, detail="", since=NOW, ahead=ahead, expected_start=start, resource="disk"
+    )
+    assert waiting_text(FACTS, why) == words
     assert len(words) <= 140
 
 
 def test_who_has_started_as_many_as_it_may_is_named() -> None:
-    why = Why(reason=WaitReason.RATE_LIMITED, detail="", since=NOW, ahead=3, resource="owner")
-    assert line_words(FACTS, why) == "waiting: 3 ahead on linux, its owner has started as many as it may"
+    why = WaitExplanation(reason=WaitReason.RATE_LIMITED, detail="", since=NOW, ahead=3, resource="owner")
+    assert waiting_text(FACTS, why) == "waiting: 3 ahead on linux, its owner has started as many as it may"
 
 
 def test_a_full_system_is_told_of() -> None:
     start = Forecast(earliest=NOW, latest=NOW + 60)
-    why = Why(reason=WaitReason.SLOTS_BUSY, detail="", since=NOW, ahead=2, expected_start=start)
-    words = line_words(FACTS, why, saturated=True)
+    why = WaitExplanation(reason=WaitReason.SLOTS_BUSY, detail="", since=NOW, ahead=2, expected_start=start)
+    words = waiting_text(FACTS, why, saturated=True)
     assert words == "waiting: 2 ahead on linux (the system is full), starts within about 1 min"

@@ -13,10 +13,10 @@ from solstice_orchestrator.schedules.ticks import (
     LATE_SECONDS,
     MAX_COUNTED,
     ON_TIME_SECONDS,
-    Considered,
-    Gap,
+    MissedTicks,
+    TickDecision,
     TickReason,
-    consider,
+    decide_ticks,
 )
 
 HOURLY = timing("0 * * * *", "UTC")
@@ -28,62 +28,64 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     ("after", "now", "found"),
     [
-        pytest.param(NOON - 5, NOON - 1, Considered(next_at=NOON), id="not yet"),
-        pytest.param(NOON - 5, NOON, Considered(due=NOON, next_at=NOON + HOUR), id="at the second"),
-        pytest.param(NOON, NOON + 1, Considered(next_at=NOON + HOUR), id="not again"),
+        pytest.param(NOON - 5, NOON - 1, TickDecision(next_at=NOON), id="not yet"),
+        pytest.param(NOON - 5, NOON, TickDecision(due=NOON, next_at=NOON + HOUR), id="at the second"),
+        pytest.param(NOON, NOON + 1, TickDecision(next_at=NOON + HOUR), id="not again"),
         pytest.param(
             NOON - 5,
             NOON + ON_TIME_SECONDS,
-            Considered(due=NOON, next_at=NOON + HOUR),
+            TickDecision(due=NOON, next_at=NOON + HOUR),
             id="just on time",
         ),
         pytest.param(
             NOON - 5,
             NOON + ON_TIME_SECONDS + 1,
-            Considered(due=NOON, reason=TickReason.LATE, next_at=NOON + HOUR),
+            TickDecision(due=NOON, reason=TickReason.LATE, next_at=NOON + HOUR),
             id="noticed after a while: late",
         ),
-        pytest.param(NOON + HOUR, NOON, Considered(next_at=NOON + 2 * HOUR), id="the clock was set back"),
+        pytest.param(NOON + HOUR, NOON, TickDecision(next_at=NOON + 2 * HOUR), id="the clock was set back"),
         pytest.param(
             NOON - 3 * HOUR - 1,
             NOON + 1,
-            Considered(
+            TickDecision(
                 due=NOON,
                 next_at=NOON + HOUR,
-                missed=Gap(first=NOON - 3 * HOUR, last=NOON - HOUR, count=3),
+                missed=MissedTicks(first=NOON - 3 * HOUR, last=NOON - HOUR, count=3),
             ),
             id="the newest is on time",
         ),
     ],
 )
-def test_what_fires_whatever_was_missed(after: float, now: float, found: Considered, missed: Missed) -> None:
-    assert consider(HOURLY, after=after, now=now, missed=missed) == found
+def test_what_fires_whatever_was_missed(
+    after: float, now: float, found: TickDecision, missed: Missed
+) -> None:
+    assert decide_ticks(HOURLY, after=after, now=now, missed=missed) == found
 
 
 def test_what_was_missed_is_made_up_for_by_one() -> None:
-    found = consider(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.ONCE)
-    assert found == Considered(
+    found = decide_ticks(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.ONCE)
+    assert found == TickDecision(
         due=NOON,
         reason=TickReason.CAUGHT_UP,
-        missed=Gap(first=NOON - 2 * HOUR, last=NOON - HOUR, count=2),
+        missed=MissedTicks(first=NOON - 2 * HOUR, last=NOON - HOUR, count=2),
         next_at=NOON + HOUR,
     )
 
 
 def test_or_by_none() -> None:
-    found = consider(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.SKIP)
+    found = decide_ticks(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.SKIP)
     assert (found.due, found.missed, found.next_at) == (
         None,
-        Gap(first=NOON - 2 * HOUR, last=NOON, count=3),
+        MissedTicks(first=NOON - 2 * HOUR, last=NOON, count=3),
         NOON + HOUR,
     )
 
 
 def test_of_very_many_it_is_known_that_they_were_more() -> None:
     minutely = timing("* * * * *", "UTC")
-    found = consider(minutely, after=NOON - 90 * 86_400, now=NOON + 30, missed=Missed.ONCE)
+    found = decide_ticks(minutely, after=NOON - 90 * 86_400, now=NOON + 30, missed=Missed.ONCE)
     assert (found.due, found.next_at) == (NOON, NOON + 60)
-    assert found.missed == Gap(first=NOON - 90 * 86_400 + 60, last=NOON - 60, count=MAX_COUNTED)
+    assert found.missed == MissedTicks(first=NOON - 90 * 86_400 + 60, last=NOON - 60, count=MAX_COUNTED)
 
 
 @given(
@@ -101,10 +103,10 @@ def test_every_tick_is_fired_or_recorded_once_however_the_clock_steps(
     when = timing(expression, zone)
     considered = now = start
     fired: list[float] = []
-    gaps: list[Gap] = []
+    gaps: list[MissedTicks] = []
     for step in steps:
         now += step
-        found = consider(when, after=considered, now=now, missed=missed)
+        found = decide_ticks(when, after=considered, now=now, missed=missed)
         settled = [*([found.missed] if found.missed else [])]
         gaps += settled
         if found.due is not None:
@@ -126,5 +128,5 @@ def test_every_tick_is_fired_or_recorded_once_however_the_clock_steps(
 
 def test_of_ticks_a_second_apart_the_last_that_was_missed_is_the_second_before() -> None:
     every_second = timing("* * * * * *", "UTC", seconds=True)
-    found = consider(every_second, after=NOON, now=NOON + 200, missed=Missed.ONCE)
-    assert (found.due, found.missed) == (NOON + 200, Gap(first=NOON + 1, last=NOON + 199, count=199))
+    found = decide_ticks(every_second, after=NOON, now=NOON + 200, missed=Missed.ONCE)
+    assert (found.due, found.missed) == (NOON + 200, MissedTicks(first=NOON + 1, last=NOON + 199, count=199))

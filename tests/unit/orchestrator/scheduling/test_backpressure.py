@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.scheduling.backpressure import holds
+from solstice_orchestrator.scheduling.backpressure import holds_intake
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ def test_it_holds_at_the_most_and_goes_on_when_a_fifth_is_gone(
     held: bool,
     then: bool,
 ) -> None:
-    assert holds(backlog, most, held=held) is then
+    assert holds_intake(backlog, most, held=held) is then
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_an_empty_store_takes_and_who_holds_would_begin_to_no_later(backlog: int, most: int) -> None:
-    assert not holds(0, most, held=True)
-    assert holds(backlog, most, held=True) or not holds(backlog, most, held=False)
+    assert not holds_intake(0, most, held=True)
+    assert holds_intake(backlog, most, held=True) or not holds_intake(backlog, most, held=False)

@@ -9,28 +9,30 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.adaptive_concurrency import (
     GROW_SECONDS,
     SETTLE_SECONDS,
-    Window,
+    ConcurrencyWindow,
     after_trouble,
     is_trouble,
     slots,
 )
-from solstice_orchestrator.scheduling.governor import Refusal, Resource
-from tests.stores import FAILED, RELEASED, SUCCEEDED, WORLD_WRONG
+from solstice_orchestrator.scheduling.governor import Resource, StartRefusal
+from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED
 
 
 @pytest.mark.parametrize(
     ("window", "limit", "at", "taken"),
     [
         (None, 8, 0.0, 8),
-        (Window(slots=4.0, at=0.0), 8, 0.0, 4),
-        (Window(slots=4.0, at=0.0), 8, GROW_SECONDS - 1, 4),
-        (Window(slots=4.0, at=0.0), 8, GROW_SECONDS, 5),
-        (Window(slots=4.0, at=0.0), 8, 100 * GROW_SECONDS, 8),
-        (Window(slots=1.0, at=0.0), 8, 0.0, 1),
-        (Window(slots=1.0, at=0.0), 0, 0.0, 0),
+        (ConcurrencyWindow(slots=4.0, at=0.0), 8, 0.0, 4),
+        (ConcurrencyWindow(slots=4.0, at=0.0), 8, GROW_SECONDS - 1, 4),
+        (ConcurrencyWindow(slots=4.0, at=0.0), 8, GROW_SECONDS, 5),
+        (ConcurrencyWindow(slots=4.0, at=0.0), 8, 100 * GROW_SECONDS, 8),
+        (ConcurrencyWindow(slots=1.0, at=0.0), 8, 0.0, 1),
+        (ConcurrencyWindow(slots=1.0, at=0.0), 0, 0.0, 0),
     ],
 )
-def test_slots_grow_back_one_by_one(window: Window | None, limit: int, at: float, taken: int) -> None:
+def test_slots_grow_back_one_by_one(
+    window: ConcurrencyWindow | None, limit: int, at: float, taken: int
+) -> None:
     assert slots(window, limit, at) == taken
 
 
@@ -59,17 +61,17 @@ def test_there_is_always_one_slot_never_more_than_all_and_all_come_back(
 @pytest.mark.parametrize(
     ("cause", "counts"),
     [
-        (WORLD_WRONG, False),
+        (CHECKOUT_ERRORED, False),
         (Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED), True),
         (FAILED, False),
         (SUCCEEDED, False),
         (RELEASED, False),
-        (Refusal(resource=Resource.LOAD, detail=""), True),
-        (Refusal(resource=Resource.MEMORY, detail=""), True),
-        (Refusal(resource=Resource.DISK, detail=""), False),
-        (Refusal(resource=Resource.STARTING, detail=""), False),
+        (StartRefusal(resource=Resource.LOAD, detail=""), True),
+        (StartRefusal(resource=Resource.MEMORY, detail=""), True),
+        (StartRefusal(resource=Resource.DISK, detail=""), False),
+        (StartRefusal(resource=Resource.STARTING, detail=""), False),
     ],
     ids=lambda each: getattr(each, "reason", getattr(each, "resource", None)),
 )
-def test_only_what_fewer_jobs_help_against_counts(cause: Outcome | Refusal, counts: bool) -> None:
+def test_only_what_fewer_jobs_help_against_counts(cause: Outcome | StartRefusal, counts: bool) -> None:
     assert is_trouble(cause) is counts

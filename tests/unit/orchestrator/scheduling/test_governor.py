@@ -3,10 +3,10 @@
 import pytest
 
 from solstice_orchestrator.scheduling.governor import (
-    Limits,
-    Reading,
-    Refusal,
+    MachineLimits,
     Resource,
+    SensorReading,
+    StartRefusal,
     out_of_patience,
     parse_limits,
     refusal,
@@ -15,11 +15,11 @@ from solstice_orchestrator.scheduling.governor import (
 from solstice_orchestrator.settings import OrchestratorSettings
 
 USUAL = parse_limits(OrchestratorSettings.model_fields["governor"].default)
-WELL = Reading(processors=4, load=10.0, disk_free=5.0, memory_available=5.0)
+WELL = SensorReading(processors=4, load=10.0, disk_free=5.0, memory_available=5.0)
 
 
 def test_the_usual_limits() -> None:
-    assert Limits(load=2.5, disk=5.0, memory=5.0, starting=4.0) == USUAL
+    assert MachineLimits(load=2.5, disk=5.0, memory=5.0, starting=4.0) == USUAL
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,27 @@ def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
     ("reading", "starting", "resource", "says"),
     [
         (WELL, 15, None, ""),
-        (Reading(processors=4, load=10.1), 0, Resource.LOAD, "the load is 10.1, more than 2.5 for each of 4"),
-        (Reading(disk_free=4.9), 0, Resource.DISK, "4.9 % of the workspaces' disk is free, less than 5 %"),
-        (Reading(memory_available=0.4), 0, Resource.MEMORY, "0.4 % of the memory is available"),
+        (
+            SensorReading(processors=4, load=10.1),
+            0,
+            Resource.LOAD,
+            "the load is 10.1, more than 2.5 for each of 4",
+        ),
+        (
+            SensorReading(disk_free=4.9),
+            0,
+            Resource.DISK,
+            "4.9 % of the workspaces' disk is free, less than 5 %",
+        ),
+        (SensorReading(memory_available=0.4), 0, Resource.MEMORY, "0.4 % of the memory is available"),
         (WELL, 16, Resource.STARTING, "16 jobs are being checked out"),
-        (Reading(load=99.0, disk_free=1.0, memory_available=1.0), 99, Resource.DISK, "disk"),
-        (Reading(), 0, None, ""),
+        (SensorReading(load=99.0, disk_free=1.0, memory_available=1.0), 99, Resource.DISK, "disk"),
+        (SensorReading(), 0, None, ""),
     ],
     ids=["all at their limits", "load", "disk", "memory", "starting", "several: the first", "no sensors"],
 )
 def test_the_resource_that_refuses_is_named(
-    reading: Reading, starting: int, resource: Resource | None, says: str
+    reading: SensorReading, starting: int, resource: Resource | None, says: str
 ) -> None:
     found = refusal(USUAL, reading, starting)
     assert (found and found.resource) == resource
@@ -63,8 +73,8 @@ def test_the_resource_that_refuses_is_named(
 
 def test_off_refuses_nothing() -> None:
     limits = parse_limits("off")
-    assert limits == Limits()
-    assert refusal(limits, Reading(load=1e6, disk_free=0.0, memory_available=0.0), 10**6) is None
+    assert limits == MachineLimits()
+    assert refusal(limits, SensorReading(load=1e6, disk_free=0.0, memory_available=0.0), 10**6) is None
     assert startable(limits, 1, 10**6) is None
 
 
@@ -82,9 +92,9 @@ def test_off_refuses_nothing() -> None:
 def test_only_load_loses_to_patience(
     resource: Resource, waited: float, patience: float, lets_one: bool
 ) -> None:
-    assert out_of_patience(Refusal(resource=resource, detail=""), waited, patience) is lets_one
+    assert out_of_patience(StartRefusal(resource=resource, detail=""), waited, patience) is lets_one
 
 
 @pytest.mark.parametrize(("processors", "starting", "more"), [(1, 0, 1), (8, 3, 1), (8, 4, 0)])
 def test_the_smallest_machine_may_start_one(processors: int, starting: int, more: int) -> None:
-    assert startable(Limits(starting=0.5), processors, starting) == more
+    assert startable(MachineLimits(starting=0.5), processors, starting) == more

@@ -10,23 +10,23 @@ from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import (
     LONG_QUEUE,
     Candidate,
-    Entry,
-    PassedOver,
-    Queue,
-    Room,
+    ClaimExclusions,
+    QueueEntry,
+    QueueState,
+    StartRoom,
     assign,
-    enter,
-    full,
+    exclusions_of,
     in_order,
     next_turn_without,
     overdue,
+    queue_entry,
     rank,
     room_after,
     turns,
 )
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from tests.waiting_room import WaitingRoom
+from tests.scheduler_model import SchedulerModel
 
 LABELS = ("linux", "illumos", "plan9")
 REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
@@ -49,7 +49,7 @@ CANDIDATES = st.lists(
 )
 FREE = st.dictionaries(st.sampled_from(LABELS), st.integers(0, 5))
 ROOM = st.builds(
-    Room,
+    StartRoom,
     repositories=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 3)),
     owners=st.dictionaries(st.sampled_from(["acme", "reef"]), st.integers(0, 4)),
 )
@@ -163,10 +163,10 @@ class TestSlotsAndRoom:
             candidate("a3", turn=2, age=3),
             candidate("b1", turn=5, age=4, repository="reef/tide"),
         ]
-        chosen = assign(candidates, {"linux": 9}, 9, room=Room(repositories={"acme/app": 2}))
+        chosen = assign(candidates, {"linux": 9}, 9, room=StartRoom(repositories={"acme/app": 2}))
         assert names(list(chosen)) == ["a1", "a2", "b1"]
-        left = room_after(Room(repositories={"acme/app": 2, "acme/docs": 1}), chosen)
-        assert full(left) == PassedOver(repositories=frozenset({"acme/app"}))
+        left = room_after(StartRoom(repositories={"acme/app": 2, "acme/docs": 1}), chosen)
+        assert exclusions_of(left) == ClaimExclusions(repositories=frozenset({"acme/app"}))
 
     def test_an_owner_without_room_does_not_hold_up_another(self) -> None:
         candidates = [
@@ -175,16 +175,20 @@ class TestSlotsAndRoom:
             candidate("a2", turn=1, age=3),
             candidate("b1", turn=5, age=4, repository="reef/tide"),
         ]
-        room = Room(repositories={"acme/app": 2}, owners={"acme": 2, "reef": 2})
+        room = StartRoom(repositories={"acme/app": 2}, owners={"acme": 2, "reef": 2})
         chosen = assign(candidates, {"linux": 9}, 9, room=room)
         assert names(list(chosen)) == ["a1", "d1", "b1"]
-        assert room_after(room, chosen) == Room(repositories={"acme/app": 1}, owners={"acme": 0, "reef": 1})
-        assert full(room_after(room, chosen)) == PassedOver(owners=frozenset({"acme"}))
+        assert room_after(room, chosen) == StartRoom(
+            repositories={"acme/app": 1}, owners={"acme": 0, "reef": 1}
+        )
+        assert exclusions_of(room_after(room, chosen)) == ClaimExclusions(owners=frozenset({"acme"}))
 
     @pytest.mark.parametrize(
-        "room", [Room(repositories={"acme/app": 0}), Room(owners={"acme": 0})], ids=["repository", "owner"]
+        "room",
+        [StartRoom(repositories={"acme/app": 0}), StartRoom(owners={"acme": 0})],
+        ids=["repository", "owner"],
     )
-    def test_also_the_overdue_stay_within_the_room(self, room: Room) -> None:
+    def test_also_the_overdue_stay_within_the_room(self, room: StartRoom) -> None:
         candidates = [candidate("late", since=0.0, age=1), candidate("b1", age=2, repository="reef/tide")]
         assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, room=room))) == ["b1"]
 
@@ -194,7 +198,7 @@ class TestSlotsAndRoom:
         candidates: list[Candidate],
         free: dict[str, int],
         limit: int,
-        room: Room,
+        room: StartRoom,
         overdue_before: float,
     ) -> None:
         chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
@@ -220,11 +224,11 @@ class TestSlotsAndRoom:
         candidates: list[Candidate],
         free: dict[str, int],
         limit: int,
-        room: Room,
+        room: StartRoom,
         overdue_before: float,
     ) -> None:
         chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
-        left = full(room_after(room, chosen))
+        left = exclusions_of(room_after(room, chosen))
         for label in LABELS:
             order = in_order([each for each in candidates if each.label == label], overdue_before)
             started = [each for each in chosen if each.label == label]
@@ -237,36 +241,36 @@ class TestTurns:
     @pytest.mark.parametrize(
         ("queue", "entry"),
         [
-            pytest.param(Queue(), Entry(turn=1, clock=0), id="nobody was ever here"),
+            pytest.param(QueueState(), QueueEntry(turn=1, clock=0), id="nobody was ever here"),
             pytest.param(
-                Queue(clock=4, first_turn=10, first_next_turn=12),
-                Entry(turn=10, clock=9),
+                QueueState(clock=4, first_turn=10, first_next_turn=12),
+                QueueEntry(turn=10, clock=9),
                 id="level with the first, in the round that is under way",
             ),
             pytest.param(
-                Queue(clock=4, first_turn=10, first_next_turn=10 + LONG_QUEUE),
-                Entry(turn=9, clock=9),
+                QueueState(clock=4, first_turn=10, first_next_turn=10 + LONG_QUEUE),
+                QueueEntry(turn=9, clock=9),
                 id="just before the first of a long queue",
             ),
             pytest.param(
-                Queue(clock=9, first_turn=9, first_next_turn=900),
-                Entry(turn=9, clock=9),
+                QueueState(clock=9, first_turn=9, first_next_turn=900),
+                QueueEntry(turn=9, clock=9),
                 id="not before who came anew just now",
             ),
             pytest.param(
-                Queue(clock=4, largest_next_turn=120),
-                Entry(turn=121, clock=120),
+                QueueState(clock=4, largest_next_turn=120),
+                QueueEntry(turn=121, clock=120),
                 id="nobody waits: what was taken is forgotten",
             ),
             pytest.param(
-                Queue(clock=121, largest_next_turn=120),
-                Entry(turn=122, clock=121),
+                QueueState(clock=121, largest_next_turn=120),
+                QueueEntry(turn=122, clock=121),
                 id="the clock never goes back",
             ),
         ],
     )
-    def test_who_comes_anew_comes_in_here(self, queue: Queue, entry: Entry) -> None:
-        assert enter(queue) == entry
+    def test_who_comes_anew_comes_in_here(self, queue: QueueState, entry: QueueEntry) -> None:
+        assert queue_entry(queue) == entry
 
     @pytest.mark.parametrize(
         ("next_turn", "given_turns"),
@@ -279,7 +283,7 @@ class TestTurns:
     def test_jobs_of_one_repository_follow_each_other(
         self, next_turn: int | None, given_turns: list[int]
     ) -> None:
-        assert list(turns(Entry(turn=5, clock=4), next_turn, 3)) == given_turns
+        assert list(turns(QueueEntry(turn=5, clock=4), next_turn, 3)) == given_turns
 
     @pytest.mark.parametrize(
         ("given_up", "left"),
@@ -290,13 +294,13 @@ class TestTurns:
         assert next_turn_without(10, given_up) == left
 
     def test_a_superseded_push_costs_its_repository_no_turn(self) -> None:
-        room = WaitingRoom()
-        room.arrive("busy", 100)
+        model = SchedulerModel()
+        model.arrive("busy", 100)
         for _ in range(20):
-            room.cancel(room.arrive("eager", 3))
-        last = room.arrive("eager", 3)
-        room.claim("worker", {"linux": 1})
-        assert room.started[0].job_id == last[0]
+            model.cancel(model.arrive("eager", 3))
+        last = model.arrive("eager", 3)
+        model.claim("worker", {"linux": 1})
+        assert model.started[0].job_id == last[0]
 
 
 class TestFairness:
@@ -304,37 +308,37 @@ class TestFairness:
     def test_with_a_thousand_jobs_of_one_waiting_another_starts_at_the_next_free_slot(
         self, started: int
     ) -> None:
-        room = WaitingRoom()
-        room.arrive("harbour", 1000)
-        for job in room.claim("worker", {"linux": started}, limit=started):
-            room.now += 1
-            room.end(job.job_id)
-        (stranger,) = room.arrive("lantern", 1)
-        (job,) = room.claim("worker", {"linux": 1})
+        model = SchedulerModel()
+        model.arrive("harbour", 1000)
+        for job in model.claim("worker", {"linux": started}, limit=started):
+            model.now += 1
+            model.end(job.job_id)
+        (stranger,) = model.arrive("lantern", 1)
+        (job,) = model.claim("worker", {"linux": 1})
         assert job.job_id == stranger
 
     def test_those_who_come_anew_do_not_overtake_each_other(self) -> None:
-        room = WaitingRoom()
-        room.arrive("harbour", 50)
-        room.claim("worker", {"linux": 5})
-        newcomers = [room.arrive(f"newcomer-{number}")[0] for number in range(10)]
-        assert [each.job_id for each in room.claim("worker", {"linux": 10})] == newcomers
+        model = SchedulerModel()
+        model.arrive("harbour", 50)
+        model.claim("worker", {"linux": 5})
+        newcomers = [model.arrive(f"newcomer-{number}")[0] for number in range(10)]
+        assert [each.job_id for each in model.claim("worker", {"linux": 10})] == newcomers
 
     def test_who_waits_with_a_few_jobs_is_not_overtaken_by_the_first_job_of_those_who_come_later(
         self,
     ) -> None:
-        room = WaitingRoom()
-        first = [room.arrive(f"repository-{number}", 3)[0] for number in range(10)]
-        assert [each.job_id for each in room.claim("worker", {"linux": 10})] == first
+        model = SchedulerModel()
+        first = [model.arrive(f"repository-{number}", 3)[0] for number in range(10)]
+        assert [each.job_id for each in model.claim("worker", {"linux": 10})] == first
 
     def test_whoever_had_more_than_others_while_they_were_away_owes_them_nothing(self) -> None:
-        room = WaitingRoom()
-        room.arrive("harbour", 200)
-        while room.claim("worker", {"linux": 32}):
+        model = SchedulerModel()
+        model.arrive("harbour", 200)
+        while model.claim("worker", {"linux": 32}):
             pass
-        room.arrive("lantern", 10)
-        room.arrive("harbour", 10)
-        started = Counter(each.repository for each in room.claim("worker", {"linux": 10}))
+        model.arrive("lantern", 10)
+        model.arrive("harbour", 10)
+        started = Counter(each.repository for each in model.claim("worker", {"linux": 10}))
         assert started == {"harbour": 5, "lantern": 5}
 
     @pytest.mark.parametrize(
@@ -349,25 +353,25 @@ class TestFairness:
     def test_who_has_all_it_may_have_does_not_hold_back_the_clock_of_others(
         self, bounds: dict[str, Any]
     ) -> None:
-        room = WaitingRoom(**bounds)
-        room.arrive("reef/capped", 100)
-        room.arrive("harbour", 100)
-        room.claim("worker", {"linux": 32})
-        room.arrive("lantern", 100)
-        started = Counter(each.repository for each in room.claim("worker", {"linux": 20}))
+        model = SchedulerModel(**bounds)
+        model.arrive("reef/capped", 100)
+        model.arrive("harbour", 100)
+        model.claim("worker", {"linux": 32})
+        model.arrive("lantern", 100)
+        started = Counter(each.repository for each in model.claim("worker", {"linux": 20}))
         assert started == {"harbour": 10, "lantern": 10}
 
     @pytest.mark.parametrize("repositories", [2, 5, 20])
     def test_equal_repositories_get_equal_shares(self, repositories: int) -> None:
         """Jain, Chiu and Hawe 1984: 1 is perfectly fair, 1/n is one that has everything."""
-        room = WaitingRoom()
+        model = SchedulerModel()
         for number in range(repositories):
-            room.arrive(f"repository-{number}", 50 * (number + 1))
+            model.arrive(f"repository-{number}", 50 * (number + 1))
         for _ in range(10 * repositories):
-            room.now += 1
-            for job in room.claim("worker", {"linux": 2}):
-                room.end(job.job_id)
-        shares = list(Counter(each.repository for each in room.started).values())
+            model.now += 1
+            for job in model.claim("worker", {"linux": 2}):
+                model.end(job.job_id)
+        shares = list(Counter(each.repository for each in model.started).values())
         jain = sum(shares) ** 2 / (repositories * sum(share**2 for share in shares))
         assert jain == 1.0
 
@@ -385,17 +389,17 @@ class TestFairness:
         self, story: list[tuple[str, int]]
     ) -> None:
         """Two is what start-time fair queueing promises for jobs of equal cost; one more for whoever passes a long queue."""
-        room = WaitingRoom()
+        model = SchedulerModel()
         ahead: Counter[tuple[str, str]] = Counter()
         for repository, count in story:
             if repository:
-                room.arrive(repository, count)
+                model.arrive(repository, count)
                 continue
             for _ in range(count):
-                waiting = {each.repository for each in room.waiting}
+                waiting = {each.repository for each in model.waiting}
                 pairs = {(one, other) for one in waiting for other in waiting if one != other}
                 ahead = Counter({pair: ahead[pair] for pair in pairs})
-                for job in room.claim("worker", {"linux": 1}):
+                for job in model.claim("worker", {"linux": 1}):
                     for one, other in pairs:
                         ahead[one, other] += (one == job.repository) - (other == job.repository)
                 assert all(lead <= 3 for lead in ahead.values())

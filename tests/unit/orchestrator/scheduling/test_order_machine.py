@@ -12,7 +12,7 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import Candidate, rank
 from solstice_orchestrator.scheduling.quotas import HOUR, Quotas
-from tests.waiting_room import WaitingRoom
+from tests.scheduler_model import SchedulerModel
 
 LABELS = ("linux", "illumos")
 REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
@@ -37,7 +37,7 @@ class Order(RuleBasedStateMachine):
         self, of: dict[str, int], default: int | None, of_owners: dict[str, int], in_an_hour: int | None
     ) -> None:
         self.quotas = Quotas(slots=Caps(of=of_owners), starts_per_hour=Caps(default=in_an_hour))
-        self.room = WaitingRoom(
+        self.model = SchedulerModel(
             caps=Caps(of=of, default=default), quotas=self.quotas, max_wait_seconds=MAX_WAIT
         )
         self.begun: list[tuple[float, str]] = []
@@ -53,19 +53,19 @@ class Order(RuleBasedStateMachine):
         priority=st.sampled_from(Priority),
     )
     def arrive(self, repository: str, count: int, label: str, priority: Priority) -> None:
-        self.came += self.room.arrive(repository, count, label=label, priority=priority)
+        self.came += self.model.arrive(repository, count, label=label, priority=priority)
 
     @rule(seconds=st.integers(1, 80) | st.just(1900))
     def time_goes_by(self, seconds: int) -> None:
-        self.room.now += seconds
+        self.model.now += seconds
 
     @rule(worker=st.sampled_from(sorted(SLOTS)), limit=st.integers(1, 6))
     def claim(self, worker: str, limit: int) -> None:
         free = self.free(worker)
-        before = list(self.room.waiting)
-        chosen = self.room.claim(worker, free, limit)
+        before = list(self.model.waiting)
+        chosen = self.model.claim(worker, free, limit)
         assert len(chosen) <= limit
-        self.begun += [(self.room.now, each.owner) for each in chosen]
+        self.begun += [(self.model.now, each.owner) for each in chosen]
         self.nothing_idles(free, chosen, limit)
         for label in LABELS:
             self.nobody_is_passed_by(
@@ -73,25 +73,25 @@ class Order(RuleBasedStateMachine):
                 [each for each in chosen if each.label == label],
             )
 
-    @precondition(lambda self: self.room.running)
+    @precondition(lambda self: self.model.running)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        job_id = data.draw(st.sampled_from(sorted(self.room.running)))
-        self.room.end(job_id)
+        job_id = data.draw(st.sampled_from(sorted(self.model.running)))
+        self.model.end(job_id)
         self.gone.append(job_id)
 
     @rule(worker=st.sampled_from(sorted(SLOTS)))
     def lose(self, worker: str) -> None:
-        self.room.lose(worker)
+        self.model.lose(worker)
 
-    @precondition(lambda self: self.room.waiting)
+    @precondition(lambda self: self.model.waiting)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         some = st.lists(
-            st.sampled_from([each.job_id for each in self.room.waiting]), min_size=1, max_size=5, unique=True
+            st.sampled_from([each.job_id for each in self.model.waiting]), min_size=1, max_size=5, unique=True
         )
         cancelled = data.draw(some)
-        self.room.cancel(cancelled)
+        self.model.cancel(cancelled)
         self.gone += cancelled
 
     # -- what always holds --------------------------------------------------------------------------------------
@@ -99,32 +99,32 @@ class Order(RuleBasedStateMachine):
     @invariant()
     def no_slot_is_over_used(self) -> None:
         for worker, slots in SLOTS.items():
-            used = Counter(job.label for holder, job in self.room.running.values() if holder == worker)
+            used = Counter(job.label for holder, job in self.model.running.values() if holder == worker)
             assert all(used[label] <= slots.get(label, 0) for label in used)
 
     @invariant()
     def caps_are_kept(self) -> None:
-        for repository, running in self.room.running_of().items():
-            cap = self.room.caps.cap(repository)
+        for repository, running in self.model.running_of().items():
+            cap = self.model.caps.cap(repository)
             assert cap is None or running <= cap
 
     @invariant()
     def quotas_are_kept(self) -> None:
-        running = Counter(job.owner for _, job in self.room.running.values())
-        in_the_last_hour = Counter(owner for at, owner in self.begun if at > self.room.now - HOUR)
+        running = Counter(job.owner for _, job in self.model.running.values())
+        in_the_last_hour = Counter(owner for at, owner in self.begun if at > self.model.now - HOUR)
         for owner in ("acme", "reef"):
             assert running[owner] <= _most(self.quotas.slots.cap(owner))
             assert in_the_last_hour[owner] <= _most(self.quotas.starts_per_hour.cap(owner))
 
     @invariant()
     def every_job_is_in_one_place(self) -> None:
-        here = [each.job_id for each in self.room.waiting] + list(self.room.running) + self.gone
+        here = [each.job_id for each in self.model.waiting] + list(self.model.running) + self.gone
         assert sorted(here) == sorted(self.came)
 
     @invariant()
     def those_who_wait_have_turns_of_their_own(self) -> None:
         places = Counter(
-            (each.label, each.priority, each.repository, each.turn) for each in self.room.waiting
+            (each.label, each.priority, each.repository, each.turn) for each in self.model.waiting
         )
         assert set(places.values()) <= {1}
 
@@ -133,24 +133,24 @@ class Order(RuleBasedStateMachine):
         if len(chosen) == limit:
             return
         used = Counter(each.label for each in chosen)
-        for job in self.room.waiting:
+        for job in self.model.waiting:
             assert not (self.has_room(job) and used[job.label] < free.get(job.label, 0)), job
 
     def nobody_is_passed_by(self, before: list[Candidate], chosen: list[Candidate]) -> None:
         """The overdue go first, the more urgent before the less; save those whose repository or owner has all it may."""
         free_to_go = [each for each in before if each not in chosen and self.has_room(each)]
         for started in chosen:
-            if self.room.is_overdue(started):
+            if self.model.is_overdue(started):
                 continue
-            assert not any(self.room.is_overdue(each) for each in free_to_go)
+            assert not any(self.model.is_overdue(each) for each in free_to_go)
             assert not any(rank(each.priority) < rank(started.priority) for each in free_to_go)
 
     def has_room(self, job: Candidate) -> bool:
-        room = self.room.standing().room([job.repository], [job.owner])
+        room = self.model.start_limits().room([job.repository], [job.owner])
         return room.repositories.get(job.repository, 1) > 0 and room.owners.get(job.owner, 1) > 0
 
     def free(self, worker: str) -> dict[str, int]:
-        used = Counter(job.label for holder, job in self.room.running.values() if holder == worker)
+        used = Counter(job.label for holder, job in self.model.running.values() if holder == worker)
         return {label: slots - used[label] for label, slots in SLOTS[worker].items()}
 
 
@@ -159,15 +159,15 @@ TestOrder = Order.TestCase
 
 
 def test_a_low_job_under_a_constant_stream_of_high_ones_starts_once_it_is_overdue() -> None:
-    room = WaitingRoom(max_wait_seconds=MAX_WAIT)
-    (low,) = room.arrive("reef/tide", priority=Priority.LOW)
+    model = SchedulerModel(max_wait_seconds=MAX_WAIT)
+    (low,) = model.arrive("reef/tide", priority=Priority.LOW)
     waited = None
     for second in range(int(MAX_WAIT) * 2):
-        room.now = float(second)
-        room.arrive("acme/app", 2, priority=Priority.HIGH)
-        for job in room.claim("worker", {"linux": 1}):
-            room.end(job.job_id)
+        model.now = float(second)
+        model.arrive("acme/app", 2, priority=Priority.HIGH)
+        for job in model.claim("worker", {"linux": 1}):
+            model.end(job.job_id)
             if job.job_id == low:
-                waited = room.now
+                waited = model.now
     # Overdue is what has waited longer than the bound; the next free slot is a second away.
     assert waited == MAX_WAIT + 1

@@ -11,8 +11,8 @@ from solstice_orchestrator.scheduling.caps import Caps, parse_caps
 from solstice_orchestrator.scheduling.quotas import (
     HOUR,
     MINUTE,
+    OwnerStarts,
     Quotas,
-    Started,
     counts_until,
     owner_of,
     running_of,
@@ -29,11 +29,11 @@ visits = st.lists(st.tuples(st.floats(0, 2000), st.integers(0, 12)), min_size=1,
 
 def flood(quota: int, visitors: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     """How many start at each visit."""
-    before, now, begun = list[Started](), NOW, []
+    before, now, begun = list[OwnerStarts](), NOW, []
     for pause, waiting in visitors:
         now += pause
         count = min(waiting, max(0, quota - started(before, now)))
-        before.append(Started(counts_until(now), count))
+        before.append(OwnerStarts(counts_until(now), count))
         begun.append((now, count))
     return begun
 
@@ -85,11 +85,11 @@ def test_who_is_bound_is_somebody_with_a_quota(quotas: Quotas, owner: str, bound
 )
 def test_a_start_counts_for_an_hour_and_to_the_next_full_minute(at: float, until: float) -> None:
     assert counts_until(at) == until
-    assert started([Started(until, 1)], math.nextafter(until, 0)) == 1
-    assert started([Started(until, 1)], until) == 0
+    assert started([OwnerStarts(until, 1)], math.nextafter(until, 0)) == 1
+    assert started([OwnerStarts(until, 1)], until) == 0
 
 
-BEFORE = [Started(NOW + 120, 3), Started(NOW + 60, 2), Started(NOW - 60, 50)]
+BEFORE = [OwnerStarts(NOW + 120, 3), OwnerStarts(NOW + 60, 2), OwnerStarts(NOW - 60, 50)]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_nobody_waits_unless_the_last_hour_and_a_minute_had_all_of_it(
 def test_who_comes_when_it_is_said_to_be_time_starts(
     quota: int, visitors: list[tuple[float, int]], wanted: int
 ) -> None:
-    before = [Started(counts_until(at), count) for at, count in flood(quota, visitors)]
+    before = [OwnerStarts(counts_until(at), count) for at, count in flood(quota, visitors)]
     now, left = NOW + sum(pause for pause, _ in visitors), wanted
     told = now + seconds_until(before, quota, now, wanted)
     while left:
@@ -137,7 +137,7 @@ def test_who_comes_when_it_is_said_to_be_time_starts(
         count = min(left, quota - started(before, now))
         assert count > 0
         left -= count
-        before.append(Started(counts_until(now), count))
+        before.append(OwnerStarts(counts_until(now), count))
     # What starts on the way counts to a full minute, too.
     assert told <= now <= told + MINUTE * (wanted // quota + 1)
 

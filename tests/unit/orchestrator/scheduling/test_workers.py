@@ -5,57 +5,66 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.scheduling.quarantine import Record
+from solstice_orchestrator.scheduling.quarantine import HealthRecord
 from solstice_orchestrator.scheduling.workers import (
-    Drain,
-    HeldJob,
-    NotObeyed,
-    Order,
-    Ordered,
-    Pause,
+    DesiredWorkerState,
+    DrainOrder,
+    OrderRefusal,
+    PauseOrder,
     Presence,
-    Quarantine,
-    Resume,
-    Standing,
+    QuarantineOrder,
+    ResumeOrder,
+    WorkerEligibility,
+    WorkerJob,
+    WorkerOrder,
     WorkerState,
     WorkerView,
     active,
+    apply_order,
     free_slots,
-    inherited,
+    inherited_eligibility,
     living,
     may_claim,
-    obey,
     presence_at,
     slots_of,
     state_at,
 )
 
 NOW = 1000.0
-SICK = Record(failures=3, quarantined_until=NOW + 10)
-HEALED = Record(failures=3, quarantined_until=NOW)
-PAUSED = Standing(ordered=Ordered.PAUSE)
-DRAINING = Standing(ordered=Ordered.DRAIN)
+SICK = HealthRecord(failures=3, quarantined_until=NOW + 10)
+HEALED = HealthRecord(failures=3, quarantined_until=NOW)
+PAUSED = WorkerEligibility(ordered=DesiredWorkerState.PAUSE)
+DRAINING = WorkerEligibility(ordered=DesiredWorkerState.DRAIN)
 
 ORDERS = st.one_of(
-    st.just(Pause()), st.just(Resume()), st.just(Drain()), st.builds(Quarantine, seconds=st.floats(1, 1e6))
+    st.just(PauseOrder()),
+    st.just(ResumeOrder()),
+    st.just(DrainOrder()),
+    st.builds(QuarantineOrder, seconds=st.floats(1, 1e6)),
 )
 
 
 @pytest.mark.parametrize(
     ("standing", "state"),
     [
-        pytest.param(Standing(), WorkerState.ACTIVE, id="new"),
-        pytest.param(Standing(record=SICK), WorkerState.QUARANTINED, id="quarantined"),
-        pytest.param(Standing(record=HEALED), WorkerState.ACTIVE, id="its-time-is-over"),
+        pytest.param(WorkerEligibility(), WorkerState.ACTIVE, id="new"),
+        pytest.param(WorkerEligibility(record=SICK), WorkerState.QUARANTINED, id="quarantined"),
+        pytest.param(WorkerEligibility(record=HEALED), WorkerState.ACTIVE, id="its-time-is-over"),
         pytest.param(PAUSED, WorkerState.PAUSED, id="paused"),
-        pytest.param(Standing(ordered=Ordered.PAUSE, record=SICK), WorkerState.PAUSED, id="paused-and-sick"),
         pytest.param(
-            Standing(ordered=Ordered.DRAIN, record=SICK), WorkerState.DRAINING, id="draining-and-sick"
+            WorkerEligibility(ordered=DesiredWorkerState.PAUSE, record=SICK),
+            WorkerState.PAUSED,
+            id="paused-and-sick",
+        ),
+        pytest.param(
+            WorkerEligibility(ordered=DesiredWorkerState.DRAIN, record=SICK),
+            WorkerState.DRAINING,
+            id="draining-and-sick",
         ),
     ],
 )
 def test_a_worker_takes_jobs_only_while_nothing_stands_against_it(
-    standing: Standing, state: WorkerState
+    standing: WorkerEligibility, state: WorkerState
 ) -> None:
     assert state_at(standing, NOW) is state
     assert may_claim(standing, NOW) is (state is WorkerState.ACTIVE)
@@ -64,54 +73,62 @@ def test_a_worker_takes_jobs_only_while_nothing_stands_against_it(
 @pytest.mark.parametrize(
     ("standing", "order", "state"),
     [
-        pytest.param(Standing(), Pause(), WorkerState.PAUSED, id="pause"),
-        pytest.param(PAUSED, Pause(), WorkerState.PAUSED, id="pause-again"),
-        pytest.param(PAUSED, Resume(), WorkerState.ACTIVE, id="resume"),
-        pytest.param(Standing(record=SICK), Resume(), WorkerState.ACTIVE, id="release"),
-        pytest.param(Standing(), Resume(), WorkerState.ACTIVE, id="resume-without-need"),
-        pytest.param(Standing(), Quarantine(seconds=5), WorkerState.QUARANTINED, id="quarantine"),
-        pytest.param(PAUSED, Quarantine(seconds=5), WorkerState.PAUSED, id="quarantine-a-paused-one"),
-        pytest.param(PAUSED, Drain(), WorkerState.DRAINING, id="drain-a-paused-one"),
-        pytest.param(DRAINING, Drain(), WorkerState.DRAINING, id="drain-again"),
+        pytest.param(WorkerEligibility(), PauseOrder(), WorkerState.PAUSED, id="pause"),
+        pytest.param(PAUSED, PauseOrder(), WorkerState.PAUSED, id="pause-again"),
+        pytest.param(PAUSED, ResumeOrder(), WorkerState.ACTIVE, id="resume"),
+        pytest.param(WorkerEligibility(record=SICK), ResumeOrder(), WorkerState.ACTIVE, id="release"),
+        pytest.param(WorkerEligibility(), ResumeOrder(), WorkerState.ACTIVE, id="resume-without-need"),
+        pytest.param(
+            WorkerEligibility(), QuarantineOrder(seconds=5), WorkerState.QUARANTINED, id="quarantine"
+        ),
+        pytest.param(PAUSED, QuarantineOrder(seconds=5), WorkerState.PAUSED, id="quarantine-a-paused-one"),
+        pytest.param(PAUSED, DrainOrder(), WorkerState.DRAINING, id="drain-a-paused-one"),
+        pytest.param(DRAINING, DrainOrder(), WorkerState.DRAINING, id="drain-again"),
     ],
 )
-def test_an_order_is_obeyed(standing: Standing, order: Order, state: WorkerState) -> None:
-    after = obey(standing, Presence.ALIVE, order, NOW)
-    assert isinstance(after, Standing)
+def test_an_order_is_obeyed(standing: WorkerEligibility, order: WorkerOrder, state: WorkerState) -> None:
+    after = apply_order(standing, Presence.ALIVE, order, NOW)
+    assert isinstance(after, WorkerEligibility)
     assert state_at(after, NOW) is state
 
 
 @pytest.mark.parametrize(
-    "order", [Pause(), Resume(), Quarantine(seconds=1)], ids=lambda order: type(order).__name__
+    "order", [PauseOrder(), ResumeOrder(), QuarantineOrder(seconds=1)], ids=lambda order: type(order).__name__
 )
-def test_a_drain_cannot_be_taken_back(order: Order) -> None:
-    assert obey(DRAINING, Presence.ALIVE, order, NOW) is NotObeyed.IS_DRAINING
+def test_a_drain_cannot_be_taken_back(order: WorkerOrder) -> None:
+    assert apply_order(DRAINING, Presence.ALIVE, order, NOW) is OrderRefusal.IS_DRAINING
 
 
 @pytest.mark.parametrize("presence", [Presence.LOST, Presence.ENDED])
 def test_what_is_gone_cannot_be_drained_but_its_successor_can_be_kept_back(presence: Presence) -> None:
-    assert obey(Standing(), presence, Drain(), NOW) is NotObeyed.IS_GONE
-    assert obey(Standing(), presence, Pause(), NOW) == PAUSED
-    assert obey(DRAINING, presence, Pause(), NOW) == PAUSED
+    assert apply_order(WorkerEligibility(), presence, DrainOrder(), NOW) is OrderRefusal.IS_GONE
+    assert apply_order(WorkerEligibility(), presence, PauseOrder(), NOW) == PAUSED
+    assert apply_order(DRAINING, presence, PauseOrder(), NOW) == PAUSED
 
 
 def test_resuming_forgets_the_failures_so_that_the_next_does_not_count_double() -> None:
-    assert obey(Standing(record=SICK), Presence.ALIVE, Resume(), NOW) == Standing()
+    assert (
+        apply_order(WorkerEligibility(record=SICK), Presence.ALIVE, ResumeOrder(), NOW) == WorkerEligibility()
+    )
 
 
 @pytest.mark.parametrize(
     ("standing", "next_one"),
     [
-        pytest.param(Standing(record=SICK), Standing(record=SICK), id="quarantined"),
+        pytest.param(WorkerEligibility(record=SICK), WorkerEligibility(record=SICK), id="quarantined"),
         pytest.param(PAUSED, PAUSED, id="paused"),
-        pytest.param(DRAINING, Standing(), id="drained"),
+        pytest.param(DRAINING, WorkerEligibility(), id="drained"),
         pytest.param(
-            Standing(ordered=Ordered.DRAIN, record=SICK), Standing(record=SICK), id="drained-while-sick"
+            WorkerEligibility(ordered=DesiredWorkerState.DRAIN, record=SICK),
+            WorkerEligibility(record=SICK),
+            id="drained-while-sick",
         ),
     ],
 )
-def test_a_restart_ends_a_drain_and_heals_nothing(standing: Standing, next_one: Standing) -> None:
-    assert inherited(standing) == next_one
+def test_a_restart_ends_a_drain_and_heals_nothing(
+    standing: WorkerEligibility, next_one: WorkerEligibility
+) -> None:
+    assert inherited_eligibility(standing) == next_one
 
 
 @pytest.mark.parametrize(
@@ -130,18 +147,18 @@ def test_presence_is_told_by_the_heartbeat(
 
 @given(st.lists(st.tuples(ORDERS, st.sampled_from(Presence), st.floats(0, 1e6))))
 def test_whatever_is_ordered_only_an_unencumbered_worker_claims(
-    story: list[tuple[Order, Presence, float]],
+    story: list[tuple[WorkerOrder, Presence, float]],
 ) -> None:
-    standing, until, held_back = Standing(), 0.0, False
+    standing, until, held_back = WorkerEligibility(), 0.0, False
     for order, presence, now in story:
-        after = obey(standing, presence, order, now)
-        if isinstance(after, NotObeyed):
+        after = apply_order(standing, presence, order, now)
+        if isinstance(after, OrderRefusal):
             continue
         standing = after
         match order:
-            case Resume():
+            case ResumeOrder():
                 until, held_back = 0.0, False
-            case Quarantine(seconds=seconds):
+            case QuarantineOrder(seconds=seconds):
                 until = now + seconds
                 # A drain of one that is gone by now is over; anything said afterwards is for its successor.
             case _:
@@ -165,7 +182,7 @@ def view(*labels: str, slots: Mapping[str, int], limit: int = 9, shrunk_to: int 
         started_at=NOW,
         seen_at=NOW,
         jobs=tuple(
-            HeldJob(job_id=str(number), name="test", runs_on=label, attempt=1, started_at=NOW)
+            WorkerJob(job_id=str(number), name="test", runs_on=label, attempt=1, started_at=NOW)
             for number, label in enumerate(labels)
         ),
         shrunk_to=shrunk_to,

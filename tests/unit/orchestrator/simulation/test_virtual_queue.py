@@ -12,10 +12,10 @@ from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.simulation import virtual_queue
-from solstice_orchestrator.simulation.virtual_queue import Lines
-from tests.waiting_room import WaitingRoom
+from solstice_orchestrator.simulation.virtual_queue import VirtualQueues
+from tests.scheduler_model import SchedulerModel
 
 SLOTS = {"linux": 3, "illumos": 1}
 LIMIT = 3
@@ -23,7 +23,7 @@ MAX_WAIT = 100.0
 REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
 
 
-class AsInTheWaitingRoom(RuleBasedStateMachine):
+class SameStartsAsTheModel(RuleBasedStateMachine):
     """Whatever comes, ends and is cancelled, in both at once."""
 
     @initialize(
@@ -52,9 +52,9 @@ class AsInTheWaitingRoom(RuleBasedStateMachine):
         of_labels = parse_rates("linux=225/h:2" if rates else "")
         bounds = StartRates(labels=of_labels, repositories=parse_rates(rates if alone else ""))
         self.slots = {label: SLOTS[label] for label in labels}
-        self.room = WaitingRoom(caps=caps, quotas=quotas, rates=bounds, max_wait_seconds=MAX_WAIT)
-        limits = Limits(caps=caps, quotas=quotas, rates=bounds)
-        self.lines = Lines[str](self.slots, limit=LIMIT, limits=limits, max_wait_seconds=MAX_WAIT)
+        self.model = SchedulerModel(caps=caps, quotas=quotas, rates=bounds, max_wait_seconds=MAX_WAIT)
+        limits = StartLimits(caps=caps, quotas=quotas, rates=bounds)
+        self.lines = VirtualQueues[str](self.slots, limit=LIMIT, limits=limits, max_wait_seconds=MAX_WAIT)
         self.running: dict[str, Candidate] = {}
 
     @rule(
@@ -66,55 +66,55 @@ class AsInTheWaitingRoom(RuleBasedStateMachine):
     def arrive(self, repository: str, count: int, label: str, priority: Priority) -> None:
         if label not in self.slots:
             label = "linux"
-        ids = self.room.arrive(repository, count, label=label, priority=priority)
-        ages = range(self.room.arrivals - count + 1, self.room.arrivals + 1)
-        self.lines.arrive(label, priority, repository, list(zip(ages, ids, strict=True)), self.room.now)
+        ids = self.model.arrive(repository, count, label=label, priority=priority)
+        ages = range(self.model.arrivals - count + 1, self.model.arrivals + 1)
+        self.lines.arrive(label, priority, repository, list(zip(ages, ids, strict=True)), self.model.now)
 
     @rule(seconds=st.integers(1, 80) | st.just(3600))
     def time_goes_by(self, seconds: int) -> None:
-        self.room.now += seconds
+        self.model.now += seconds
 
     @rule()
     def start(self) -> None:
-        chosen = self.room.claim("worker", self.free(), LIMIT - len(self.room.running))
-        started = self.lines.start(self.room.now)
+        chosen = self.model.claim("worker", self.free(), LIMIT - len(self.model.running))
+        started = self.lines.start(self.model.now)
         assert [job for _, job in started] == [each.job_id for each in chosen]
         self.running |= {job: candidate for candidate, job in started}
 
-    @precondition(lambda self: self.room.running)
+    @precondition(lambda self: self.model.running)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        job_id = data.draw(st.sampled_from(sorted(self.room.running)))
-        self.room.end(job_id)
-        self.lines.end(self.running.pop(job_id), self.room.now)
+        job_id = data.draw(st.sampled_from(sorted(self.model.running)))
+        self.model.end(job_id)
+        self.lines.end(self.running.pop(job_id), self.model.now)
 
-    @precondition(lambda self: self.room.waiting)
+    @precondition(lambda self: self.model.waiting)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        gone = data.draw(st.sampled_from(self.room.waiting))
-        self.room.cancel([gone.job_id])
+        gone = data.draw(st.sampled_from(self.model.waiting))
+        self.model.cancel([gone.job_id])
         self.lines.withdraw(gone.label, gone.priority, gone.repository, gone.age)
 
     @invariant()
     def as_many_wait(self) -> None:
         for label in self.slots:
-            assert self.lines.waiting(label) == sum(each.label == label for each in self.room.waiting)
+            assert self.lines.waiting(label) == sum(each.label == label for each in self.model.waiting)
 
     def free(self) -> Mapping[str, int]:
         return {
-            label: slots - sum(job.label == label for _, job in self.room.running.values())
+            label: slots - sum(job.label == label for _, job in self.model.running.values())
             for label, slots in self.slots.items()
         }
 
 
-AsInTheWaitingRoom.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestAsInTheWaitingRoom = AsInTheWaitingRoom.TestCase
+SameStartsAsTheModel.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSameStartsAsTheModel = SameStartsAsTheModel.TestCase
 
 
 def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A low job that waits for ever keeps all that started before it in the heap of the longest waits."""
     monkeypatch.setattr(virtual_queue, "TIDY", 8)
-    waiting = Lines[int]({"linux": 1}, limit=1, max_wait_seconds=1e9)
+    waiting = VirtualQueues[int]({"linux": 1}, limit=1, max_wait_seconds=1e9)
     waiting.arrive("linux", Priority.LOW, "reef/tide", [(0, 0)], 0.0)
     for age in range(1, 500):
         waiting.arrive("linux", Priority.HIGH, f"acme/{age}", [(age, age)], float(age))
@@ -127,7 +127,7 @@ def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_of_those_who_began_to_wait_together_the_older_is_overdue_first() -> None:
-    waiting = Lines[str]({"linux": 1}, limit=1, max_wait_seconds=10.0)
+    waiting = VirtualQueues[str]({"linux": 1}, limit=1, max_wait_seconds=10.0)
     waiting.arrive("linux", Priority.LOW, "acme/app", [(7, "younger")], 0.0)
     waiting.arrive("linux", Priority.LOW, "acme/app", [(3, "older")], 0.0)
     waiting.arrive("linux", Priority.LOW, "acme/app", [(9, "youngest")], 0.0)

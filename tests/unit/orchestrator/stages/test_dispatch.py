@@ -19,31 +19,41 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.adaptive_concurrency import GROW_SECONDS
 from solstice_orchestrator.scheduling.capacity import capacity
-from solstice_orchestrator.scheduling.governor import Limits, Reading, Resource
+from solstice_orchestrator.scheduling.governor import MachineLimits, Resource, SensorReading
 from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
-from solstice_orchestrator.scheduling.starts import Limits as StartLimits
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.scheduling.workers import (
     FORGET_SECONDS,
-    Drain,
-    Pause,
-    Quarantine,
-    Resume,
+    DrainOrder,
+    PauseOrder,
+    QuarantineOrder,
+    ResumeOrder,
     WorkerState,
 )
 from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
-from solstice_orchestrator.worker.pressure import Governing, Starting
+from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from tests.builders import job
-from tests.patience import becomes
-from tests.stores import CANCELLED, RELEASED, SUCCEEDED, WORKER, WORKER_WRONG, Clock, card, planned, state_of
+from tests.polling import wait_until
+from tests.stores import (
+    CANCELLED,
+    PROVISION_ERRORED,
+    RELEASED,
+    SUCCEEDED,
+    WORKER,
+    ManualClock,
+    planned,
+    state_of,
+    worker_record,
+)
 
 WAIT_SECONDS = 30
 
 
-class Play:
+class ManualExecutions:
     """Executions that last until the test says so."""
 
     def __init__(self, store: SqliteStore) -> None:
@@ -92,7 +102,7 @@ class Play:
             await self._changed.wait_for(condition)
 
 
-class MoodyStore(SqliteStore):
+class FailingStore(SqliteStore):
     """Away for renewals, or silent, while told so; holds claims back, or breaks over an end, while told so."""
 
     away = False
@@ -127,48 +137,48 @@ class MoodyStore(SqliteStore):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[MoodyStore]:
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[FailingStore]:
     rng = random.Random(1)
     rules = Rules(new_id=id_source(rng), rng=rng)
-    async with MoodyStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
-        assert isinstance(opened, MoodyStore)
+    async with FailingStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
+        assert isinstance(opened, FailingStore)
         yield opened
 
 
 @pytest.fixture
-def play(store: MoodyStore) -> Play:
-    return Play(store)
+def executions(store: FailingStore) -> ManualExecutions:
+    return ManualExecutions(store)
 
 
 @asynccontextmanager
 async def dispatching(
-    store: MoodyStore,
-    play: Play,
+    store: FailingStore,
+    executions: ManualExecutions,
     *,
     slots: Mapping[str, int] | None = None,
     limit: int = 0,
     lease_seconds: float = 60.0,
     renew_seconds: float = 0.05,
     metrics: Metrics | None = None,
-    governing: Governing | None = None,
+    governor: Governor | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Dispatch]:
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
             store=store,
-            execute=play,
-            card=card(WORKER, capacity=capacity(slots or {"linux": 2}, limit)),
+            execute=executions,
+            registration=worker_record(WORKER, capacity=capacity(slots or {"linux": 2}, limit)),
             jobs=jobs,
             metrics=metrics or Metrics(),
             rng=random.Random(1),
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
-            governing=governing,
+            governor=governor,
             monotonic=monotonic,
         )
         claiming = loops.create_task(dispatch.claim_jobs())
@@ -183,81 +193,81 @@ async def dispatching(
 
 
 async def test_no_more_run_than_there_are_slots_and_a_freed_one_is_filled(
-    store: MoodyStore, play: Play
+    store: FailingStore, executions: ManualExecutions
 ) -> None:
-    async with dispatching(store, play, slots={"linux": 2, "illumos": 1}):
+    async with dispatching(store, executions, slots={"linux": 2, "illumos": 1}):
         for name in ("a", "b", "c"):
             await planned(store, job("true", name=name))
         await planned(store, job("true", name="i", runs_on="illumos"))
-        await play.until(lambda: len(play.running) == 3)
-        assert sorted(play.running) == ["a", "b", "i"]
-        play.end("a")
-        await play.until(lambda: "c" in play.running)
-        assert "a" not in play.running
+        await executions.until(lambda: len(executions.running) == 3)
+        assert sorted(executions.running) == ["a", "b", "i"]
+        executions.end("a")
+        await executions.until(lambda: "c" in executions.running)
+        assert "a" not in executions.running
 
 
-async def test_the_limit_over_all_labels_holds(store: MoodyStore, play: Play) -> None:
+async def test_the_limit_over_all_labels_holds(store: FailingStore, executions: ManualExecutions) -> None:
     for name, label in (("a", "linux"), ("b", "illumos"), ("c", "linux")):
         await planned(store, job("true", name=name, runs_on=label))
-    async with dispatching(store, play, slots={"linux": 9, "illumos": 9}, limit=2):
-        await play.until(lambda: len(play.running) == 2)
-        play.end("a")
-        await play.until(lambda: "c" in play.running)
-        assert sorted(play.running) == ["b", "c"]
+    async with dispatching(store, executions, slots={"linux": 9, "illumos": 9}, limit=2):
+        await executions.until(lambda: len(executions.running) == 2)
+        executions.end("a")
+        await executions.until(lambda: "c" in executions.running)
+        assert sorted(executions.running) == ["b", "c"]
 
 
 async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
-    store: MoodyStore, play: Play
+    store: FailingStore, executions: ManualExecutions
 ) -> None:
-    reading, now = Reading(), Clock()
-    governing = Governing(
+    reading, now = SensorReading(), ManualClock()
+    governor = Governor(
         limit=4,
-        limits=Limits(disk=5.0),
+        limits=MachineLimits(disk=5.0),
         adaptive=True,
         read=lambda: reading,
-        starting=Starting(),
+        starting=StartingJobs(),
         metrics=Metrics(),
         clock=now,
     )
-    governing.ended(WORKER_WRONG)
-    await store.register(card(WORKER, capacity=capacity({"linux": 4}, 0)))
+    governor.ended(PROVISION_ERRORED)
+    await store.register(worker_record(WORKER, capacity=capacity({"linux": 4}, 0)))
     for name in "abcd":
         await planned(store, job("true", name=name), planner="planner")
-    async with dispatching(store, play, slots={"linux": 4}, governing=governing) as dispatch:
-        await play.until(lambda: len(play.running) == 2)
+    async with dispatching(store, executions, slots={"linux": 4}, governor=governor) as dispatch:
+        await executions.until(lambda: len(executions.running) == 2)
         view = await store.worker(WORKER)
         assert view is not None
         assert (view.shrunk_to, view.refuses) == (2, None)
-        reading = Reading(disk_free=1.0)
+        reading = SensorReading(disk_free=1.0)
         now.forward(GROW_SECONDS)
-        play.end("a")
-        await play.until(lambda: len(play.running) == 1)
+        executions.end("a")
+        await executions.until(lambda: len(executions.running) == 1)
         async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
             while (view := await store.worker(WORKER)) is None or view.refuses is not Resource.DISK:
                 changed.clear()
                 await changed.wait()
-        assert sorted(play.running) == ["b"]
-        reading = Reading(disk_free=50.0)
+        assert sorted(executions.running) == ["b"]
+        reading = SensorReading(disk_free=50.0)
         now.forward(2 * GROW_SECONDS)
         dispatch.look_again()
-        await play.until(lambda: len(play.running) == 3)
+        await executions.until(lambda: len(executions.running) == 3)
 
 
 async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_its_present_load(
-    store: MoodyStore, play: Play, clock: Clock
+    store: FailingStore, executions: ManualExecutions, clock: ManualClock
 ) -> None:
-    load, now = 6.2, Clock()
-    governing = Governing(
+    load, now = 6.2, ManualClock()
+    governor = Governor(
         limit=4,
-        limits=Limits(load=2.5),
+        limits=MachineLimits(load=2.5),
         adaptive=False,
-        read=lambda: Reading(load=load),
-        starting=Starting(),
+        read=lambda: SensorReading(load=load),
+        starting=StartingJobs(),
         metrics=Metrics(),
         patience_seconds=300.0,
         clock=now,
     )
-    await store.register(card(WORKER, capacity=capacity({"linux": 4}, 0)))
+    await store.register(worker_record(WORKER, capacity=capacity({"linux": 4}, 0)))
     for name in "ab":
         await planned(store, job("true", name=name), planner="planner")
 
@@ -270,32 +280,34 @@ async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_it
                 dispatch.look_again()
                 await asyncio.sleep(0.01)
 
-    async with dispatching(store, play, slots={"linux": 4}, governing=governing, monotonic=now) as dispatch:
+    async with dispatching(
+        store, executions, slots={"linux": 4}, governor=governor, monotonic=now
+    ) as dispatch:
         await shown("the load is 6.2")
         load = 50.0
         for _ in range(29):
             now.forward(10.0)
             clock.forward(10.0)
             await shown("the load is 50.0")
-        assert not play.running
+        assert not executions.running
         now.forward(10.0)
         dispatch.look_again()
-        await play.until(lambda: len(play.running) == 1)
+        await executions.until(lambda: len(executions.running) == 1)
         now.forward(299.0)
         dispatch.look_again()
         await asyncio.sleep(0.05)
-        assert len(play.running) == 1
+        assert len(executions.running) == 1
         now.forward(1.0)
         dispatch.look_again()
-        await play.until(lambda: len(play.running) == 2)
+        await executions.until(lambda: len(executions.running) == 2)
 
 
 async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
-    tmp_path: Path, clock: Clock
+    tmp_path: Path, clock: ManualClock
 ) -> None:
     """The time passes while the store claims: what the claim did not find is there when the pause is asked for."""
 
-    class Slow(MoodyStore):
+    class Slow(FailingStore):
         async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
             claims = await super().claim(worker_id, free, limit)
             clock.forward(0.6)
@@ -305,123 +317,133 @@ async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
     rules = Rules(new_id=id_source(random.Random(1)), rng=random.Random(1), limits=limits)
     async with Slow.open(tmp_path / "store.db", rules=rules, clock=clock) as store:
         assert isinstance(store, Slow)
-        play = Play(store)
+        executions = ManualExecutions(store)
         await planned(store, *(job("true", name=f"job-{number}") for number in range(20)))
-        async with dispatching(store, play, slots={"linux": 50}, monotonic=clock):
+        async with dispatching(store, executions, slots={"linux": 50}, monotonic=clock):
             # With the two seconds between two looks after each of them it would take 40.
-            await play.until(lambda: len(play.running) == 20)
+            await executions.until(lambda: len(executions.running) == 20)
 
 
-async def test_a_cancelled_job_is_told_to_stop(store: MoodyStore, play: Play) -> None:
+async def test_a_cancelled_job_is_told_to_stop(store: FailingStore, executions: ManualExecutions) -> None:
     await planned(store, job("true", name="a"))
-    async with dispatching(store, play):
-        await play.until(lambda: "a" in play.running)
-        key = play.running["a"].key
+    async with dispatching(store, executions):
+        await executions.until(lambda: "a" in executions.running)
+        key = executions.running["a"].key
         await store.cancel_job(key.job_id)
-        await play.until(lambda: not play.running)
+        await executions.until(lambda: not executions.running)
         assert await state_of(store, key.job_id) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
-    assert play.cancelled == []
+    assert executions.cancelled == []
 
 
-async def test_a_lost_attempt_is_ended_at_once(store: MoodyStore, play: Play, clock: Clock) -> None:
+async def test_a_lost_attempt_is_ended_at_once(
+    store: FailingStore, executions: ManualExecutions, clock: ManualClock
+) -> None:
     await planned(store, job("true", name="a"))
-    async with dispatching(store, play, renew_seconds=0.02) as dispatch:
-        await play.until(lambda: "a" in play.running)
-        key = play.running["a"].key
+    async with dispatching(store, executions, renew_seconds=0.02) as dispatch:
+        await executions.until(lambda: "a" in executions.running)
+        key = executions.running["a"].key
         while not await store.rescue():
             clock.forward(1000)
-        await play.until(lambda: play.cancelled == ["a"])
+        await executions.until(lambda: executions.cancelled == ["a"])
         dispatch.stop_claiming()
         assert (await store.attempts(key.job_id))[0].reason in {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
 
 
 @pytest.mark.parametrize("mood", ["away", "hangs"])
 async def test_a_lease_that_cannot_be_renewed_for_its_length_is_given_up(
-    store: MoodyStore, play: Play, mood: str
+    store: FailingStore, executions: ManualExecutions, mood: str
 ) -> None:
     await planned(store, job("true", name="a"))
-    async with dispatching(store, play, lease_seconds=0.2, renew_seconds=0.05) as dispatch:
-        await play.until(lambda: "a" in play.running)
+    async with dispatching(store, executions, lease_seconds=0.2, renew_seconds=0.05) as dispatch:
+        await executions.until(lambda: "a" in executions.running)
         dispatch.stop_claiming()
         setattr(store, mood, True)
-        await play.until(lambda: play.cancelled == ["a"])
+        await executions.until(lambda: executions.cancelled == ["a"])
         setattr(store, mood, False)
 
 
 async def test_what_was_claimed_a_moment_ago_outlives_a_renewal_that_fails(
-    store: MoodyStore, play: Play
+    store: FailingStore, executions: ManualExecutions
 ) -> None:
-    async with dispatching(store, play, lease_seconds=0.4, renew_seconds=0.05) as dispatch:
+    async with dispatching(store, executions, lease_seconds=0.4, renew_seconds=0.05) as dispatch:
         store.away = True
         await planned(store, job("true", name="old"), planner="another")
-        await play.until(lambda: len(play.cancelled) > 0)
+        await executions.until(lambda: len(executions.cancelled) > 0)
         given_up_at = time.monotonic()
         # It is handed back, claimed again, and given up again, but not before a lease has passed.
-        await play.until(lambda: len(play.cancelled) > 1)
+        await executions.until(lambda: len(executions.cancelled) > 1)
         assert time.monotonic() - given_up_at >= 0.4
         dispatch.stop_claiming()
 
 
 async def test_a_claim_that_arrives_after_the_end_was_asked_for_goes_back_unstarted(
-    store: MoodyStore, play: Play
+    store: FailingStore, executions: ManualExecutions
 ) -> None:
     store.claimed_and_held, store.let_go = asyncio.Event(), asyncio.Event()
     run_id = await planned(store, job("true", name="a"))
-    async with dispatching(store, play) as dispatch:
+    async with dispatching(store, executions) as dispatch:
         await store.claimed_and_held.wait()
         dispatch.stop_claiming()
         store.let_go.set()
     (view,) = await store.jobs(run_id=run_id, limit=1)
     assert (view.state, view.reason, view.attempt) == (JobState.WAITING, Reason.RELEASED, 1)
-    assert play.running == {}
+    assert executions.running == {}
 
 
-async def test_an_execution_that_breaks_takes_no_other_with_it(store: MoodyStore, play: Play) -> None:
+async def test_an_execution_that_breaks_takes_no_other_with_it(
+    store: FailingStore, executions: ManualExecutions
+) -> None:
     await planned(store, job("true", name="a"))
-    async with dispatching(store, play):
-        await play.until(lambda: "a" in play.running)
-        play.breaks = True
+    async with dispatching(store, executions):
+        await executions.until(lambda: "a" in executions.running)
+        executions.breaks = True
         run_id = await planned(store, job("true", name="b"))
         async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
             while (await store.jobs(run_id=run_id, limit=1))[0].state is not JobState.BACKOFF:
                 changed.clear()
                 await changed.wait()
-        assert "a" in play.running
+        assert "a" in executions.running
         (view,) = await store.jobs(run_id=run_id, limit=1)
         assert view.reason is Reason.EXECUTOR_FAILED
 
 
-async def test_an_end_that_cannot_be_recorded_takes_no_other_with_it(store: MoodyStore, play: Play) -> None:
+async def test_an_end_that_cannot_be_recorded_takes_no_other_with_it(
+    store: FailingStore, executions: ManualExecutions
+) -> None:
     await planned(store, job("true", name="a"))
-    async with dispatching(store, play) as dispatch:
-        await play.until(lambda: "a" in play.running)
-        play.breaks, store.unfinished = True, asyncio.Event()
+    async with dispatching(store, executions) as dispatch:
+        await executions.until(lambda: "a" in executions.running)
+        executions.breaks, store.unfinished = True, asyncio.Event()
         await planned(store, job("true", name="b"))
         async with asyncio.timeout(WAIT_SECONDS):
             await store.unfinished.wait()
-        play.breaks, store.unfinished = False, None
+        executions.breaks, store.unfinished = False, None
         await planned(store, job("true", name="c"))
-        await play.until(lambda: "c" in play.running)
-        assert "a" in play.running
+        await executions.until(lambda: "c" in executions.running)
+        assert "a" in executions.running
         assert dispatch.running == 2
 
 
-async def test_draining_waits_for_what_runs_and_no_longer(store: MoodyStore, play: Play) -> None:
+async def test_draining_waits_for_what_runs_and_no_longer(
+    store: FailingStore, executions: ManualExecutions
+) -> None:
     await planned(store, job("true", name="a"))
-    async with dispatching(store, play) as dispatch:
-        await play.until(lambda: "a" in play.running)
+    async with dispatching(store, executions) as dispatch:
+        await executions.until(lambda: "a" in executions.running)
         dispatch.stop_claiming()
         draining = asyncio.create_task(dispatch.drain(1000, asyncio.Event()))
-        play.end("a")
+        executions.end("a")
         assert await asyncio.wait_for(draining, WAIT_SECONDS) == 0
-    assert play.cancelled == []
+    assert executions.cancelled == []
 
 
 @pytest.mark.parametrize("hurried", [False, True], ids=["grace over", "hurried"])
-async def test_what_outlives_the_drain_is_handed_back(store: MoodyStore, play: Play, hurried: bool) -> None:
+async def test_what_outlives_the_drain_is_handed_back(
+    store: FailingStore, executions: ManualExecutions, hurried: bool
+) -> None:
     run_id = await planned(store, job("true", name="a"))
-    async with dispatching(store, play) as dispatch:
-        await play.until(lambda: "a" in play.running)
+    async with dispatching(store, executions) as dispatch:
+        await executions.until(lambda: "a" in executions.running)
         dispatch.stop_claiming()
         hurry = asyncio.Event()
         if hurried:
@@ -433,16 +455,16 @@ async def test_what_outlives_the_drain_is_handed_back(store: MoodyStore, play: P
 
 
 async def test_a_mistake_in_a_claim_or_a_renewal_ends_nothing_that_runs(
-    store: MoodyStore, play: Play, monkeypatch: pytest.MonkeyPatch
+    store: FailingStore, executions: ManualExecutions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with dispatching(store, play):
+    async with dispatching(store, executions):
         await planned(store, job("true", name="a"))
-        await play.until(lambda: "a" in play.running)
+        await executions.until(lambda: "a" in executions.running)
         store.broken = 1
         await planned(store, job("true", name="b"))
-        await becomes(lambda: store.broken == 0)
+        await wait_until(lambda: store.broken == 0)
         await planned(store, job("true", name="c"))
-        await play.until(lambda: {"a", "b"} <= set(play.running))
+        await executions.until(lambda: {"a", "b"} <= set(executions.running))
         with monkeypatch.context() as patched:
             asked = asyncio.Event()
 
@@ -454,92 +476,94 @@ async def test_a_mistake_in_a_claim_or_a_renewal_ends_nothing_that_runs(
             async with asyncio.timeout(WAIT_SECONDS):
                 await asked.wait()
         for name in ("a", "b"):
-            play.end(name)
-        await play.until(lambda: "c" in play.running)
-        play.end("c")
-        await play.until(lambda: not play.running)
-    assert play.cancelled == []
+            executions.end(name)
+        await executions.until(lambda: "c" in executions.running)
+        executions.end("c")
+        await executions.until(lambda: not executions.running)
+    assert executions.cancelled == []
 
 
 # -- orders ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_paused_worker_takes_nothing_new_and_what_it_runs_goes_on(
-    store: MoodyStore, play: Play
+    store: FailingStore, executions: ManualExecutions
 ) -> None:
-    async with dispatching(store, play):
+    async with dispatching(store, executions):
         await planned(store, job("true", name="a"))
-        await play.until(lambda: "a" in play.running)
-        await store.steer_worker(WORKER, Pause())
+        await executions.until(lambda: "a" in executions.running)
+        await store.steer_worker(WORKER, PauseOrder())
         await planned(store, job("true", name="b"), planner="another")
-        play.end("a")
-        await play.until(lambda: not play.running)
+        executions.end("a")
+        await executions.until(lambda: not executions.running)
         assert await store.claim(WORKER, {"linux": 1}, 1) == ()
-        await store.steer_worker(WORKER, Resume())
-        await play.until(lambda: "b" in play.running)
-        play.end("b")
-        await play.until(lambda: not play.running)
+        await store.steer_worker(WORKER, ResumeOrder())
+        await executions.until(lambda: "b" in executions.running)
+        executions.end("b")
+        await executions.until(lambda: not executions.running)
 
 
-async def test_a_drained_worker_is_told_and_finishes_what_it_runs(store: MoodyStore, play: Play) -> None:
-    async with dispatching(store, play) as dispatch:
+async def test_a_drained_worker_is_told_and_finishes_what_it_runs(
+    store: FailingStore, executions: ManualExecutions
+) -> None:
+    async with dispatching(store, executions) as dispatch:
         await planned(store, job("true", name="a"))
-        await play.until(lambda: "a" in play.running)
-        await store.steer_worker(WORKER, Drain())
+        await executions.until(lambda: "a" in executions.running)
+        await store.steer_worker(WORKER, DrainOrder())
         await planned(store, job("true", name="b"), planner="another")
         async with asyncio.timeout(WAIT_SECONDS):
             await dispatch.drain_ordered.wait()
             finishing = asyncio.create_task(dispatch.finish_jobs(asyncio.Event()))
-            assert "a" in play.running
-            play.end("a")
+            assert "a" in executions.running
+            executions.end("a")
             await finishing
-        assert play.running == {}
-        assert play.cancelled == []
+        assert executions.running == {}
+        assert executions.cancelled == []
 
 
-async def test_who_finishes_jobs_can_be_hurried(store: MoodyStore, play: Play) -> None:
-    async with dispatching(store, play) as dispatch:
+async def test_who_finishes_jobs_can_be_hurried(store: FailingStore, executions: ManualExecutions) -> None:
+    async with dispatching(store, executions) as dispatch:
         await planned(store, job("true", name="a"))
-        await play.until(lambda: "a" in play.running)
+        await executions.until(lambda: "a" in executions.running)
         hurry = asyncio.Event()
         hurry.set()
         async with asyncio.timeout(WAIT_SECONDS):
             await dispatch.finish_jobs(hurry)
-        assert "a" in play.running
+        assert "a" in executions.running
 
 
 async def test_a_worker_on_which_the_world_goes_wrong_is_left_alone_and_comes_back_by_itself(
-    store: MoodyStore, play: Play, clock: Clock
+    store: FailingStore, executions: ManualExecutions, clock: ManualClock
 ) -> None:
     metrics = Metrics()
-    play.outcome = WORKER_WRONG
+    executions.outcome = PROVISION_ERRORED
     names = [f"job {number}" for number in range(FAILURES_IN_A_ROW)]
-    async with dispatching(store, play, slots={"linux": len(names)}, metrics=metrics):
+    async with dispatching(store, executions, slots={"linux": len(names)}, metrics=metrics):
         await planned(store, *[job("true", name=name) for name in names])
-        await play.until(lambda: set(play.running) == set(names))
+        await executions.until(lambda: set(executions.running) == set(names))
         for name in names:
-            play.end(name)
-        await play.until(lambda: not play.running)
-        await becomes(lambda: b"solstice_worker_quarantines_total 1.0" in rendered(metrics))
+            executions.end(name)
+        await executions.until(lambda: not executions.running)
+        await wait_until(lambda: b"solstice_worker_quarantines_total 1.0" in rendered(metrics))
         view = await store.worker(WORKER)
         assert view is not None
         assert (view.state, view.failures_in_a_row) == (WorkerState.QUARANTINED, FAILURES_IN_A_ROW)
-        play.outcome = SUCCEEDED
+        executions.outcome = SUCCEEDED
         await planned(store, job("true", name="after"), planner="another")
         assert await store.claim(WORKER, {"linux": 1}, 1) == ()
         clock.forward(FIRST_SECONDS + OTHERS_FIRST_SECONDS)
-        await play.until(lambda: "after" in play.running)
-        play.end("after")
-        await play.until(lambda: "after" not in play.running)
+        await executions.until(lambda: "after" in executions.running)
+        executions.end("after")
+        await executions.until(lambda: "after" not in executions.running)
         view = await store.worker(WORKER)
         assert view is not None
         assert (view.state, view.failures_in_a_row) == (WorkerState.ACTIVE, 0)
-        for name in play.running:
-            play.end(name)
+        for name in executions.running:
+            executions.end(name)
 
 
 async def test_the_end_of_a_quarantine_is_noticed_long_before_the_next_renewal(
-    store: MoodyStore, play: Play, clock: Clock
+    store: FailingStore, executions: ManualExecutions, clock: ManualClock
 ) -> None:
     def seen() -> list[str]:
         return [event["state"] for event in events if event["event"] == LogEvent.WORKER_STATE_CHANGED]
@@ -547,28 +571,28 @@ async def test_the_end_of_a_quarantine_is_noticed_long_before_the_next_renewal(
     # Leases of a day: were it not for the quarantine, nothing would ask the store again while this test runs.
     day = 24 * 3600.0
     with capture_logs() as events:
-        async with dispatching(store, play, lease_seconds=3 * day, renew_seconds=day):
-            await becomes_registered(store)
-            await store.steer_worker(WORKER, Quarantine(seconds=FIRST_SECONDS))
-            await becomes(lambda: seen() == ["quarantined"])
+        async with dispatching(store, executions, lease_seconds=3 * day, renew_seconds=day):
+            await wait_until_registered(store)
+            await store.steer_worker(WORKER, QuarantineOrder(seconds=FIRST_SECONDS))
+            await wait_until(lambda: seen() == ["quarantined"])
             # The time passes, and no notification tells of it.
             clock.forward(FIRST_SECONDS)
-            await becomes(lambda: seen() == ["quarantined", "active"])
+            await wait_until(lambda: seen() == ["quarantined", "active"])
 
 
 async def test_a_worker_that_the_store_forgot_registers_again(
-    store: MoodyStore, play: Play, clock: Clock
+    store: FailingStore, executions: ManualExecutions, clock: ManualClock
 ) -> None:
-    async with dispatching(store, play):
-        await becomes_registered(store)
+    async with dispatching(store, executions):
+        await wait_until_registered(store)
         clock.forward(FORGET_SECONDS + 1)
         await store.rescue()
-        await becomes_registered(store)
+        await wait_until_registered(store)
 
 
-async def becomes_registered(store: MoodyStore) -> None:
+async def wait_until_registered(store: FailingStore) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while (view := await store.worker(WORKER)) is None or not view.slots:  # noqa: ASYNC110  heartbeats ring no bell
+        while (view := await store.worker(WORKER)) is None or not view.slots:  # noqa: ASYNC110  heartbeats send no notification
             await asyncio.sleep(0.01)
 
 

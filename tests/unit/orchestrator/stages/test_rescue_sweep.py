@@ -16,7 +16,7 @@ from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
-from tests.stores import WORKER, Clock, running, state_of
+from tests.stores import WORKER, ManualClock, running, state_of
 
 LEASE = 60.0
 EVERY = 10.0
@@ -38,12 +38,12 @@ class SweptStore(SqliteStore):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SweptStore]:
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SweptStore]:
     rng = random.Random(1)
     rules = Rules(new_id=id_source(rng), rng=rng, lease_seconds=LEASE)
     async with SweptStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
@@ -52,7 +52,7 @@ async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SweptStore]:
 
 
 async def sweep(
-    store: SweptStore, clock: Clock, *, naps: int, during: Callable[[int], object] = lambda _: None
+    store: SweptStore, clock: ManualClock, *, naps: int, during: Callable[[int], object] = lambda _: None
 ) -> None:
     """The loop, until it has slept `naps` times; `during` may change the world in each of them."""
     slept = 0
@@ -71,7 +71,7 @@ async def sweep(
         )
 
 
-async def test_a_dead_holders_job_is_taken_back_in_time(store: SweptStore, clock: Clock) -> None:
+async def test_a_dead_holders_job_is_taken_back_in_time(store: SweptStore, clock: ManualClock) -> None:
     claim = await running(store)
     begun = clock()
     await sweep(store, clock, naps=8)
@@ -82,7 +82,7 @@ async def test_a_dead_holders_job_is_taken_back_in_time(store: SweptStore, clock
 
 
 async def test_a_living_holder_keeps_its_job_when_the_machine_has_slept(
-    store: SweptStore, clock: Clock
+    store: SweptStore, clock: ManualClock
 ) -> None:
     claim = await running(store)
     await sweep(store, clock, naps=1, during=lambda _: clock.forward(3600))
@@ -94,10 +94,12 @@ async def test_a_living_holder_keeps_its_job_when_the_machine_has_slept(
 
 
 async def test_whoever_does_not_renew_after_the_machine_has_slept_loses_its_job(
-    store: SweptStore, clock: Clock
+    store: SweptStore, clock: ManualClock
 ) -> None:
     claim = await running(store)
-    await sweep(store, clock, naps=2, during=lambda nap: clock.forward(0 if nap else 3600))
+    await sweep(
+        store, clock, naps=2, during=lambda seconds_asleep: clock.forward(0 if seconds_asleep else 3600)
+    )
     assert await state_of(store, claim.key.job_id) == (JobState.BACKOFF, Reason.AGENT_LOST)
 
 
@@ -107,7 +109,7 @@ async def test_whoever_does_not_renew_after_the_machine_has_slept_loses_its_job(
     ids=["store away", "mistake"],
 )
 async def test_a_sweep_that_failed_is_not_the_last(
-    store: SweptStore, clock: Clock, failure: Exception
+    store: SweptStore, clock: ManualClock, failure: Exception
 ) -> None:
     claim = await running(store)
     clock.forward(LEASE)

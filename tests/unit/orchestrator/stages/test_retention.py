@@ -20,7 +20,7 @@ from solstice_orchestrator.stages.retention import (
 from solstice_orchestrator.store.protocol import Purged
 
 
-class Over(Exception):
+class SeenEnough(Exception):
     """The test has seen enough."""
 
 
@@ -49,13 +49,13 @@ class Sleep:
     async def __call__(self, seconds: float) -> None:
         self.slept.append(seconds)
         if not self.store.answers:
-            raise Over
+            raise SeenEnough
 
 
 async def looked(store: Store, *, days: float = 90.0) -> list[float]:
     """The pauses that were made until all answers had been given."""
     sleep = Sleep(store)
-    with pytest.raises(Over):
+    with pytest.raises(SeenEnough):
         await run_retention(store, days=days, rng=random.Random(7), sleep=sleep)
     return sleep.slept
 

@@ -18,8 +18,8 @@ from solstice_orchestrator.git.heads import Branch
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.stages import schedule_ticks
-from solstice_orchestrator.stages.schedule_ticks import Schedules
-from solstice_orchestrator.store.schedule_store import ClaimedTicks, Settled, TickTask, Timetable
+from solstice_orchestrator.stages.schedule_ticks import ScheduleRunner
+from solstice_orchestrator.store.schedule_store import ClaimedTicks, ScheduleStore, SettledTick, TickTask
 from tests.schedules import COMMIT
 
 WAIT_SECONDS = 60.0
@@ -41,7 +41,7 @@ def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule_ticks, "log", structlog.get_logger())
 
 
-class Told:
+class ScriptedScheduleStore:
     """A timetable that gives what it was told to, and remembers what it is told."""
 
     def __init__(self, *claims: ClaimedTicks | Exception, pause: float | None = None) -> None:
@@ -68,15 +68,15 @@ class Told:
     async def pause_seconds(self) -> float | None:
         return self._pause
 
-    async def fired(self, task: TickTask, commit_sha: str) -> Settled | None:
+    async def fired(self, task: TickTask, commit_sha: str) -> SettledTick | None:
         self._say("fired", commit_sha)
         return settled(TickState.FIRED, TickReason.ON_TIME, run_id="run", late_seconds=0.25)
 
     async def not_fired(
-        self, task: TickTask, reason: TickReason, detail: str, *, again: bool
-    ) -> Settled | None:
-        self._say("not fired", reason, again)
-        return settled(TickState.DUE if again else TickState.FAILED, reason, detail=detail)
+        self, task: TickTask, reason: TickReason, detail: str, *, retry: bool
+    ) -> SettledTick | None:
+        self._say("not fired", reason, retry)
+        return settled(TickState.DUE if retry else TickState.FAILED, reason, detail=detail)
 
     async def release(self, task: TickTask) -> None:
         self._say("released", task.tick_id)
@@ -86,8 +86,8 @@ class Told:
         self.heard.set()
 
 
-def settled(state: TickState, reason: TickReason, **fields: Any) -> Settled:
-    return Settled(
+def settled(state: TickState, reason: TickReason, **fields: Any) -> SettledTick:
+    return SettledTick(
         schedule_id="schedule",
         schedule="nightly",
         tick_at=TASK.tick_at,
@@ -98,7 +98,9 @@ def settled(state: TickState, reason: TickReason, **fields: Any) -> Settled:
 
 
 @asynccontextmanager
-async def running(told: Told, head: str | Exception | None, metrics: Metrics) -> AsyncIterator[None]:
+async def running(
+    told: ScriptedScheduleStore, head: str | Exception | None, metrics: Metrics
+) -> AsyncIterator[None]:
     async def head_of(branch: Branch) -> str | None:
         if isinstance(head, Exception):
             raise head
@@ -106,8 +108,8 @@ async def running(told: Told, head: str | Exception | None, metrics: Metrics) ->
             await asyncio.Event().wait()
         return head
 
-    loop = Schedules(
-        timetable=cast("Timetable", told),
+    loop = ScheduleRunner(
+        schedule_store=cast("ScheduleStore", told),
         worker_id="worker-a",
         head_of=head_of,
         metrics=metrics,
@@ -148,7 +150,7 @@ def rendered(metrics: Metrics) -> str:
 async def test_what_the_forge_says_decides(
     head: str | Exception | None, said: Sequence[object], event: str
 ) -> None:
-    told, metrics = Told(ClaimedTicks(tasks=[TASK])), Metrics()
+    told, metrics = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK])), Metrics()
     with capture_logs() as logs:
         async with running(told, head, metrics):
             await told.heard.wait()
@@ -158,7 +160,7 @@ async def test_what_the_forge_says_decides(
 
 async def test_ticks_are_counted_with_how_late_they_were() -> None:
     missed = settled(TickState.SKIPPED, TickReason.MISSED, count=7)
-    told, metrics = Told(ClaimedTicks(tasks=[TASK], settled=[missed])), Metrics()
+    told, metrics = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK], settled=[missed])), Metrics()
     async with running(told, COMMIT, metrics):
         await told.heard.wait()
     text = rendered(metrics)
@@ -171,14 +173,14 @@ async def test_it_looks_again_at_the_next_tick_and_when_the_bell_rings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 1e6)
-    told = Told(pause=1e6)
+    told = ScriptedScheduleStore(pause=1e6)
     async with running(told, COMMIT, Metrics()):
         await told.looked.wait()
         told.looked.clear()
         told.bell.set()
         await told.looked.wait()
     assert told.looks == 2
-    soon = Told(pause=0.05)
+    soon = ScriptedScheduleStore(pause=0.05)
     async with running(soon, COMMIT, Metrics()):
         while soon.looks < 3:
             soon.looked.clear()
@@ -190,7 +192,9 @@ async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
 ) -> None:
     monkeypatch.setattr(schedule_ticks, "HELD_SECONDS", 0.01)
     monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 0.01)
-    told = Told(StoreUnavailable("store", "away"), KeyError("ours"), ClaimedTicks(tasks=[TASK]))
+    told = ScriptedScheduleStore(
+        StoreUnavailable("store", "away"), KeyError("ours"), ClaimedTicks(tasks=[TASK])
+    )
     with capture_logs() as logs:
         async with running(told, COMMIT, Metrics()):
             await told.heard.wait()
@@ -198,14 +202,14 @@ async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
 
 
 async def test_what_is_under_way_at_the_end_is_handed_back() -> None:
-    told = Told(ClaimedTicks(tasks=[TASK]))
+    told = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK]))
     async with running(told, "never", Metrics()):
         await told.looked.wait()
     assert told.said == [("released", "tick")]
 
 
 async def test_ticks_taken_while_it_ends_are_handed_back() -> None:
-    class Slow(Told):
+    class Slow(ScriptedScheduleStore):
         async def claim(self, worker_id: str, limit: int) -> ClaimedTicks:
             claimed = await super().claim(worker_id, limit)
             await asyncio.sleep(0.05)

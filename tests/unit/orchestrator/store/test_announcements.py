@@ -10,14 +10,14 @@ from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of
-from solstice_orchestrator.store.outbox.announcements import Moved, RunMoved, statuses
+from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
 from solstice_orchestrator.store.records.moment import Moment, Rules
-from tests.builders import alone
+from tests.builders import run_of_one_job
 
-HELD = alone(1)
+HELD = run_of_one_job(1)
 
 
-def told(*moves: Moved, public_url: str | None = None) -> list[Status]:
+def announced(*moves: StateChange, public_url: str | None = None) -> list[Status]:
     rng = random.Random(1)
     moment = Moment(10.0, Rules(new_id=id_source(rng), rng=rng, public_url=public_url))
     return list(statuses(moment, {HELD.run.run_id: HELD.subject}, moves))
@@ -25,14 +25,14 @@ def told(*moves: Moved, public_url: str | None = None) -> list[Status]:
 
 @pytest.mark.parametrize("state", sorted(JobState))
 def test_only_what_has_come_to_an_end_or_will_be_tried_again_tells_an_exit_code(state: JobState) -> None:
-    (status,) = told(replace(HELD.job, state=state, exit_code=7))
+    (status,) = announced(replace(HELD.job, state=state, exit_code=7))
     assert status.exit_code == (7 if state in FINAL or state is JobState.BACKOFF else None)
 
 
 def test_a_job_tells_of_itself_and_a_run_of_no_job() -> None:
     run = replace(HELD.run, state=RunState.SUCCEEDED, sequence=5)
     moved = RunMoved(run, Reason.COMPLETED, [JobState.SUCCEEDED])
-    of_job, of_run = told(replace(HELD.job, sequence=4), moved, public_url="https://ci.example")
+    of_job, of_run = announced(replace(HELD.job, sequence=4), moved, public_url="https://ci.example")
     assert (of_job.context, of_job.sequence, of_job.state) == (context_of("test"), 4, JobState.RUNNING)
     assert (of_job.job_id, of_job.job_name, of_job.attempt) == (HELD.job.job_id, "test", 1)
     assert of_job.target_url == f"https://ci.example/jobs/{HELD.job.job_id}"
@@ -49,7 +49,7 @@ def test_a_job_tells_of_itself_and_a_run_of_no_job() -> None:
 
 
 def test_without_a_public_url_no_page_is_named_and_before_the_first_attempt_no_attempt() -> None:
-    (status,) = told(replace(HELD.job, state=JobState.WAITING, attempt=0))
+    (status,) = announced(replace(HELD.job, state=JobState.WAITING, attempt=0))
     assert (status.target_url, status.attempt) == (None, None)
 
 
@@ -63,5 +63,5 @@ def test_without_a_public_url_no_page_is_named_and_before_the_first_attempt_no_a
     ids=["new", "ended", "no workflow"],
 )
 def test_a_run_says_what_became_of_it(run: dict[str, Any], jobs: list[JobState], words: str) -> None:
-    (status,) = told(RunMoved(replace(HELD.run, **run), None, jobs))
+    (status,) = announced(RunMoved(replace(HELD.run, **run), None, jobs))
     assert status.description == words

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store.records.attempts import tells, untold
-from solstice_orchestrator.store.records.changes import Attempt, Changes, Job
+from solstice_orchestrator.store.records.attempts import attempts_to_insert, job_row_holds
+from solstice_orchestrator.store.records.changes import Attempt, Job, RowChanges
 from solstice_orchestrator.store.views import AttemptView
 
 ATTEMPT = Attempt(
@@ -58,14 +58,14 @@ OTHERWISE: dict[str, Any] = {
 
 
 def test_an_ended_job_tells_of_its_last_attempt() -> None:
-    assert tells(JOB, ATTEMPT)
-    assert untold(Changes(jobs=[JOB], attempts=[ATTEMPT])) == []
+    assert job_row_holds(JOB, ATTEMPT)
+    assert attempts_to_insert(RowChanges(jobs=[JOB], attempts=[ATTEMPT])) == []
 
 
 @pytest.mark.parametrize("column", OTHERWISE)
 def test_an_attempt_of_which_the_job_says_something_else_needs_a_row(column: str) -> None:
     job = replace(JOB, **{column: OTHERWISE[column]})
-    assert untold(Changes(jobs=[job], attempts=[ATTEMPT])) == [ATTEMPT]
+    assert attempts_to_insert(RowChanges(jobs=[job], attempts=[ATTEMPT])) == [ATTEMPT]
 
 
 def test_all_that_readers_see_of_an_attempt_is_compared() -> None:
@@ -75,6 +75,6 @@ def test_all_that_readers_see_of_an_attempt_is_compared() -> None:
 
 
 def test_an_attempt_whose_job_is_not_written_needs_a_row() -> None:
-    assert untold(Changes(attempts=[ATTEMPT])) == [ATTEMPT]
+    assert attempts_to_insert(RowChanges(attempts=[ATTEMPT])) == [ATTEMPT]
     other = ATTEMPT._replace(job_id="k")
-    assert untold(Changes(jobs=[JOB], attempts=[ATTEMPT, other])) == [other]
+    assert attempts_to_insert(RowChanges(jobs=[JOB], attempts=[ATTEMPT, other])) == [other]

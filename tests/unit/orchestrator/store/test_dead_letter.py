@@ -10,8 +10,8 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import jobs_route
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
 from solstice_orchestrator.stages.outbox_relay import message_of
-from solstice_orchestrator.store.outbox.dead_letter import MAX_HISTORY, epitaph
-from solstice_orchestrator.store.protocol import OutboxKind, Tiding
+from solstice_orchestrator.store.outbox.dead_letter import MAX_HISTORY, dead_letter_headers
+from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
 from solstice_orchestrator.store.records.changes import Attempt
 
 
@@ -31,7 +31,7 @@ def attempt(number: int, reason: Reason, detail: str = "") -> Attempt:
 
 
 def test_every_attempt_is_told_in_order_also_those_that_the_job_failed_itself() -> None:
-    headers = epitaph(
+    headers = dead_letter_headers(
         [
             ("test", attempt(1, Reason.STEP_FAILED, "step 'a' ended with exit code 1")),
             ("test", attempt(2, Reason.AGENT_LOST, "held by quay:1:aa")),
@@ -49,7 +49,7 @@ def test_every_attempt_is_told_in_order_also_those_that_the_job_failed_itself() 
 
 
 def test_long_details_push_no_attempt_out() -> None:
-    headers = epitaph(
+    headers = dead_letter_headers(
         [("test", attempt(n, Reason.CHECKOUT_FAILED, "x" * 4000)) for n in range(1, 9)], None, ""
     )
     assert headers is not None
@@ -58,12 +58,12 @@ def test_long_details_push_no_attempt_out() -> None:
 
 
 def test_what_the_world_has_not_failed_is_no_dead_letter() -> None:
-    assert epitaph([("test", attempt(1, Reason.STEP_FAILED))], None, "") is None
-    assert epitaph([], Reason.INVALID_WORKFLOW, "no jobs") is None
+    assert dead_letter_headers([("test", attempt(1, Reason.STEP_FAILED))], None, "") is None
+    assert dead_letter_headers([], Reason.INVALID_WORKFLOW, "no jobs") is None
 
 
 def test_a_run_that_could_not_be_planned_says_why_itself() -> None:
-    headers = epitaph([], Reason.CHECKOUT_FAILED, "no route to host")
+    headers = dead_letter_headers([], Reason.CHECKOUT_FAILED, "no route to host")
     assert headers is not None
     assert headers["x-solstice-detail"] == "no route to host"
 
@@ -75,7 +75,7 @@ def test_a_run_that_could_not_be_planned_says_why_itself() -> None:
 )
 def test_the_history_fits_and_has_the_first_and_the_last(ends: list[tuple[Reason, str]]) -> None:
     tries = [("test", attempt(number, *end)) for number, end in enumerate(ends, start=1)]
-    headers = epitaph(tries, None, "")
+    headers = dead_letter_headers(tries, None, "")
     assert headers is not None
     history = headers["x-solstice-history"]
     assert len(history.encode()) <= MAX_HISTORY
@@ -89,14 +89,14 @@ def test_the_history_fits_and_has_the_first_and_the_last(ends: list[tuple[Reason
 def test_a_dead_letter_of_the_outbox_fits_the_smallest_frame_of_rabbitmq_4() -> None:
     """What does not fit is refused at every try, and what is behind it in the outbox waits for ever."""
     wide = "錨" * 4000
-    headers = epitaph(
+    headers = dead_letter_headers(
         [("錨" * 80, attempt(number, Reason.CHECKOUT_FAILED, wide)) for number in range(1, 400)],
         Reason.CHECKOUT_FAILED,
         wide,
     )
     assert headers is not None
     run_id = "0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e"
-    tiding = Tiding(
+    tiding = OutboxMessage(
         number=1,
         kind=OutboxKind.DEAD_LETTER,
         request_id=run_id,

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.store.postgresql.finish import REMEMBERED, Alone, InHand, end_at_once
+from solstice_orchestrator.store.postgresql.finish import REMEMBERED, ClaimCache, SingleJobRun, end_at_once
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import Rules
-from tests.builders import alone
+from tests.builders import run_of_one_job
 
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 
@@ -21,7 +21,7 @@ async def test_rows_are_locked_in_one_order_in_whatever_order_jobs_end() -> None
     rng = random.Random(1)
     database = AsyncMock()
     database.at_once.return_value = [{"now": 5.0}]
-    ended = [alone(number) for number in (3, 1, 2)]
+    ended = [run_of_one_job(number) for number in (3, 1, 2)]
     group = [((AttemptKey(job_id=each.job.job_id, number=1), DONE), each) for each in ended]
     rules = Rules(new_id=id_source(rng), rng=rng)
     assert await end_at_once(database, rules, 4.0, group, look=False) == 5.0
@@ -30,13 +30,13 @@ async def test_rows_are_locked_in_one_order_in_whatever_order_jobs_end() -> None
     assert "job-8\njob-7\njob-6" in arguments
 
 
-def key(held: Alone) -> AttemptKey:
+def key(held: SingleJobRun) -> AttemptKey:
     return AttemptKey(job_id=held.job.job_id, number=held.job.attempt)
 
 
-def taken(held: Alone, outcome: Outcome = DONE) -> Alone | None:
+def taken(held: SingleJobRun, outcome: Outcome = DONE) -> SingleJobRun | None:
     """What is known at its end of an attempt that was kept at its claim."""
-    in_hand = InHand()
+    in_hand = ClaimCache()
     in_hand.keep([held])
     return in_hand.take(key(held), outcome)
 
@@ -44,30 +44,44 @@ def taken(held: Alone, outcome: Outcome = DONE) -> Alone | None:
 @pytest.mark.parametrize(
     ("held", "known"),
     [
-        pytest.param(alone(1), True, id="alone"),
+        pytest.param(run_of_one_job(1), True, id="alone"),
         pytest.param(
-            Alone(replace(alone(1).run, group_key=b"g"), alone(1).job, alone(1).subject),
+            SingleJobRun(
+                replace(run_of_one_job(1).run, group_key=b"g"),
+                run_of_one_job(1).job,
+                run_of_one_job(1).subject,
+            ),
             False,
             id="run-in-group",
         ),
         pytest.param(
-            Alone(alone(1).run, replace(alone(1).job, group_key=b"g"), alone(1).subject),
+            SingleJobRun(
+                run_of_one_job(1).run,
+                replace(run_of_one_job(1).job, group_key=b"g"),
+                run_of_one_job(1).subject,
+            ),
             False,
             id="job-in-group",
         ),
         pytest.param(
-            Alone(alone(1).run, replace(alone(1).job, failures=1), alone(1).subject),
+            SingleJobRun(
+                run_of_one_job(1).run, replace(run_of_one_job(1).job, failures=1), run_of_one_job(1).subject
+            ),
             False,
             id="failed-before",
         ),
         pytest.param(
-            Alone(replace(alone(1).run, request=b" " * 10**6), alone(1).job, alone(1).subject),
+            SingleJobRun(
+                replace(run_of_one_job(1).run, request=b" " * 10**6),
+                run_of_one_job(1).job,
+                run_of_one_job(1).subject,
+            ),
             False,
             id="large",
         ),
     ],
 )
-def test_what_an_end_would_change_elsewhere_is_not_remembered(held: Alone, known: bool) -> None:
+def test_what_an_end_would_change_elsewhere_is_not_remembered(held: SingleJobRun, known: bool) -> None:
     assert taken(held) == (held if known else None)
 
 
@@ -75,11 +89,11 @@ def test_what_an_end_would_change_elsewhere_is_not_remembered(held: Alone, known
     ("reason", "known"), [(Reason.COMPLETED, True), (Reason.RELEASED, False), (Reason.AGENT_LOST, False)]
 )
 def test_an_end_for_which_more_is_looked_at_is_not_as_known(reason: Reason, known: bool) -> None:
-    assert (taken(alone(1), Outcome(state=JobState.ERRORED, reason=reason)) is not None) is known
+    assert (taken(run_of_one_job(1), Outcome(state=JobState.ERRORED, reason=reason)) is not None) is known
 
 
 def test_what_is_in_hand_is_taken_once_forgotten_when_changed_and_bounded() -> None:
-    in_hand, held = InHand(), alone(1)
+    in_hand, held = ClaimCache(), run_of_one_job(1)
     in_hand.keep([held])
     assert in_hand.take(key(held), DONE) == held
     assert in_hand.take(key(held), DONE) is None
@@ -87,7 +101,8 @@ def test_what_is_in_hand_is_taken_once_forgotten_when_changed_and_bounded() -> N
     in_hand.forget([key(held)])
     assert in_hand.take(key(held), DONE) is None
     many = [
-        Alone(held.run, replace(held.job, attempt=number), held.subject) for number in range(REMEMBERED + 1)
+        SingleJobRun(held.run, replace(held.job, attempt=number), held.subject)
+        for number in range(REMEMBERED + 1)
     ]
     in_hand.keep(many)
     assert in_hand.take(key(many[0]), DONE) is None

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import StoreUnavailable
-from solstice_orchestrator.store.decisions.finish import End
-from solstice_orchestrator.store.finish_batches import Finishing
+from solstice_orchestrator.store.decisions.finish import AttemptEnd
+from solstice_orchestrator.store.finish_batches import FinishBatcher
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.stores import SUCCEEDED
 
 
-def end_of(number: int) -> End:
+def end_of(number: int) -> AttemptEnd:
     return (AttemptKey(job_id=str(number), number=1), SUCCEEDED)
 
 
-class Book:
+class RecordingWriter:
     """Records ends, after as many turns of the loop as it is told."""
 
     def __init__(self, turns: Sequence[int] = (1,), wrong: str = "") -> None:
@@ -27,7 +27,7 @@ class Book:
         self._turns = turns
         self._wrong = wrong
 
-    async def write(self, group: Sequence[End]) -> Sequence[bool]:
+    async def write(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         ids = [key.job_id for key, _ in group]
@@ -41,8 +41,8 @@ class Book:
 
 
 async def test_ends_of_one_turn_are_one_group() -> None:
-    book = Book()
-    finishing = Finishing(book.write)
+    book = RecordingWriter()
+    finishing = FinishBatcher(book.write)
     answers = await asyncio.gather(*[finishing(end_of(number)) for number in range(5)])
     assert answers == [True, False, True, False, True]
     assert book.groups == [["0", "1", "2", "3", "4"]]
@@ -57,8 +57,8 @@ def test_whenever_an_end_comes_it_is_recorded_once_and_answered(
     pauses: list[int], turns: list[int], at_once: int
 ) -> None:
     async def all_of_them() -> None:
-        book = Book(turns)
-        finishing = Finishing(book.write, at_once)
+        book = RecordingWriter(turns)
+        finishing = FinishBatcher(book.write, at_once)
 
         async def come(number: int) -> bool:
             for _ in range(sum(pauses[: number + 1])):
@@ -76,7 +76,7 @@ def test_whenever_an_end_comes_it_is_recorded_once_and_answered(
 
 
 async def test_one_that_is_wrong_fails_alone() -> None:
-    finishing = Finishing(Book(wrong="1").write)
+    finishing = FinishBatcher(RecordingWriter(wrong="1").write)
     good, bad, other = await asyncio.gather(
         *[finishing(end_of(number)) for number in (0, 1, 2)], return_exceptions=True
     )
@@ -87,11 +87,11 @@ async def test_one_that_is_wrong_fails_alone() -> None:
 async def test_a_store_that_is_away_is_told_to_all_and_asked_once() -> None:
     asked = []
 
-    async def away(group: Sequence[End]) -> Sequence[bool]:
+    async def away(group: Sequence[AttemptEnd]) -> Sequence[bool]:
         asked.append(len(group))
         raise StoreUnavailable("the database", "gone")
 
-    finishing = Finishing(away)
+    finishing = FinishBatcher(away)
     answers = await asyncio.gather(
         *[finishing(end_of(number)) for number in range(3)], return_exceptions=True
     )
@@ -100,8 +100,8 @@ async def test_a_store_that_is_away_is_told_to_all_and_asked_once() -> None:
 
 
 async def test_who_gives_up_waiting_leaves_the_others_their_answers() -> None:
-    book = Book([3])
-    finishing = Finishing(book.write)
+    book = RecordingWriter([3])
+    finishing = FinishBatcher(book.write)
     first, second = (finishing(end_of(number)) for number in (0, 2))
     first.cancel()
     assert await second

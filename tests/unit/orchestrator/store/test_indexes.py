@@ -15,8 +15,8 @@ from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_cancel, job_request
-from tests.schedules import COMMIT, scheduled, taken
-from tests.stores import FAILED, RELEASED, WORKER, WORLD_WRONG, admitted, claimed, planned, running
+from tests.schedules import COMMIT, added_schedule, claimed_tick
+from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, WORKER, admitted, claimed, planned, running
 
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "ticks")
 
@@ -77,7 +77,7 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     claim = await running(store, job("true", name="a"), job("true", name="b", needs=("a",)))
     await store.append_log(claim.key, [LogChunk(sequence=1, at=0.0, data=b"x")])
     await store.renew(WORKER, [claim.key])
-    await store.finish(claim.key, WORLD_WRONG)
+    await store.finish(claim.key, CHECKOUT_ERRORED)
     await store.rescue()
     (again,) = await claimed(store)
     await store.finish(again.key, RELEASED)
@@ -96,12 +96,12 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(wat
     await store.jobs(state=JobState.ERRORED, limit=9)
     await store.runs(limit=9, state=RunState.ERRORED)
     await store.runs(limit=9, repository="lantern/harbour")
-    name = (await scheduled(store.timetable, name="nightly")).name
+    name = (await added_schedule(store.schedule_store, name="nightly")).name
     for _ in range(2):
-        await store.timetable.fire(name)
-        await store.timetable.fired(await taken(store.timetable), COMMIT)
-    await store.timetable.pause_seconds()
-    await store.timetable.pause(name)
+        await store.schedule_store.fire(name)
+        await store.schedule_store.fired(await claimed_tick(store.schedule_store), COMMIT)
+    await store.schedule_store.pause_seconds()
+    await store.schedule_store.pause(name)
     # The counts walk through the partial index that holds nothing but unfinished jobs.
     assert {scan for scan in await watched.scans() if "jobs_open" not in scan} == set()
 

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from solstice_common.messages import Priority
-from solstice_orchestrator.domain.jobs import Concurrency, Condition, GroupMode, JobSpec, StepSpec
+from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, StepSpec
 from solstice_orchestrator.store.records.rows import decode_spec, encode_spec
 from tests.builders import job
 
@@ -15,7 +15,7 @@ FULL = job(
     needs=("lint",),
     env={"LEVEL": "debug"},
     priority=Priority.HIGH,
-    condition=Condition.ALWAYS,
+    condition=JobCondition.ALWAYS,
     retries=2,
     no_output_seconds=600.0,
     concurrency=Concurrency(group="deploy", mode=GroupMode.CANCEL),

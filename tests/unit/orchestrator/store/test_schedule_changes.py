@@ -13,7 +13,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store.decisions.schedule import (
     UNREADABLE_SECONDS,
-    Changed,
+    ScheduleUpdate,
     added,
     by_hand,
     edited,
@@ -80,7 +80,7 @@ def test_a_pause_ends_what_could_not_fire_and_what_has_just_come() -> None:
     late = paused(moment(NOON + 7200), first.schedule, pending)
     assert [(tick.tick_id, tick.reason) for tick in late.ended] == [(pending.tick_id, TickReason.OVERTAKEN)]
     assert [(tick.state, tick.reason) for tick in late.new] == [(TickState.SKIPPED, TickReason.PAUSED)]
-    assert paused(moment(NOON + 9000), late.schedule, None) == Changed(late.schedule, [], ())
+    assert paused(moment(NOON + 9000), late.schedule, None) == ScheduleUpdate(late.schedule, [], ())
 
 
 @given(
@@ -164,11 +164,11 @@ def test_a_paused_schedule_has_no_ticks_until_it_is_resumed() -> None:
     held = paused(moment(NOON + 60), schedule(), None).schedule
     still = edited(moment(NOON + 120), held, None, {"cron": "30 * * * *"}).schedule
     assert (still.paused, still.next_at) == (True, None)
-    assert progressed(moment(NOON + 7200), still, None) == Changed(still)
+    assert progressed(moment(NOON + 7200), still, None) == ScheduleUpdate(still)
     again = resumed(moment(NOON + 7300), still, None)
     assert (again.new, again.schedule.paused, again.schedule.next_at) == ((), False, NOON + 9000)
     assert again.schedule.changed_at == again.schedule.considered_at == NOON + 7300
-    assert resumed(moment(NOON + 7400), again.schedule, None) == Changed(again.schedule)
+    assert resumed(moment(NOON + 7400), again.schedule, None) == ScheduleUpdate(again.schedule)
 
 
 def test_a_tick_makes_way_once_however_many_came_after_it() -> None:

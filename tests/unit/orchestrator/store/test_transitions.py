@@ -10,7 +10,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.decisions.transitions import IllegalMove
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
-from tests.stores import running, state_of, told
+from tests.stores import outbox_statuses, running, state_of
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ async def test_a_move_that_the_table_does_not_have_is_refused_and_undone(
     store: SqliteStore, state: JobState
 ) -> None:
     claim = await running(store)
-    before = await told(store)
+    before = await outbox_statuses(store)
     with pytest.raises(IllegalMove, match=f"may not go from running to {state.value}"):
         await store.finish(claim.key, Outcome(state=state, reason=Reason.COMPLETED))
     assert await state_of(store, claim.key.job_id) == (JobState.RUNNING, Reason.CLAIMED)
-    assert await told(store) == before
+    assert await outbox_statuses(store) == before
     assert (await store.attempts(claim.key.job_id))[0].finished_at is None

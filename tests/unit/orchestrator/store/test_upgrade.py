@@ -15,8 +15,8 @@ from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.rows import encode_spec, key
 from tests.builders import job, job_request
-from tests.outbox_upgrade import PARCELS, WAITED, told_after_the_upgrade
-from tests.stores import FAILED, SUCCEEDED, WORKER, Clock, claimed, told
+from tests.outbox_upgrade import BATCHES_VERSION, OLD_ROWS, check_outbox_after_upgrade
+from tests.stores import FAILED, SUCCEEDED, WORKER, ManualClock, claimed, outbox_statuses
 
 NOW = 1_800_000_000.0
 
@@ -68,7 +68,7 @@ def id_of(number: int) -> str:
 
 
 async def test_work_in_hand_goes_on_after_the_upgrade_from_schema_1(tmp_path: Path) -> None:
-    path, clock = tmp_path / "store.db", Clock(NOW)
+    path, clock = tmp_path / "store.db", ManualClock(NOW)
     with closing(first_version(path)) as old:
         add_run(old, id_of(1), "running", 6, "lantern/harbour")
         add_job(old, id_of(10), id_of(1), 0, "succeeded", finished_at=NOW - 5, attempt=1, reason="completed")
@@ -122,24 +122,27 @@ async def test_work_in_hand_goes_on_after_the_upgrade_from_schema_1(tmp_path: Pa
             NOW - 20,
         )
         # Readers keep the highest sequence of a context: none may start again below what was told before.
-        assert all(status.sequence > (6 if status.run_id == id_of(1) else 3) for status in await told(store))
+        assert all(
+            status.sequence > (6 if status.run_id == id_of(1) else 3)
+            for status in await outbox_statuses(store)
+        )
 
 
 async def test_what_waited_in_the_outbox_is_told_after_the_upgrade_before_all_that_is_new(
     tmp_path: Path,
 ) -> None:
-    path, clock = tmp_path / "store.db", Clock(NOW)
+    path, clock = tmp_path / "store.db", ManualClock(NOW)
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         steps = migrations_of("solstice_orchestrator.store.schema.sqlite")
-        migrate(old, path, [step for step in steps if step.version < PARCELS])
-        for row in WAITED:
+        migrate(old, path, [step for step in steps if step.version < BATCHES_VERSION])
+        for row in OLD_ROWS:
             old.execute("INSERT INTO outbox (kind, request_id, body, headers) VALUES (?,?,?,?)", row)
     async with open_store(f"sqlite:///{path}", clock=clock) as store:
-        await told_after_the_upgrade(store)
+        await check_outbox_after_upgrade(store)
 
 
 async def test_what_ran_before_the_upgrade_counts_for_its_owner(tmp_path: Path) -> None:
-    path, clock = tmp_path / "store.db", Clock(NOW)
+    path, clock = tmp_path / "store.db", ManualClock(NOW)
     with closing(first_version(path)) as old:
         add_run(old, id_of(1), "running", 2, "lantern/harbour")
         held = {"attempt": 1, "worker_id": WORKER, "lease_until": NOW + 30, "reason": "claimed"}

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.superseding.push_order import (
-    Answers,
-    History,
-    Order,
+    CommitAncestry,
+    OrderAnswers,
+    OrderQuestion,
     Push,
-    Question,
+    PushOrder,
     answer,
-    compare,
+    push_order,
 )
 
-OLDER, NEWER = Order.OLDER, Order.NEWER
+OLDER, NEWER = PushOrder.OLDER, PushOrder.NEWER
 
 
 def push(commit: str, before: str | None = None, *, told: int = 0) -> Push:
@@ -58,43 +58,43 @@ C3 = push("c3", "c2", told=5)
     ],
 )
 def test_what_the_pushes_say_of_each_other_goes_before_when_they_were_told(
-    late: Push, newest: Push, known: Sequence[Push], expected: Order
+    late: Push, newest: Push, known: Sequence[Push], expected: PushOrder
 ) -> None:
-    assert compare(late, newest, known, None) is expected
+    assert push_order(late, newest, known, None) is expected
 
 
 @pytest.mark.parametrize("told", [4, 6], ids=["asked first", "asked last"])
 @pytest.mark.parametrize("answered", [OLDER, NEWER, None])
-def test_the_repository_is_asked_where_they_do_not_say(answered: Order | None, told: int) -> None:
+def test_the_repository_is_asked_where_they_do_not_say(answered: PushOrder | None, told: int) -> None:
     late = push("x", "y", told=told)
-    asked = compare(late, C3, [], {})
-    assert asked == Question(commit_sha="x", before_sha="y", newest_sha="c3")
+    asked = push_order(late, C3, [], {})
+    assert asked == OrderQuestion(commit_sha="x", before_sha="y", newest_sha="c3")
     by_time = NEWER if told == 6 else OLDER
-    assert compare(late, C3, [], {asked: answered}) is (answered or by_time)
+    assert push_order(late, C3, [], {asked: answered}) is (answered or by_time)
 
 
 @pytest.mark.parametrize("late", [push("c4", "c3", told=6), push("c2", "c1", told=6), push("c3", told=6)])
 def test_nothing_is_asked_where_it_is_known(late: Push) -> None:
-    assert isinstance(compare(late, C3, [], {}), Order)
+    assert isinstance(push_order(late, C3, [], {}), PushOrder)
 
 
 @pytest.mark.parametrize(
     ("history", "expected"),
     [
-        pytest.param(History(now="late"), NEWER, id="it is what the branch points at"),
-        pytest.param(History(now="late", in_newest=True), NEWER, id="put back by force"),
-        pytest.param(History(now="newest"), OLDER, id="the newest still is"),
-        pytest.param(History(now="newest", has_newest=True), OLDER, id="and was put back by force"),
-        pytest.param(History(now="x", in_newest=True), OLDER, id="in the newest one's history"),
-        pytest.param(History(now="x", has_newest=True), NEWER, id="the newest one is in its history"),
-        pytest.param(History(now=None, in_newest=True), OLDER, id="the branch is gone"),
-        pytest.param(History(now="x", in_newest=True, goes_back=True), None, id="went back, and on"),
-        pytest.param(History(now="x"), None, id="neither"),
-        pytest.param(History(now=None), None, id="nothing is known"),
+        pytest.param(CommitAncestry(now="late"), NEWER, id="it is what the branch points at"),
+        pytest.param(CommitAncestry(now="late", in_newest=True), NEWER, id="put back by force"),
+        pytest.param(CommitAncestry(now="newest"), OLDER, id="the newest still is"),
+        pytest.param(CommitAncestry(now="newest", has_newest=True), OLDER, id="and was put back by force"),
+        pytest.param(CommitAncestry(now="x", in_newest=True), OLDER, id="in the newest one's history"),
+        pytest.param(CommitAncestry(now="x", has_newest=True), NEWER, id="the newest one is in its history"),
+        pytest.param(CommitAncestry(now=None, in_newest=True), OLDER, id="the branch is gone"),
+        pytest.param(CommitAncestry(now="x", in_newest=True, goes_back=True), None, id="went back, and on"),
+        pytest.param(CommitAncestry(now="x"), None, id="neither"),
+        pytest.param(CommitAncestry(now=None), None, id="nothing is known"),
     ],
 )
-def test_what_the_repository_says(history: History, expected: Order | None) -> None:
-    question = Question(commit_sha="late", before_sha="b", newest_sha="newest")
+def test_what_the_repository_says(history: CommitAncestry, expected: PushOrder | None) -> None:
+    question = OrderQuestion(commit_sha="late", before_sha="b", newest_sha="newest")
     assert answer(question, history) is expected
 
 
@@ -114,9 +114,9 @@ class Branch:
                 todo += self.parents.get(commit, ())
         return older in seen
 
-    def history(self, question: Question, *, gone: bool) -> History:
+    def history(self, question: OrderQuestion, *, gone: bool) -> CommitAncestry:
         before = question.before_sha
-        return History(
+        return CommitAncestry(
             now=None if gone else self.pushes[-1][0],
             in_newest=self.holds(question.newest_sha, question.commit_sha),
             has_newest=self.holds(question.commit_sha, question.newest_sha),
@@ -138,8 +138,8 @@ class Branch:
         return leads
 
     def _is_newer(self, heard: Push, newest: Push, known: Sequence[Push], *, gone: bool) -> bool:
-        answers: dict[Question, Order | None] = {}
-        while isinstance(found := compare(heard, newest, known, answers), Question):
+        answers: dict[OrderQuestion, PushOrder | None] = {}
+        while isinstance(found := push_order(heard, newest, known, answers), OrderQuestion):
             answers[found] = answer(found, self.history(found, gone=gone))
         return found is NEWER
 
@@ -187,9 +187,9 @@ def test_whatever_is_told_there_is_an_answer(told: list[tuple[int, int | None]])
         for number, (commit, before) in enumerate(told)
     ]
     late, newest, *known = pushes
-    asked: Mapping[Question, Order | None] | Answers = {}
-    found = compare(late, newest, known, asked)
-    if isinstance(found, Question):
-        found = compare(late, newest, known, {found: None})
-    assert isinstance(found, Order)
-    assert isinstance(compare(late, newest, known, None), Order)
+    asked: Mapping[OrderQuestion, PushOrder | None] | OrderAnswers = {}
+    found = push_order(late, newest, known, asked)
+    if isinstance(found, OrderQuestion):
+        found = push_order(late, newest, known, {found: None})
+    assert isinstance(found, PushOrder)
+    assert isinstance(push_order(late, newest, known, None), PushOrder)

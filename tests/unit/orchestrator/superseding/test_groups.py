@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.domain.seniority import Seniority, seniority
 from solstice_orchestrator.superseding.groups import (
-    Member,
-    Scope,
-    Settled,
+    GroupDecision,
+    GroupMember,
+    GroupScope,
     ahead_in_group,
     group_key,
     settle_group,
@@ -29,8 +29,8 @@ def member(
     mode: GroupMode = QUEUE,
     holds: bool = False,
     running: bool = False,
-) -> Member:
-    return Member(
+) -> GroupMember:
+    return GroupMember(
         holder=f"run-{run}" if job is None else f"job-{run}-{job}",
         run_id=f"run-{run}",
         seniority=Seniority(asked_at=float(run), age=run),
@@ -94,9 +94,9 @@ def member(
     ],
 )
 def test_what_follows_from_who_is_there(
-    members: list[Member], let_go: str | None, superseded: dict[str, str]
+    members: list[GroupMember], let_go: str | None, superseded: dict[str, str]
 ) -> None:
-    assert settle_group(members) == Settled(let_go=let_go, superseded=superseded)
+    assert settle_group(members) == GroupDecision(let_go=let_go, superseded=superseded)
 
 
 @pytest.mark.parametrize(
@@ -111,18 +111,18 @@ def test_ahead_are_the_holder_and_the_older_ones(holder: str, ahead: list[str]) 
 @pytest.mark.parametrize(
     ("scope", "changes", "same"),
     [
-        (Scope.RUN, {"ref": "refs/heads/spring", "sender": "cleo"}, True),
-        (Scope.RUN, {"change_number": 7, "trusted": True}, True),
-        (Scope.JOB, {}, False),
-        (Scope.RUN, {"source": "gitea"}, False),
-        (Scope.RUN, {"repo_url": "https://forge.example/other.git"}, False),
-        (Scope.RUN, {"trusted": False, "change_number": 7}, False),
-        (Scope.RUN, {"trusted": None}, False),
+        (GroupScope.RUN, {"ref": "refs/heads/spring", "sender": "cleo"}, True),
+        (GroupScope.RUN, {"change_number": 7, "trusted": True}, True),
+        (GroupScope.JOB, {}, False),
+        (GroupScope.RUN, {"source": "gitea"}, False),
+        (GroupScope.RUN, {"repo_url": "https://forge.example/other.git"}, False),
+        (GroupScope.RUN, {"trusted": False, "change_number": 7}, False),
+        (GroupScope.RUN, {"trusted": None}, False),
     ],
     ids=["the same", "a change of ours", "jobs", "forge", "repository", "a stranger", "perhaps a stranger"],
 )
-def test_a_group_is_its_repository_s_own(scope: Scope, changes: dict[str, object], same: bool) -> None:
-    ours = group_key(Scope.RUN, job_request(), "deploy")
+def test_a_group_is_its_repository_s_own(scope: GroupScope, changes: dict[str, object], same: bool) -> None:
+    ours = group_key(GroupScope.RUN, job_request(), "deploy")
     assert (group_key(scope, job_request(**changes), "deploy") == ours) is same
 
 
@@ -133,7 +133,7 @@ def test_each_stranger_has_groups_of_their_own() -> None:
         job_request(trusted=False, change_number=9, head_repo_url="https://forge.example/heron/a.git"),
         job_request(trusted=False, change_number=10),
     ]
-    keys = [group_key(Scope.RUN, each, "deploy") for each in strangers]
+    keys = [group_key(GroupScope.RUN, each, "deploy") for each in strangers]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
 
@@ -149,7 +149,7 @@ class Groups(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, GroupMember] = {}
         self.asked = 0
         self.cancelled: set[str] = set()
 

@@ -8,26 +8,26 @@ from hypothesis import strategies as st
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.superseding.policy import (
-    Newest,
-    Sibling,
-    Supersede,
-    lineage,
+    NewestPush,
+    SupersedeRule,
+    UnfinishedRun,
     on_default_branch,
+    supersede_key,
     superseded,
 )
 from tests.builders import job_request
 
-OFF, WAITING, RUNNING = Supersede.OFF, Supersede.WAITING, Supersede.RUNNING
+OFF, WAITING, RUNNING = SupersedeRule.OFF, SupersedeRule.WAITING, SupersedeRule.RUNNING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told(Sibling):
+class StoredRun(UnfinishedRun):
     """A run as the store knows it."""
 
     approves: bool = False
 
 
-def sibling(number: int, **changes: object) -> Told:
+def sibling(number: int, **changes: object) -> StoredRun:
     values: dict[str, object] = {
         "run_id": f"run-{number}",
         "seniority": Seniority(asked_at=float(number), age=number),
@@ -35,16 +35,16 @@ def sibling(number: int, **changes: object) -> Told:
         "commit_sha": f"commit-{number}",
         **changes,
     }
-    return Told(**values)  # type: ignore[arg-type]  # the names are those of the fields
+    return StoredRun(**values)  # type: ignore[arg-type]  # the names are those of the fields
 
 
-def ended_of(runs: Sequence[Told], rule: Supersede) -> Mapping[str, str]:
+def ended_of(runs: Sequence[StoredRun], rule: SupersedeRule) -> Mapping[str, str]:
     """Who is ended when the newest is the one that asked last."""
     own = [each for each in runs if not each.rerun]
     if not own:
         return {}
     last = max(own, key=lambda each: each.seniority)
-    newest = Newest(
+    newest = NewestPush(
         run_id=last.run_id,
         seniority=last.seniority,
         commit_sha=last.commit_sha,
@@ -118,13 +118,13 @@ def ended_of(runs: Sequence[Told], rule: Supersede) -> Mapping[str, str]:
         ),
     ],
 )
-def test_who_is_ended_by_whom(runs: list[Told], rule: Supersede, ended: dict[str, str]) -> None:
+def test_who_is_ended_by_whom(runs: list[StoredRun], rule: SupersedeRule, ended: dict[str, str]) -> None:
     assert ended_of(runs, rule) == ended
 
 
 def test_a_run_that_ended_long_ago_keeps_its_place() -> None:
     late = sibling(1)
-    newest = Newest(run_id="run-9", seniority=sibling(9).seniority, commit_sha="commit-9")
+    newest = NewestPush(run_id="run-9", seniority=sibling(9).seniority, commit_sha="commit-9")
     assert superseded([late], newest, RUNNING) == {"run-1": "run-9"}
     assert superseded([replace(late, on_default_branch=True)], newest, RUNNING) == {}
 
@@ -143,8 +143,10 @@ SIBLINGS = st.lists(
 )
 
 
-@given(SIBLINGS, st.sampled_from(Supersede))
-def test_one_is_always_left_and_it_is_the_one_that_took_the_place(runs: list[Told], rule: Supersede) -> None:
+@given(SIBLINGS, st.sampled_from(SupersedeRule))
+def test_one_is_always_left_and_it_is_the_one_that_took_the_place(
+    runs: list[StoredRun], rule: SupersedeRule
+) -> None:
     ended = ended_of(runs, rule)
     left = [each for each in runs if each.run_id not in ended]
     assert left or not runs
@@ -152,8 +154,8 @@ def test_one_is_always_left_and_it_is_the_one_that_took_the_place(runs: list[Tol
     assert len(set(ended.values())) <= 1
 
 
-@given(SIBLINGS, st.sampled_from(Supersede))
-def test_repeating_it_ends_nobody_else(runs: list[Told], rule: Supersede) -> None:
+@given(SIBLINGS, st.sampled_from(SupersedeRule))
+def test_repeating_it_ends_nobody_else(runs: list[StoredRun], rule: SupersedeRule) -> None:
     ended = ended_of(runs, rule)
     assert ended_of([each for each in runs if each.run_id not in ended], rule) == {}
 
@@ -177,7 +179,7 @@ CHANGE = {"ref": "refs/pull/7/head", "event": "change_request", "change_number":
     ids=["the same", "another commit", "branch", "repository", "forge", "workflow", "job", "change request"],
 )
 def test_runs_of_one_lineage(changes: dict[str, object], same: bool) -> None:
-    assert (lineage(job_request(**PUSH)) == lineage(job_request(**{**PUSH, **changes}))) is same
+    assert (supersede_key(job_request(**PUSH)) == supersede_key(job_request(**{**PUSH, **changes}))) is same
 
 
 @pytest.mark.parametrize(
@@ -192,12 +194,16 @@ def test_runs_of_one_lineage(changes: dict[str, object], same: bool) -> None:
     ids=["a tag", "by hand", "a check run again", "no event", "no ref"],
 )
 def test_some_requests_have_no_lineage(changes: dict[str, object]) -> None:
-    assert lineage(job_request(**{**PUSH, **changes})) is None
+    assert supersede_key(job_request(**{**PUSH, **changes})) is None
 
 
 def test_a_change_request_is_followed_by_its_number() -> None:
-    assert lineage(job_request(**CHANGE)) == lineage(job_request(**{**CHANGE, "ref": "refs/heads/anything"}))
-    assert lineage(job_request(**CHANGE)) != lineage(job_request(**{**CHANGE, "change_number": 8}))
+    assert supersede_key(job_request(**CHANGE)) == supersede_key(
+        job_request(**{**CHANGE, "ref": "refs/heads/anything"})
+    )
+    assert supersede_key(job_request(**CHANGE)) != supersede_key(
+        job_request(**{**CHANGE, "change_number": 8})
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solstice_orchestrator.web.formats.ansi import MAX_LINE, Row, Terminal, nearest, palette_css, rgb
+from solstice_orchestrator.web.formats.ansi import MAX_LINE, LogRow, Terminal, nearest, palette_css, rgb
 
 RED = '<span class="f1">red</span>'
 
 
-def rows_of(*pieces: str) -> list[Row]:
+def rows_of(*pieces: str) -> list[LogRow]:
     """The rows a reader ends up with who applies every update."""
-    terminal, shown = Terminal(), list[Row]()
+    terminal, shown = Terminal(), list[LogRow]()
     for piece in pieces:
         terminal.feed(piece)
         update = terminal.take()

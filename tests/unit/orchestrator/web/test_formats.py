@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from solstice_orchestrator.store.views import LogChunk
 from solstice_orchestrator.web.formats.byte_ranges import ByteRange, byte_range
 from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
-from solstice_orchestrator.web.formats.log_text import Gap, LogText, pieces
+from solstice_orchestrator.web.formats.log_text import LogGap, LogText, pieces
 
 ID = "0190a5b2-0000-7000-8000-00000000002a"
 WANTED = {"repository": "lantern/harbour", "state": None}
@@ -90,7 +90,7 @@ def test_gaps_and_chunks_together_are_everything_once(after: int, there: set[int
     seen: list[int] = []
     told: list[LogChunk] = []
     for piece in pieces(after, known):
-        if isinstance(piece, Gap):
+        if isinstance(piece, LogGap):
             missing = range(piece.first, piece.last + 1)
             assert missing
             assert not set(missing) & there

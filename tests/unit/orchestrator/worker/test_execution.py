@@ -22,17 +22,17 @@ from solstice_orchestrator.worker import execution, log_buffer
 from solstice_orchestrator.worker.execution import HANDED_BACK, execute
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
-from solstice_orchestrator.worker.log_buffer import PATIENT, Patience
+from solstice_orchestrator.worker.log_buffer import DEFAULT_RETRY_LIMIT, StoreRetryLimit
 from solstice_orchestrator.worker.secret_rules import SecretRule, SecretRules
 from tests.builders import job, job_request
-from tests.patience import becomes
+from tests.polling import wait_until
 
 KEY = AttemptKey(job_id="0b6f7a52-3c1f-4f6e-9b1e-2f3a4b5c6d7e", number=2)
 DOWN = StoreUnavailable("test", "it is down")
 
 
 @dataclass
-class Ledger:
+class RecordingStore:
     """The two methods of a store that an execution uses, with what went through them."""
 
     chunks: list[LogChunk] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Ledger:
 
 
 @dataclass
-class Calls:
+class CallingExecutor:
     """An executor that does what the test says."""
 
     body: Callable[[LogWriter, asyncio.Event], Awaitable[Outcome]]
@@ -103,24 +103,24 @@ def claim(spec: JobSpec) -> Claim:
 
 
 def running(
-    ledger: Ledger,
+    store: RecordingStore,
     *runs: str,
     stop: asyncio.Event | None = None,
-    executor: Calls | None = None,
+    executor: CallingExecutor | None = None,
     notice: asyncio.Future[str] | None = None,
     secret_rules: SecretRules | None = None,
-    patience: Patience = PATIENT,
+    retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT,
     **changes: Any,
 ) -> Coroutine[Any, Any, None]:
     return execute(
         claim(job(*runs or ("say hello",), **changes)),
-        store=cast("JobStore", ledger),
+        store=cast("JobStore", store),
         executor=executor or ScriptedExecutor(),
         stop=stop or asyncio.Event(),
         clock=lambda: 12.5,
         notice=notice,
         secret_rules=secret_rules,
-        patience=patience,
+        retry_limit=retry_limit,
     )
 
 
@@ -128,11 +128,11 @@ SUCCESS = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0
 
 
 async def test_log_and_outcome_are_stored() -> None:
-    ledger = Ledger()
-    await running(ledger, "say hello", "exit 3")
-    assert ledger.text == b"$ step 1\nhello\n$ step 2\n"
-    assert {chunk.at for chunk in ledger.chunks} == {12.5}
-    (outcome,) = ledger.outcomes
+    store = RecordingStore()
+    await running(store, "say hello", "exit 3")
+    assert store.text == b"$ step 1\nhello\n$ step 2\n"
+    assert {chunk.at for chunk in store.chunks} == {12.5}
+    (outcome,) = store.outcomes
     assert (outcome.state, outcome.reason, outcome.exit_code, outcome.step) == (
         JobState.FAILED,
         Reason.STEP_FAILED,
@@ -166,11 +166,13 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
                 await log(bytes([byte]))
             return replace(SUCCESS, detail=f"printed {given[0]}")
 
-    ledger = Ledger()
-    await running(ledger, executor=cast("Calls", Printing()), secret_rules=SECRETS, secrets=("TOKEN",))
+    store = RecordingStore()
+    await running(
+        store, executor=cast("CallingExecutor", Printing()), secret_rules=SECRETS, secrets=("TOKEN",)
+    )
     assert given == ["heron-otter-7731"]
-    assert ledger.text == b"it is ***; her"
-    assert ledger.outcomes == [replace(SUCCESS, detail="printed ***")]
+    assert store.text == b"it is ***; her"
+    assert store.outcomes == [replace(SUCCESS, detail="printed ***")]
 
 
 @pytest.mark.parametrize(
@@ -188,48 +190,48 @@ async def test_job_that_is_not_given_a_secret_fails_unrun(
     async def never(_log: LogWriter, _stop: asyncio.Event) -> Outcome:
         raise AssertionError
 
-    ledger = Ledger()
+    store = RecordingStore()
     step = StepSpec(name="upload", run="true", secrets=(name,))
     await execute(
         claim(job(step)),
-        store=cast("JobStore", ledger),
-        executor=Calls(never),
+        store=cast("JobStore", store),
+        executor=CallingExecutor(never),
         stop=asyncio.Event(),
         secret_rules=rules,
     )
-    (outcome,) = ledger.outcomes
+    (outcome,) = store.outcomes
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.SECRET_MISSING)
     assert outcome.detail.startswith(told)
-    assert outcome.detail.encode() in ledger.text
+    assert outcome.detail.encode() in store.text
 
 
 async def test_the_whole_log_is_stored_before_the_outcome() -> None:
-    ledger = Ledger(failures=2)
-    await running(ledger, "repeat 20000 a line of the log")
-    assert ledger.text.count(b"\n") == 20001
-    assert len(ledger.outcomes) == 1
+    store = RecordingStore(failures=2)
+    await running(store, "repeat 20000 a line of the log")
+    assert store.text.count(b"\n") == 20001
+    assert len(store.outcomes) == 1
 
 
 async def test_output_reaches_the_store_while_the_job_runs() -> None:
-    ledger, stop = Ledger(), asyncio.Event()
+    store, stop = RecordingStore(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(running(ledger, "say early\nhang", stop=stop))
-        await becomes(lambda: b"early" in ledger.text)
-        assert not ledger.outcomes
+        tasks.create_task(running(store, "say early\nhang", stop=stop))
+        await wait_until(lambda: b"early" in store.text)
+        assert not store.outcomes
         stop.set()
-    assert ledger.outcomes[0].reason is Reason.CANCEL_REQUESTED
+    assert store.outcomes[0].reason is Reason.CANCEL_REQUESTED
 
 
 async def test_output_of_one_moment_travels_together() -> None:
-    ledger = Ledger()
-    await running(ledger, "\n".join(f"say {number}" for number in range(50)))
-    assert [each.kind for each in ledger.chunks] == [ChunkKind.MARK, ChunkKind.OUTPUT]
+    store = RecordingStore()
+    await running(store, "\n".join(f"say {number}" for number in range(50)))
+    assert [each.kind for each in store.chunks] == [ChunkKind.MARK, ChunkKind.OUTPUT]
 
 
 async def test_marks_are_chunks_of_their_own_and_nothing_printed_is_one() -> None:
-    ledger = Ledger()
-    await running(ledger, "say $ step 2\nsay ! cancelled", "say two")
-    assert [(each.kind, each.data) for each in ledger.chunks] == [
+    store = RecordingStore()
+    await running(store, "say $ step 2\nsay ! cancelled", "say two")
+    assert [(each.kind, each.data) for each in store.chunks] == [
         (ChunkKind.MARK, b"$ step 1\n"),
         (ChunkKind.OUTPUT, b"$ step 2\n! cancelled\n"),
         (ChunkKind.MARK, b"$ step 2\n"),
@@ -242,10 +244,10 @@ async def test_no_chunk_is_larger_than_64_kib() -> None:
         await log(bytes(300_000))
         return SUCCESS
 
-    ledger = Ledger()
-    await running(ledger, executor=Calls(flood))
-    assert max(len(chunk.data) for chunk in ledger.chunks) == 64 * 1024
-    assert len(ledger.text) == 300_000
+    store = RecordingStore()
+    await running(store, executor=CallingExecutor(flood))
+    assert max(len(chunk.data) for chunk in store.chunks) == 64 * 1024
+    assert len(store.text) == 300_000
 
 
 async def test_a_slow_store_slows_the_job_down() -> None:
@@ -258,52 +260,58 @@ async def test_a_slow_store_slows_the_job_down() -> None:
             written += 100_000
         return SUCCESS
 
-    ledger = Ledger()
-    ledger.gate.clear()
+    store = RecordingStore()
+    store.gate.clear()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(running(ledger, executor=Calls(flood)))
-        await becomes(lambda: written >= log_buffer.PENDING_BYTES)
+        tasks.create_task(running(store, executor=CallingExecutor(flood)))
+        await wait_until(lambda: written >= log_buffer.PENDING_BYTES)
         for _ in range(100):
             await asyncio.sleep(0)
         assert written <= 2 * log_buffer.PENDING_BYTES + 200_000
-        ledger.gate.set()
-    assert len(ledger.text) == 10_000_000
+        store.gate.set()
+    assert len(store.text) == 10_000_000
 
 
 async def test_a_store_that_was_away_gets_everything_later() -> None:
-    ledger = Ledger(failures=4)
-    await running(ledger, "say hello")
-    assert ledger.text == b"$ step 1\nhello\n"
-    assert ledger.outcomes == [SUCCESS]
+    store = RecordingStore(failures=4)
+    await running(store, "say hello")
+    assert store.text == b"$ step 1\nhello\n"
+    assert store.outcomes == [SUCCESS]
 
 
 async def test_a_store_that_stays_away_for_a_lease_ends_the_execution() -> None:
-    ledger, executor = Ledger(failures=1000), Calls(lambda log, _: _talk_and_hang(log))
-    await running(ledger, executor=executor, patience=Patience(seconds=600.0, monotonic=slow_clock()))
+    store, executor = RecordingStore(failures=1000), CallingExecutor(lambda log, _: _talk_and_hang(log))
+    await running(
+        store, executor=executor, retry_limit=StoreRetryLimit(seconds=600.0, monotonic=slow_clock())
+    )
     assert executor.ended == ["killed"]
-    assert not ledger.outcomes
-    assert ledger.asked == 4  # the last time when the lease was over
+    assert not store.outcomes
+    assert store.asked == 4  # the last time when the lease was over
 
 
 async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -> None:
-    ledger, patience = Ledger(failures=2), Patience(seconds=600.0, monotonic=slow_clock())
-    await running(ledger, "say hello", patience=patience)
-    assert ledger.text == b"$ step 1\nhello\n"
-    ledger = Ledger(failures=2)
-    await running(ledger, executor=Calls(lambda _log, _stop: asyncio.sleep(0, SUCCESS)), patience=patience)
-    assert ledger.outcomes == [SUCCESS]
+    store, retry_limit = RecordingStore(failures=2), StoreRetryLimit(seconds=600.0, monotonic=slow_clock())
+    await running(store, "say hello", retry_limit=retry_limit)
+    assert store.text == b"$ step 1\nhello\n"
+    store = RecordingStore(failures=2)
+    await running(
+        store,
+        executor=CallingExecutor(lambda _log, _stop: asyncio.sleep(0, SUCCESS)),
+        retry_limit=retry_limit,
+    )
+    assert store.outcomes == [SUCCESS]
 
 
 async def test_who_was_frozen_while_it_told_its_end_asks_once_more() -> None:
     """The call that broke began before the freeze, and says nothing about a store of afterwards."""
     leapt = iter([0.0, *[3600.0] * 9])
-    ledger = Ledger(failures=1)
+    store = RecordingStore(failures=1)
     await running(
-        ledger,
-        executor=Calls(lambda _log, _stop: asyncio.sleep(0, SUCCESS)),
-        patience=Patience(seconds=60.0, monotonic=lambda: next(leapt)),
+        store,
+        executor=CallingExecutor(lambda _log, _stop: asyncio.sleep(0, SUCCESS)),
+        retry_limit=StoreRetryLimit(seconds=60.0, monotonic=lambda: next(leapt)),
     )
-    assert ledger.outcomes == [SUCCESS]
+    assert store.outcomes == [SUCCESS]
 
 
 def slow_clock() -> Callable[[], float]:
@@ -313,21 +321,21 @@ def slow_clock() -> Callable[[], float]:
 
 
 async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:
-    ledger, executor = Ledger(fenced=True), Calls(lambda log, _: _talk_and_hang(log))
-    await running(ledger, executor=executor)
+    store, executor = RecordingStore(fenced=True), CallingExecutor(lambda log, _: _talk_and_hang(log))
+    await running(store, executor=executor)
     assert executor.ended == ["killed"]
-    assert (ledger.chunks, ledger.outcomes) == ([], [])
+    assert (store.chunks, store.outcomes) == ([], [])
 
 
 async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
-    ledger, executor = Ledger(), Calls(lambda log, _: _talk_and_hang(log))
-    task = asyncio.ensure_future(running(ledger, executor=executor))
-    await becomes(lambda: ledger.chunks)
+    store, executor = RecordingStore(), CallingExecutor(lambda log, _: _talk_and_hang(log))
+    task = asyncio.ensure_future(running(store, executor=executor))
+    await wait_until(lambda: store.chunks)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert executor.ended == ["killed"]
-    assert [(outcome.state, outcome.reason) for outcome in ledger.outcomes] == [
+    assert [(outcome.state, outcome.reason) for outcome in store.outcomes] == [
         (JobState.WAITING, Reason.RELEASED)
     ]
 
@@ -335,12 +343,12 @@ async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
 async def test_a_store_that_does_not_answer_keeps_nobody_who_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(execution, "FAREWELL_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "CANCELLED_SECONDS", 0.05)
     monkeypatch.setattr(execution, "LOG", structlog.get_logger())
-    ledger, executor = Ledger(), Calls(lambda log, _: _talk_and_hang(log))
-    task = asyncio.ensure_future(running(ledger, executor=executor))
-    await becomes(lambda: ledger.chunks)
-    ledger.gate.clear()
+    store, executor = RecordingStore(), CallingExecutor(lambda log, _: _talk_and_hang(log))
+    task = asyncio.ensure_future(running(store, executor=executor))
+    await wait_until(lambda: store.chunks)
+    store.gate.clear()
     with capture_logs() as events:
         task.cancel()
         await asyncio.wait([task])
@@ -358,13 +366,13 @@ async def test_output_not_yet_sent_is_kept_when_the_job_is_released() -> None:
         await asyncio.Event().wait()
         return SUCCESS
 
-    ledger = Ledger()
-    task = asyncio.ensure_future(running(ledger, executor=Calls(talk)))
+    store = RecordingStore()
+    task = asyncio.ensure_future(running(store, executor=CallingExecutor(talk)))
     await written.wait()
-    assert not ledger.chunks
+    assert not store.chunks
     task.cancel()
     await asyncio.wait([task])
-    assert ledger.text == f"talk\n! {HANDED_BACK}\n".encode()
+    assert store.text == f"talk\n! {HANDED_BACK}\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -381,22 +389,22 @@ async def test_the_log_says_what_every_job_here_is_told(said: bytes, logged: byt
         await log(b"the end\n")
         return SUCCESS
 
-    ledger = Ledger()
+    store = RecordingStore()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(running(ledger, executor=Calls(talk), notice=notice))
-        await becomes(lambda: ledger.chunks)
+        tasks.create_task(running(store, executor=CallingExecutor(talk), notice=notice))
+        await wait_until(lambda: store.chunks)
         notice.set_result("we are leaving")
-        await becomes(lambda: ledger.text == logged)
+        await wait_until(lambda: store.text == logged)
         end.set()
-    assert ledger.text == logged + b"the end\n"
-    assert ledger.outcomes == [SUCCESS]
+    assert store.text == logged + b"the end\n"
+    assert store.outcomes == [SUCCESS]
 
 
 async def test_a_job_that_nobody_has_to_tell_anything_ends_as_ever() -> None:
-    ledger = Ledger()
-    await running(ledger, "say hello", notice=asyncio.get_running_loop().create_future())
-    assert ledger.text == b"$ step 1\nhello\n"
-    assert ledger.outcomes == [SUCCESS]
+    store = RecordingStore()
+    await running(store, "say hello", notice=asyncio.get_running_loop().create_future())
+    assert store.text == b"$ step 1\nhello\n"
+    assert store.outcomes == [SUCCESS]
 
 
 async def test_a_job_that_had_ended_is_never_released() -> None:
@@ -404,32 +412,32 @@ async def test_a_job_that_had_ended_is_never_released() -> None:
         await log(b"done\n")
         return SUCCESS
 
-    ledger = Ledger()
-    ledger.gate.clear()
-    task = asyncio.ensure_future(running(ledger, executor=Calls(quick)))
-    await becomes(lambda: ledger.asked == 1)
+    store = RecordingStore()
+    store.gate.clear()
+    task = asyncio.ensure_future(running(store, executor=CallingExecutor(quick)))
+    await wait_until(lambda: store.asked == 1)
     task.cancel()
-    await becomes(lambda: ledger.asked == 2)
-    ledger.gate.set()
+    await wait_until(lambda: store.asked == 2)
+    store.gate.set()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert ledger.text == b"done\n"
-    assert ledger.outcomes == [SUCCESS]
+    assert store.text == b"done\n"
+    assert store.outcomes == [SUCCESS]
 
 
 async def test_an_executor_that_breaks_is_an_infrastructure_failure() -> None:
-    ledger = Ledger()
-    await running(ledger, "crash the glass is broken")
-    (outcome,) = ledger.outcomes
+    store = RecordingStore()
+    await running(store, "crash the glass is broken")
+    (outcome,) = store.outcomes
     assert outcome.reason is Reason.EXECUTOR_FAILED
     assert "the glass is broken" in outcome.detail
 
 
 async def test_stop_ends_the_job_as_cancelled() -> None:
-    ledger, stop = Ledger(), asyncio.Event()
+    store, stop = RecordingStore(), asyncio.Event()
     stop.set()
-    await running(ledger, "hang", stop=stop)
-    assert ledger.outcomes[0].state is JobState.CANCELLED
+    await running(store, "hang", stop=stop)
+    assert store.outcomes[0].state is JobState.CANCELLED
 
 
 async def _talk_and_hang(log: LogWriter) -> Outcome:

@@ -12,26 +12,26 @@ from solstice_orchestrator.scheduling.adaptive_concurrency import GROW_SECONDS
 from solstice_orchestrator.scheduling.governor import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    Limits,
-    Reading,
+    MachineLimits,
     Resource,
+    SensorReading,
 )
-from solstice_orchestrator.scheduling.workers import Condition
+from solstice_orchestrator.scheduling.workers import WorkerPressure
 from solstice_orchestrator.worker import sensors
-from solstice_orchestrator.worker.pressure import LOOK_SECONDS, Governing, Starting
-from tests.lab import DISKS, mounted_disk
-from tests.stores import FAILED, WORKER_WRONG, Clock
+from solstice_orchestrator.worker.pressure import LOOK_SECONDS, Governor, StartingJobs
+from tests.executor_harness import NEEDS_DISKS, mounted_disk
+from tests.stores import FAILED, PROVISION_ERRORED, ManualClock
 
-LIMITS = Limits(load=2.5, disk=5.0, memory=5.0, starting=2.0)
+LIMITS = MachineLimits(load=2.5, disk=5.0, memory=5.0, starting=2.0)
 
 
 class Machine:
     """A governed worker of eight slots on a machine with one processor."""
 
     def __init__(self, *, adaptive: bool = True) -> None:
-        self.reading = Reading(load=0.1, disk_free=50.0, memory_available=50.0)
-        self.clock, self.metrics, self.starting = Clock(), Metrics(), Starting()
-        self.governing = Governing(
+        self.reading = SensorReading(load=0.1, disk_free=50.0, memory_available=50.0)
+        self.clock, self.metrics, self.starting = ManualClock(), Metrics(), StartingJobs()
+        self.governor = Governor(
             limit=8,
             limits=LIMITS,
             adaptive=adaptive,
@@ -42,11 +42,11 @@ class Machine:
             clock=self.clock,
         )
 
-    def look(self, *, load: float = 0.1, disk_free: float = 50.0) -> Condition:
+    def look(self, *, load: float = 0.1, disk_free: float = 50.0) -> WorkerPressure:
         """After a while, in which the sensors have come to say this."""
         self.clock.forward(LOOK_SECONDS)
-        self.reading = Reading(load=load, disk_free=disk_free, memory_available=50.0)
-        return self.governing.look()
+        self.reading = SensorReading(load=load, disk_free=disk_free, memory_available=50.0)
+        return self.governor.look()
 
     def gauges(self) -> dict[str, float]:
         text = self.metrics.render({}, BrokerHealth(connected=True)).decode()
@@ -59,9 +59,9 @@ class Machine:
 
 def test_a_machine_that_is_well_takes_what_it_has_slots_for() -> None:
     machine = Machine()
-    assert machine.look() == Condition()
+    assert machine.look() == WorkerPressure()
     assert machine.gauges()["solstice_slots"] == 8
-    assert machine.governing.startable == 2
+    assert machine.governor.startable == 2
 
 
 def test_a_busy_processor_refuses_by_name_halves_the_slots_and_gives_them_back() -> None:
@@ -70,28 +70,28 @@ def test_a_busy_processor_refuses_by_name_halves_the_slots_and_gives_them_back()
     assert (busy.refuses, busy.shrunk_to) == (Resource.LOAD, 4)
     assert "the load is 2.6" in busy.refusal
     assert machine.gauges()["solstice_governor_refusingload"] == 1
-    assert machine.look(load=2.4) == Condition(shrunk_to=4)
+    assert machine.look(load=2.4) == WorkerPressure(shrunk_to=4)
     assert machine.gauges()["solstice_governor_refusingload"] == 0
     machine.clock.forward(GROW_SECONDS)
-    assert machine.look() == Condition(shrunk_to=5)
+    assert machine.look() == WorkerPressure(shrunk_to=5)
     machine.clock.forward(3 * GROW_SECONDS)
-    assert machine.look() == Condition()
+    assert machine.look() == WorkerPressure()
 
 
 def test_under_a_load_that_stays_one_job_starts_each_time_patience_runs_out() -> None:
     machine = Machine()
     machine.look(load=50.0)
-    assert machine.governing.startable == 0
+    assert machine.governor.startable == 0
     machine.clock.forward(298.0)
     machine.look(load=50.0)
-    assert machine.governing.startable == 0
+    assert machine.governor.startable == 0
     machine.clock.forward(2.0)
     assert machine.look(load=50.0).refuses is Resource.LOAD
-    assert machine.governing.startable == 1
-    machine.governing.started()
-    assert machine.governing.startable == 0
+    assert machine.governor.startable == 1
+    machine.governor.started()
+    assert machine.governor.startable == 0
     machine.clock.forward(300.0)
-    assert machine.governing.startable == 1
+    assert machine.governor.startable == 1
 
 
 def test_patience_begins_anew_with_each_refusal() -> None:
@@ -102,13 +102,13 @@ def test_patience_begins_anew_with_each_refusal() -> None:
     machine.look(load=50.0)
     machine.clock.forward(200.0)
     machine.look(load=50.0)
-    assert machine.governing.startable == 0
+    assert machine.governor.startable == 0
 
 
 def test_each_change_of_the_slots_is_said_once() -> None:
     machine = Machine()
     with capture_logs() as logs:
-        machine.governing.ended(WORKER_WRONG)
+        machine.governor.ended(PROVISION_ERRORED)
         machine.look()
         machine.look()
         for _ in range(4):
@@ -133,10 +133,10 @@ def test_a_full_disk_refuses_and_shrinks_nothing() -> None:
 def test_a_reading_is_good_for_a_while() -> None:
     machine = Machine()
     machine.look()
-    machine.reading = Reading(disk_free=1.0)
-    assert machine.governing.look().refuses is None
+    machine.reading = SensorReading(disk_free=1.0)
+    assert machine.governor.look().refuses is None
     machine.clock.forward(LOOK_SECONDS)
-    assert machine.governing.look().refuses is Resource.DISK
+    assert machine.governor.look().refuses is Resource.DISK
 
 
 def test_too_many_checkouts_refuse_until_one_has_begun() -> None:
@@ -144,55 +144,55 @@ def test_too_many_checkouts_refuse_until_one_has_begun() -> None:
     machine.starting.on_begun = lambda: begun.append(machine.starting.count)
     with machine.starting, machine.starting:
         assert machine.look().refuses is Resource.STARTING
-        assert machine.governing.startable == 0
+        assert machine.governor.startable == 0
     assert begun == [1, 0]
     assert machine.look().refuses is None
 
 
 def test_failures_of_the_world_shrink_and_those_of_jobs_do_not() -> None:
     machine = Machine()
-    machine.governing.ended(FAILED)
+    machine.governor.ended(FAILED)
     assert machine.look().shrunk_to is None
-    machine.governing.ended(WORKER_WRONG)
+    machine.governor.ended(PROVISION_ERRORED)
     assert machine.look().shrunk_to == 4
 
 
 def test_a_machine_that_failed_pauses_longer_each_time_and_then_tries_one_thing() -> None:
     machine, pauses = Machine(), list[float]()
-    assert machine.governing.plannable(64) == 64
+    assert machine.governor.plannable(64) == 64
     for _ in range(9):
-        machine.governing.machine_failed("no space left")
-        machine.governing.machine_failed("a crowd is one failure")
+        machine.governor.machine_failed("no space left")
+        machine.governor.machine_failed("a crowd is one failure")
         begun = machine.clock.now
         assert machine.look().refuses is Resource.MACHINE
-        assert "no space left" in (machine.governing.unfit or "")
-        assert machine.governing.plannable(64) == 0
-        machine.governing.machine_worked()
+        assert "no space left" in (machine.governor.unfit or "")
+        assert machine.governor.plannable(64) == 0
+        machine.governor.machine_worked()
         while machine.look().refuses is not None:
             machine.clock.forward(0.5)
         pauses.append(machine.clock.now - begun)
-        assert machine.governing.plannable(64) == 1
-        assert machine.governing.startable == 1
+        assert machine.governor.plannable(64) == 1
+        assert machine.governor.startable == 1
     assert pauses[:6] == sorted(pauses[:6])
     assert pauses[0] <= FIRST_PAUSE_SECONDS + 0.5
     assert LONGEST_PAUSE_SECONDS / 2 <= pauses[-1] <= LONGEST_PAUSE_SECONDS + 0.5
-    machine.governing.ended(FAILED)
-    assert machine.governing.plannable(64) == 64
-    assert machine.governing.unfit is None
+    machine.governor.ended(FAILED)
+    assert machine.governor.plannable(64) == 64
+    assert machine.governor.unfit is None
 
 
 def test_a_full_disk_stops_planning_and_load_does_not() -> None:
     machine = Machine()
     machine.look(load=99.0)
-    assert machine.governing.plannable(8) == 8
+    assert machine.governor.plannable(8) == 8
     machine.clock.forward(LOOK_SECONDS)
     machine.look(disk_free=1.0)
-    assert machine.governing.plannable(8) == 0
+    assert machine.governor.plannable(8) == 0
 
 
 def test_who_does_not_want_it_keeps_all_slots() -> None:
     machine = Machine(adaptive=False)
-    machine.governing.ended(WORKER_WRONG)
+    machine.governor.ended(PROVISION_ERRORED)
     assert machine.look(load=9.0).shrunk_to is None
 
 
@@ -216,22 +216,22 @@ class TestSensors:
         reading = sensors.read(tmp_path / "missing", tmp_path / "missing")
         assert (reading.disk_free, reading.memory_available) == (None, None)
 
-    @DISKS
+    @NEEDS_DISKS
     def test_a_full_disk_is_seen_and_refused_by_name(self, tmp_path: Path) -> None:
         with mounted_disk(tmp_path / "disk", mib=8) as disk:
-            governing = Governing(
+            governor = Governor(
                 limit=4,
-                limits=Limits(disk=5.0),
+                limits=MachineLimits(disk=5.0),
                 adaptive=True,
                 read=lambda: sensors.read(disk),
-                starting=Starting(),
+                starting=StartingJobs(),
                 metrics=Metrics(),
-                clock=(clock := Clock()),
+                clock=(clock := ManualClock()),
             )
-            assert governing.look() == Condition()
+            assert governor.look() == WorkerPressure()
             (disk / "junk").write_bytes(b"x" * (8 * 1024 * 1024 - 100_000))
             clock.forward(LOOK_SECONDS)
-            assert governing.look().refuses is Resource.DISK
+            assert governor.look().refuses is Resource.DISK
             (disk / "junk").unlink()
             clock.forward(LOOK_SECONDS)
-            assert governing.look() == Condition()
+            assert governor.look() == WorkerPressure()

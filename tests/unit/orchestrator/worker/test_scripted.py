@@ -10,7 +10,7 @@ from solstice_orchestrator.worker.executors.scripted import ScriptedCrash, Scrip
 from tests.builders import execution, job
 
 
-async def play(*runs: str) -> tuple[Outcome, bytes]:
+async def run_steps(*runs: str) -> tuple[Outcome, bytes]:
     output: list[bytes] = []
 
     async def log(data: bytes) -> None:
@@ -37,16 +37,16 @@ async def play(*runs: str) -> tuple[Outcome, bytes]:
     ],
 )
 async def test_what_lines_write(run: str, output: bytes) -> None:
-    outcome, log = await play(run)
+    outcome, log = await run_steps(run)
     assert (outcome.state, log) == (JobState.SUCCEEDED, b"$ step 1\n" + output)
 
 
 @pytest.mark.parametrize("reason", sorted(INFRASTRUCTURE))
 async def test_every_failure_of_the_world_can_be_played(reason: Reason) -> None:
-    outcome, _ = await play(f"say first\nerror {reason}")
+    outcome, _ = await run_steps(f"say first\nerror {reason}")
     assert (outcome.state, outcome.reason) == (JobState.ERRORED, reason)
 
 
 async def test_a_broken_promise_can_be_played() -> None:
     with pytest.raises(ScriptedCrash, match="the glass is broken"):
-        await play("crash the glass is broken")
+        await run_steps("crash the glass is broken")

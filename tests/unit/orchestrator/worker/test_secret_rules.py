@@ -8,9 +8,9 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.references import References
 from solstice_common.repo_urls import name_of
 from solstice_orchestrator.worker.secret_rules import (
-    Given,
+    GivenSecrets,
     SecretRules,
-    Withheld,
+    WithheldSecrets,
     parse_secret_rules,
     read_secret_rules,
 )
@@ -35,17 +35,17 @@ def rules(tmp_path: Path) -> SecretRules:
 
 def test_first_rule_that_names_the_secret_gives_it(rules: SecretRules) -> None:
     given = rules.give({"NPM_TOKEN", "DEPLOY_KEY"}, job_request())
-    assert isinstance(given, Given)
+    assert isinstance(given, GivenSecrets)
     assert given.values == {"NPM_TOKEN": "npm-token-of-harbour", "DEPLOY_KEY": "the deploy key"}
     elsewhere = rules.give({"NPM_TOKEN"}, job_request(repo_url="https://forge.example/lantern/quay"))
-    assert isinstance(elsewhere, Given)
+    assert isinstance(elsewhere, GivenSecrets)
     assert elsewhere.values == {"NPM_TOKEN": "npm-token-of-all"}
 
 
 def test_secret_that_was_changed_is_given_anew(rules: SecretRules, tmp_path: Path) -> None:
     (tmp_path / "deploy-key").write_text("another deploy key")
     given = rules.give({"DEPLOY_KEY"}, job_request())
-    assert isinstance(given, Given)
+    assert isinstance(given, GivenSecrets)
     assert given.values["DEPLOY_KEY"] == "another deploy key"
 
 
@@ -61,7 +61,7 @@ def test_secret_that_was_changed_is_given_anew(rules: SecretRules, tmp_path: Pat
 )
 def test_strangers_are_given_nothing(rules: SecretRules, untrusted: dict[str, bool]) -> None:
     withheld = rules.give({"NPM_TOKEN"}, job_request(**untrusted))
-    assert isinstance(withheld, Withheld)
+    assert isinstance(withheld, WithheldSecrets)
     assert "may not push" in withheld.detail
 
 
@@ -81,7 +81,7 @@ def test_missing_secret_is_told_without_the_operator_s_matters(
     rules: SecretRules, tmp_path: Path, name: str, url: str, told: str
 ) -> None:
     withheld = rules.give({name}, job_request(repo_url=url))
-    assert isinstance(withheld, Withheld)
+    assert isinstance(withheld, WithheldSecrets)
     assert told in withheld.detail
     assert str(tmp_path) not in withheld.detail
     assert bool(withheld.trouble) is ("cannot be used" in told)
@@ -108,7 +108,7 @@ def test_nothing_secret_is_printed(rules: SecretRules) -> None:
 
 
 def test_without_a_file_there_are_no_secrets() -> None:
-    assert isinstance(read_secret_rules("", ENVIRON).give({"NPM_TOKEN"}, job_request()), Withheld)
+    assert isinstance(read_secret_rules("", ENVIRON).give({"NPM_TOKEN"}, job_request()), WithheldSecrets)
 
 
 MISTAKES = {

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from solstice_orchestrator.worker.executors.output_silence import Silence
-from tests.stores import Clock
+from solstice_orchestrator.worker.executors.output_silence import OutputSilence
+from tests.stores import ManualClock
 
 LIMIT = 0.01
 
 
-async def ends(silence: Silence, limit: float = LIMIT) -> bool:
+async def ends(silence: OutputSilence, limit: float = LIMIT) -> bool:
     """Whether it lasts so long by now; waits for some limits to be sure that it does not."""
     try:
         async with asyncio.timeout(5 * LIMIT):
@@ -22,15 +22,15 @@ async def ends(silence: Silence, limit: float = LIMIT) -> bool:
 
 @pytest.mark.parametrize(("passed", "over"), [(0.0, False), (LIMIT / 2, False), (LIMIT, True), (5.0, True)])
 async def test_silence_begins_at_once(passed: float, over: bool) -> None:
-    clock = Clock()
-    silence = Silence(clock)
+    clock = ManualClock()
+    silence = OutputSilence(clock)
     clock.forward(passed)
     assert await ends(silence) is over
 
 
 async def test_every_output_breaks_it() -> None:
-    clock = Clock()
-    silence = Silence(clock)
+    clock = ManualClock()
+    silence = OutputSilence(clock)
     clock.forward(5)
     with silence.broken():
         pass
@@ -40,15 +40,15 @@ async def test_every_output_breaks_it() -> None:
 
 
 async def test_output_that_waits_to_be_taken_is_no_silence() -> None:
-    clock = Clock()
-    silence = Silence(clock)
+    clock = ManualClock()
+    silence = OutputSilence(clock)
     with silence.broken():
         clock.forward(1000)
         assert not await ends(silence)
 
 
 async def test_without_a_limit_it_is_never_too_long() -> None:
-    clock = Clock()
-    silence = Silence(clock)
+    clock = ManualClock()
+    silence = OutputSilence(clock)
     clock.forward(1000)
     assert not await ends(silence, 0)

@@ -9,9 +9,9 @@ from solstice_orchestrator.domain.jobs import JobSpec, Reason, RunSpec
 from solstice_orchestrator.domain.trust import awaits_approval, is_trusted, is_vouched_for, parse_sources
 from solstice_orchestrator.workflow.job_plan import (
     RUN_SCRIPT,
-    Planned,
+    PlannedJobs,
     PlanningRules,
-    Refused,
+    PlanRefused,
     plan_jobs,
     untrusted,
     wanted_paths,
@@ -27,13 +27,13 @@ BOTH = {".solstice/workflow.kdl": WORKFLOW, ".solstice/job.sh": b"#!/bin/sh\n"}
 
 def planned(request: JobRequestV1, files: dict[str, bytes]) -> dict[str, JobSpec]:
     decision = plan_jobs(request, files, RULES)
-    assert isinstance(decision, Planned)
+    assert isinstance(decision, PlannedJobs)
     return {job.name: job for job in decision.jobs}
 
 
-def refused(request: JobRequestV1, files: dict[str, bytes]) -> Refused:
+def refused(request: JobRequestV1, files: dict[str, bytes]) -> PlanRefused:
     decision = plan_jobs(request, files, RULES)
-    assert isinstance(decision, Refused)
+    assert isinstance(decision, PlanRefused)
     return decision
 
 
@@ -86,7 +86,7 @@ def test_a_picked_job_that_is_not_there_is_refused() -> None:
 
 def test_what_the_workflow_says_of_the_run_is_planned_with_its_jobs() -> None:
     decision = plan_jobs(job_request(), {".solstice/workflow.kdl": b'timeout "2h"\n' + WORKFLOW}, RULES)
-    assert isinstance(decision, Planned)
+    assert isinstance(decision, PlannedJobs)
     assert decision.run == RunSpec(timeout_seconds=7200)
 
 

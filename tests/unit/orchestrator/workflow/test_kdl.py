@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.workflow.kdl import Node, Value, read, scan
+from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, read, scan
 
 VALID = {
     "empty": "",
@@ -205,14 +205,14 @@ def test_positions_are_those_of_names_and_values() -> None:
     assert (node.children[0].position.line, node.children[0].position.column) == (4, 2)
 
 
-def attempt(text: str) -> tuple[Sequence[Node], InvalidWorkflow | None]:
+def attempt(text: str) -> tuple[Sequence[KdlNode], InvalidWorkflow | None]:
     try:
         return read(text), None
     except InvalidWorkflow as error:
         return (), error
 
 
-def disagreement(ours: Sequence[Node], theirs: Sequence[Any]) -> str | None:
+def disagreement(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> str | None:
     """What the two readings differ in."""
     if len(ours) != len(theirs):
         return f"{len(ours)} nodes against {len(theirs)}"
@@ -233,7 +233,7 @@ def disagreement(ours: Sequence[Node], theirs: Sequence[Any]) -> str | None:
     return None
 
 
-def _same(ours: Value, theirs: Any) -> bool:
+def _same(ours: KdlValue, theirs: Any) -> bool:
     annotation = theirs.type_annotation if isinstance(theirs, ckdl.Value) else None
     plain = theirs.value if isinstance(theirs, ckdl.Value) else theirs
     if ours.annotation != annotation:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import (
     Concurrency,
-    Condition,
     GroupMode,
+    JobCondition,
     JobSpec,
     RunSpec,
     named_secrets,
@@ -149,10 +149,10 @@ def test_a_job_says_when_it_runs_how_often_and_with_whom() -> None:
     """
     plain, told = parse(text).values()
     assert (plain.condition, plain.retries, plain.no_output_seconds, plain.concurrency) == (
-        *(Condition.SUCCESS, 0, None, None),
+        *(JobCondition.SUCCESS, 0, None, None),
     )
     assert (told.condition, told.retries, told.no_output_seconds, told.concurrency) == (
-        *(Condition.ALWAYS, 2, 300, Concurrency(group="the board")),
+        *(JobCondition.ALWAYS, 2, 300, Concurrency(group="the board")),
     )
 
 

@@ -12,7 +12,7 @@ from solstice_orchestrator.worker.workspaces import Workspace
 from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.builders import execution, job, job_request
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```kdl\n(.*?)```", PAGE, re.DOTALL)
 SAID = re.findall(r"^\.solstice/workflow\.kdl: (.*)$", PAGE, re.MULTILINE)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from solstice_forge.inbox.sweeping import Swept, step
+from solstice_forge.inbox.sweeping import SweepResult, step
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -27,7 +27,7 @@ COUNT: Final = (
 )
 
 
-async def strip(connection: "Connection", before: float, limit: int) -> Swept:
+async def strip(connection: "Connection", before: float, limit: int) -> SweepResult:
     # Two who sweep at once take turns.
     stripped_to = await connection.fetchval("SELECT stripped_to FROM inbox_swept FOR UPDATE")
     rows = await connection.fetch(_TO_STRIP, stripped_to, limit)
@@ -38,10 +38,10 @@ async def strip(connection: "Connection", before: float, limit: int) -> Swept:
         )
     if found.up_to is not None:
         await connection.execute("UPDATE inbox_swept SET stripped_to = $1", found.up_to)
-    return Swept(rows=len(found.old), more=found.more)
+    return SweepResult(rows=len(found.old), more=found.more)
 
 
-async def forget(connection: "Connection", before: float, limit: int) -> Swept:
+async def forget(connection: "Connection", before: float, limit: int) -> SweepResult:
     rows = await connection.fetch(_OLDEST, limit)
     deliveries = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
     rows = await connection.fetch(_OLDEST_COPIES, limit)
@@ -54,4 +54,4 @@ async def forget(connection: "Connection", before: float, limit: int) -> Swept:
         ("inbox_repeats", copies),
     ):
         await connection.execute(f"DELETE FROM {table} WHERE row_id = ANY($1)", list(found.old))  # noqa: S608  made of constants
-    return Swept(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)
+    return SweepResult(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)

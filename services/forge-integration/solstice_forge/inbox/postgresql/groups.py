@@ -17,16 +17,16 @@ END_SECONDS: Final = 2.0
 class Groups(Generic[A, R]):
     """Call it with an item, get that item's answer; opened with `Groups.open`.
 
-    `write` handles a group and gives the answers in its order. Who waits longer than `patience_seconds` for a group's
+    `write` handles a group and gives the answers in its order. Who waits longer than `timeout_seconds` for a group's
     answer gets StoreUnavailable, and the next group goes on: whether the group was written is then unknown.
     """
 
     def __init__(
-        self, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], patience_seconds: float
+        self, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], timeout_seconds: float
     ) -> None:
         self._where = where
         self._write = write
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
         self._waiting: list[tuple[A, asyncio.Future[R]]] = []
         self._serving: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[Sequence[R]]] = set()
@@ -34,10 +34,10 @@ class Groups(Generic[A, R]):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], patience_seconds: float
+        cls, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], timeout_seconds: float
     ) -> AsyncIterator["Groups[A, R]"]:
         """Leaving waits a moment for what was asked for."""
-        groups = cls(where, write, patience_seconds)
+        groups = cls(where, write, timeout_seconds)
         try:
             yield groups
         finally:
@@ -82,10 +82,10 @@ class Groups(Generic[A, R]):
         writing = asyncio.ensure_future(self._write(items))
         self._writing.add(writing)
         writing.add_done_callback(self._forget)
-        done, _ = await asyncio.wait({writing}, timeout=self._patience_seconds)
+        done, _ = await asyncio.wait({writing}, timeout=self._timeout_seconds)
         if not done:
             writing.cancel()
-            raise StoreUnavailable(self._where, f"no answer within {self._patience_seconds:g} s")
+            raise StoreUnavailable(self._where, f"no answer within {self._timeout_seconds:g} s")
         return writing.result()
 
     def _forget(self, writing: "asyncio.Task[Sequence[R]]") -> None:

@@ -6,18 +6,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from solstice_common.storage.migrations import migrations_of
-from solstice_common.storage.postgresql import Database
+from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_forge.inbox import paging
-from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
+from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
 from solstice_forge.inbox.postgresql import forget, lookups
 from solstice_forge.inbox.postgresql.groups import Groups
 from solstice_forge.inbox.postgresql.keep import keep_all
-from solstice_forge.inbox.postgresql.leader_lock import Turn
-from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
-from solstice_forge.inbox.reading import Questions
-from solstice_forge.inbox.reconcile_state import Reconciling
+from solstice_forge.inbox.postgresql.leader_lock import LeaderLock
+from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
+from solstice_forge.inbox.reading import DeliveryQueries
+from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.inbox.reconcile_tables import ReconcileTables
-from solstice_forge.inbox.sweeping import Swept
+from solstice_forge.inbox.sweeping import SweepResult
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -35,19 +35,21 @@ _NOT_PUBLISHED: Final = (
     "UPDATE inbox_requests SET attempts = attempts + 1, last_failure = $2 WHERE row_id = ANY($1)"
 )
 _BACKLOG: Final = "SELECT count(*) AS pending FROM inbox_requests WHERE NOT published"
-_QUESTIONS: Final = Questions(prefix="inbox_")
+_QUESTIONS: Final = DeliveryQueries(prefix="inbox_")
 
 
 class PostgreSQLInbox:
     """Keeps the promises of `Inbox`, `Lookups`, `DeliveryLog` and `Forgetting`; opened with `PostgreSQLInbox.open`."""
 
-    def __init__(self, url: str, database: Database, keeping: Groups[NewDelivery, Kept]) -> None:
-        self.lookup_kept = asyncio.Event()
+    def __init__(
+        self, url: str, database: PostgreSQLDatabase, keeping: Groups[NewDelivery, KeepResult]
+    ) -> None:
+        self.lookup_added = asyncio.Event()
         self._url = url
         self._database = database
         self._keeping = keeping
-        self._turn: Turn | None = None
-        self.reconciling: Reconciling = ReconcileTables(
+        self._leader_lock: LeaderLock | None = None
+        self.reconcile_state: ReconcileState = ReconcileTables(
             database.fetch,
             database.fetch,
             prefix="inbox_",
@@ -60,36 +62,36 @@ class PostgreSQLInbox:
     async def open(cls, url: str) -> AsyncIterator["PostgreSQLInbox"]:
         """The inbox in the database of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
         migrations = migrations_of("solstice_forge.inbox.postgresql.migrations")
-        async with Database.open(url, migrations, applied=MIGRATIONS) as database:
+        async with PostgreSQLDatabase.open(url, migrations, applied=MIGRATIONS) as database:
 
-            async def keep(deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
+            async def keep(deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
                 return await database.transaction(lambda connection: keep_all(connection, deliveries))
 
             async with Groups.open(database.where, keep, KEEP_SECONDS) as keeping:
                 yield cls(url, database, keeping)
 
-    async def keep(self, delivery: NewDelivery) -> Kept:
-        kept = await self._keeping(delivery)
+    async def keep(self, delivery: NewDelivery) -> KeepResult:
+        result = await self._keeping(delivery)
         if delivery.lookup is not None:
-            self.lookup_kept.set()
-        elif kept.decision is Decision.ACCEPTED:
-            self._database.ring(CHANNEL)
-        return kept
+            self.lookup_added.set()
+        elif result.decision is Decision.ACCEPTED:
+            self._database.notify(CHANNEL)
+        return result
 
-    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
-        async def kept(delivery: NewDelivery) -> Kept | Exception:
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
+        async def keep_one(delivery: NewDelivery) -> KeepResult | Exception:
             try:
                 return await self.keep(delivery)
             except Exception as error:  # noqa: BLE001  its own; the others go on
                 return error
 
-        return await asyncio.gather(*map(kept, deliveries))
+        return await asyncio.gather(*map(keep_one, deliveries))
 
-    async def pending(self, limit: int) -> Sequence[Pending]:
-        if self._turn is not None and not self._turn.held.is_set():
+    async def pending(self, limit: int) -> Sequence[PendingRequest]:
+        if self._leader_lock is not None and not self._leader_lock.held.is_set():
             return []
         return [
-            Pending(
+            PendingRequest(
                 row_id=row["row_id"],
                 request_id=row["request_id"],
                 request=row["request"],
@@ -110,12 +112,12 @@ class PostgreSQLInbox:
 
     @asynccontextmanager
     async def relaying(self) -> AsyncIterator[None]:
-        async with Turn.open(self._url, lambda: self._database.ring(CHANNEL)) as turn:
-            self._turn = turn
+        async with LeaderLock.open(self._url, lambda: self._database.notify(CHANNEL)) as leader_lock:
+            self._leader_lock = leader_lock
             try:
                 yield
             finally:
-                self._turn = None
+                self._leader_lock = None
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._database.listen(CHANNEL)
@@ -134,7 +136,7 @@ class PostgreSQLInbox:
             return await lookups.complete(connection, row_id, request)
 
         if await self._database.transaction(work):
-            self._database.ring(CHANNEL)
+            self._database.notify(CHANNEL)
 
     async def declined(self, row_id: int, reason: str, detail: str) -> None:
         async def work(connection: "Connection") -> bool:
@@ -145,25 +147,27 @@ class PostgreSQLInbox:
     async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
         await self._database.fetch(lookups.LATER, row_id, at, failure)
 
-    async def entries(self, sought: Sought, *, limit: int, before: int | None = None) -> Listed:
-        return await paging.entries(self._database.fetch, _QUESTIONS, sought, limit=limit, before=before)
+    async def entries(
+        self, filters: DeliveryFilter, *, limit: int, before: int | None = None
+    ) -> DeliveryPage:
+        return await paging.entries(self._database.fetch, _QUESTIONS, filters, limit=limit, before=before)
 
-    async def recorded(self, row_id: int) -> Recorded | None:
+    async def recorded(self, row_id: int) -> RecordedDelivery | None:
         return await paging.recorded(self._database.fetch, _QUESTIONS, row_id)
 
     async def numbers_of(self, delivery_id: str) -> Sequence[int]:
         return await paging.numbers_of(self._database.fetch, _QUESTIONS, delivery_id)
 
-    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
         return await paging.copies_of(self._database.fetch, _QUESTIONS, row_id, limit=limit)
 
-    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
         return await paging.replays_of(self._database.fetch, _QUESTIONS, row_id, limit=limit)
 
-    async def strip(self, before: float, limit: int) -> Swept:
+    async def strip(self, before: float, limit: int) -> SweepResult:
         return await self._database.transaction(lambda connection: forget.strip(connection, before, limit))
 
-    async def forget(self, before: float, limit: int) -> Swept:
+    async def forget(self, before: float, limit: int) -> SweepResult:
         return await self._database.transaction(lambda connection: forget.forget(connection, before, limit))
 
     async def forgettable(self, before: float) -> int:

@@ -14,7 +14,7 @@ from solstice_forge.inbox.keep_results import (
     new,
     repeated_by,
 )
-from solstice_forge.inbox.protocol import Kept, NewDelivery
+from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -33,8 +33,8 @@ _INSERT_REQUESTS: Final = (
     " ON CONFLICT DO NOTHING RETURNING row_id"
 )
 # Only for what has several contents, and that is rare: whoever keeps one of them meanwhile has to see these, or be seen.
-_ALONE: Final = "LOCK TABLE inbox_requests IN SHARE ROW EXCLUSIVE MODE"
-_TOLD: Final = (
+_SINGLE: Final = "LOCK TABLE inbox_requests IN SHARE ROW EXCLUSIVE MODE"
+_INSERT_ALIASES_OF: Final = (
     "SELECT content_key FROM inbox_requests WHERE content_key = ANY($1)"
     " UNION ALL SELECT content_key FROM inbox_aliases WHERE content_key = ANY($1)"
 )
@@ -70,26 +70,26 @@ _UNKNOWN: Final = (None, None)
 """Of what went while we looked."""
 
 
-async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
+async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
     """Store those that are new, numbered in the order given, and of the others that they came; the answer to each."""
     if any(each.also for each in deliveries):
-        await connection.execute(_ALONE)
+        await connection.execute(_SINGLE)
         if len(deliveries) > 1:
-            return [kept for each in deliveries for kept in await keep_all(connection, [each])]
+            return [result for each in deliveries for result in await keep_all(connection, [each])]
     numbers = [row["row_id"] for row in await connection.fetch(_NUMBERS, len(deliveries))]
     numbered = list(zip(sorted(numbers), deliveries, strict=True))
     by_id = await _insert_deliveries(connection, numbered)
     stored = [each for each in numbered if each[0] in by_id]
-    told = await _insert_contents(connection, stored)
-    if len(told) < len(stored):
+    new_contents = await _insert_contents(connection, stored)
+    if len(new_contents) < len(stored):
         # The delivery is new, but another one told of the same.
-        again = [row_id for row_id, _ in stored if row_id not in told]
-        await connection.execute("DELETE FROM inbox_deliveries WHERE row_id = ANY($1)", again)
-    copies = [each for each in numbered if each[0] not in told]
+        copy_ids = [row_id for row_id, _ in stored if row_id not in new_contents]
+        await connection.execute("DELETE FROM inbox_deliveries WHERE row_id = ANY($1)", copy_ids)
+    copies = [each for each in numbered if each[0] not in new_contents]
     answers, overtaken = await _remember(connection, copies, by_id) if copies else ({}, [])
     if overtaken:
         once_more = await keep_all(connection, [each for _, each in overtaken])
-        answers |= {row_id: kept for (row_id, _), kept in zip(overtaken, once_more, strict=True)}
+        answers |= {row_id: result for (row_id, _), result in zip(overtaken, once_more, strict=True)}
     return [answers.get(row_id) or new(delivery) for row_id, delivery in numbered]
 
 
@@ -118,8 +118,8 @@ async def _insert_deliveries(connection: "Connection", numbered: Sequence[_Numbe
 async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]) -> set[int]:
     """The numbers of those that ask for nothing, or for what was not asked for before."""
     rows = sorted(stored, key=lambda each: each[1].content_key or "")
-    told = {row_id for row_id, each in rows if each.request is None and each.lookup is None}
-    others = await _told_under_another_name(connection, rows)
+    new_contents = {row_id for row_id, each in rows if each.request is None and each.lookup is None}
+    others = await _known_under_another_id(connection, rows)
     asking = [(row_id, each) for row_id, each in rows if each.request is not None and row_id not in others]
     if asking:
         inserted = await connection.fetch(
@@ -129,8 +129,8 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
             [each.request_id for _, each in asking],
             [each.request for _, each in asking],
         )
-        told |= {row["row_id"] for row in inserted}
-        aliases = [(key, row_id) for row_id, each in asking if row_id in told for key in each.also]
+        new_contents |= {row["row_id"] for row in inserted}
+        aliases = [(key, row_id) for row_id, each in asking if row_id in new_contents for key in each.also]
         if aliases:
             await connection.execute(
                 _INSERT_ALIASES, [key for key, _ in aliases], [row_id for _, row_id in aliases]
@@ -145,23 +145,23 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
             [each.received_at for _, each, _ in lacking],
             [lookup.decode() for _, _, lookup in lacking],
         )
-        told |= {row["row_id"] for row in inserted}
-    return told
+        new_contents |= {row["row_id"] for row in inserted}
+    return new_contents
 
 
-async def _told_under_another_name(connection: "Connection", rows: Sequence[_Numbered]) -> set[int]:
+async def _known_under_another_id(connection: "Connection", rows: Sequence[_Numbered]) -> set[int]:
     """The numbers of those of which one of several contents is there."""
     several = [(row_id, contents_of(each)) for row_id, each in rows if each.also]
     if not several:
         return set()
-    found = await connection.fetch(_TOLD, [key for _, keys in several for key in keys])
+    found = await connection.fetch(_INSERT_ALIASES_OF, [key for _, keys in several for key in keys])
     there = {row["content_key"] for row in found}
     return {row_id for row_id, keys in several if not there.isdisjoint(keys)}
 
 
 async def _remember(
     connection: "Connection", copies: Sequence[_Numbered], new_ids: set[int]
-) -> tuple[dict[int, Kept], list[_Numbered]]:
+) -> tuple[dict[int, KeepResult], list[_Numbered]]:
     """Store that these came; the answers, by number. Of those in `new_ids` it is the content that is known.
 
     Also gives those whose delivery id is not known after all: it went with another one's content.
@@ -175,7 +175,7 @@ async def _remember(
     keys = [key for _, each in copies for key in contents_of(each)]
     rows = await connection.fetch(_BY_CONTENT, keys)
     by_content: _Known = {row["content_key"]: (row["row_id"], row["request_id"]) for row in rows}
-    answers: dict[int, Kept] = {}
+    answers: dict[int, KeepResult] = {}
     repeated: list[int | None] = []
     overtaken: list[_Numbered] = []
     for row_id, each in copies:

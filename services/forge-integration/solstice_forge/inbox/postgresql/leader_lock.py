@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from solstice_common.errors import ConfigurationError, StoreError
 from solstice_common.runtime.backoff import backoff_seconds
-from solstice_common.storage.postgresql import TROUBLE, connected
+from solstice_common.storage.postgresql import CONNECTION_ERRORS, connected
 
 if TYPE_CHECKING:
     import asyncpg
@@ -31,8 +31,8 @@ RETRY_BASE_SECONDS: Final = 0.1
 RETRY_CAP_SECONDS: Final = 2.0
 
 
-class Turn:
-    """`held` is set while the lock is ours; opened with `Turn.open`, which waits until it is."""
+class LeaderLock:
+    """`held` is set while the lock is ours; opened with `LeaderLock.open`, which waits until it is."""
 
     def __init__(self, url: str, taken: Callable[[], None], lock: int) -> None:
         self.held = asyncio.Event()
@@ -43,16 +43,18 @@ class Turn:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, taken: Callable[[], None], *, lock: int = LOCK) -> AsyncIterator["Turn"]:
+    async def open(
+        cls, url: str, taken: Callable[[], None], *, lock: int = LOCK
+    ) -> AsyncIterator["LeaderLock"]:
         """Have the lock, and whenever it was lost, try to have it again; `taken` is called each time it is had."""
-        turn = cls(url, taken, lock)
-        keeping = asyncio.create_task(turn._keep(), name="inbox-turn")
-        waiting = asyncio.create_task(turn.held.wait(), name="inbox-turn-wait")
+        leader_lock = cls(url, taken, lock)
+        keeping = asyncio.create_task(leader_lock._keep(), name="inbox-leader-lock")
+        waiting = asyncio.create_task(leader_lock.held.wait(), name="inbox-leader-lock-wait")
         try:
             await asyncio.wait({keeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
-            yield turn
+            yield leader_lock
         finally:
             for task in (waiting, keeping):
                 task.cancel()
@@ -61,7 +63,7 @@ class Turn:
     async def _keep(self) -> None:
         failures = 0
         while True:
-            with contextlib.suppress(StoreError, ConfigurationError, *TROUBLE):
+            with contextlib.suppress(StoreError, ConfigurationError, *CONNECTION_ERRORS):
                 async with connected(self._url) as connection:
                     await self._hold(connection)
             failures = 1 if self.held.is_set() else failures + 1
@@ -77,7 +79,7 @@ class Turn:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.execute(f"SET idle_session_timeout = '{IDLE_SECONDS}s'", timeout=ANSWER_SECONDS)
-        while not await connection.fetchval(  # noqa: ASYNC110  another process's lock rings no bell
+        while not await connection.fetchval(  # noqa: ASYNC110  another process's lock sends no notification
             "SELECT pg_try_advisory_lock($1)", self._lock, timeout=ANSWER_SECONDS
         ):
             await asyncio.sleep(POLL_SECONDS)

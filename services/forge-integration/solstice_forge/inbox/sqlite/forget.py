@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from solstice_forge.inbox.sweeping import Swept, step
+from solstice_forge.inbox.sweeping import SweepResult, step
 
 _TO_STRIP: Final = "SELECT row_id, received_at FROM deliveries WHERE row_id > (SELECT stripped_to FROM swept) ORDER BY row_id LIMIT ?"
 _WAITS: Final = (
@@ -21,7 +21,7 @@ _COUNT: Final = (
 )
 
 
-def strip(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
+def strip(connection: sqlite3.Connection, before: float, limit: int) -> SweepResult:
     found = step([(row[0], row[1]) for row in connection.execute(_TO_STRIP, (limit,))], before, limit)
     if found.old:
         connection.execute(
@@ -30,10 +30,10 @@ def strip(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
         )
     if found.up_to is not None:
         connection.execute("UPDATE swept SET stripped_to = ?", (found.up_to,))
-    return Swept(rows=len(found.old), more=found.more)
+    return SweepResult(rows=len(found.old), more=found.more)
 
 
-def forget(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
+def forget(connection: sqlite3.Connection, before: float, limit: int) -> SweepResult:
     deliveries = step([(row[0], row[1]) for row in connection.execute(_OLDEST, (limit,))], before, limit)
     copies = step([(row[0], row[1]) for row in connection.execute(_OLDEST_COPIES, (limit,))], before, limit)
     for table, found in (
@@ -47,7 +47,7 @@ def forget(connection: sqlite3.Connection, before: float, limit: int) -> Swept:
             f"DELETE FROM {table} WHERE row_id IN {_LISTED}",  # noqa: S608  made of constants
             (orjson.dumps(found.old).decode(),),
         )
-    return Swept(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)
+    return SweepResult(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)
 
 
 def forgettable(connection: sqlite3.Connection, before: float) -> int:

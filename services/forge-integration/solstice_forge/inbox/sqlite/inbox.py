@@ -12,18 +12,18 @@ from typing import Final
 import orjson
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.runtime.file_notifier import FileNotifier
 from solstice_common.settings import sqlite_path
-from solstice_common.storage.sqlite import Database, migrations_of
+from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
 from solstice_forge.inbox import lookups, paging
-from solstice_forge.inbox.log import Entry, Listed, Recorded, Sought
-from solstice_forge.inbox.protocol import Decision, Kept, Lookup, NewDelivery, Pending
-from solstice_forge.inbox.reading import Questions
-from solstice_forge.inbox.reconcile_state import Reconciling
+from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
+from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
+from solstice_forge.inbox.reading import DeliveryQueries
+from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sqlite import forget
 from solstice_forge.inbox.sqlite.keep import keep_all
-from solstice_forge.inbox.sweeping import Swept
+from solstice_forge.inbox.sweeping import SweepResult
 
 BUSY_SECONDS: Final = 3.0
 """How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
@@ -38,17 +38,17 @@ _PENDING: Final = (
 )
 _PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id IN (SELECT value FROM json_each(?))"
 _NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id IN (SELECT value FROM json_each(?))"
-_QUESTIONS: Final = Questions(place="?")
+_QUESTIONS: Final = DeliveryQueries(place="?")
 
 
 class SqliteInbox:
     """Keeps the promises of `Inbox` and `DeliveryLog`. Open with `SqliteInbox.open`."""
 
-    def __init__(self, database: Database, doorbell: Doorbell) -> None:
+    def __init__(self, database: SqliteDatabase, notifier: FileNotifier) -> None:
         self._database = database
-        self._doorbell = doorbell
-        self.lookup_kept = asyncio.Event()
-        self.reconciling: Reconciling = ReconcileTables(
+        self._notifier = notifier
+        self.lookup_added = asyncio.Event()
+        self.reconcile_state: ReconcileState = ReconcileTables(
             self._fetch, self._run, prefix="", place="?", listed="(SELECT value FROM json_each($1))"
         )
 
@@ -58,18 +58,18 @@ class SqliteInbox:
         """The inbox in the file of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
         path = sqlite_path(url)
         migrations = migrations_of("solstice_forge.inbox.sqlite.migrations")
-        async with Database.open(path, migrations, busy_seconds=busy_seconds) as database:
-            yield cls(database, Doorbell(path.with_name(path.name + ".bell")))
+        async with SqliteDatabase.open(path, migrations, busy_seconds=busy_seconds) as database:
+            yield cls(database, FileNotifier(path.with_name(path.name + ".bell")))
 
-    async def keep(self, delivery: NewDelivery) -> Kept:
-        (kept,) = await self.keep_all([delivery])
-        if isinstance(kept, Exception):
-            raise kept
-        return kept
+    async def keep(self, delivery: NewDelivery) -> KeepResult:
+        (result,) = await self.keep_all([delivery])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[Kept | Exception]:
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         try:
-            kept = await self._database.write(lambda connection: keep_all(connection, deliveries))
+            result = await self._database.write(lambda connection: keep_all(connection, deliveries))
         except StoreUnavailable as error:
             return [error for _ in deliveries]
         except Exception as error:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
@@ -77,15 +77,15 @@ class SqliteInbox:
                 return [error]
             return [each for delivery in deliveries for each in await self.keep_all([delivery])]
         if any(delivery.lookup is not None for delivery in deliveries):
-            self.lookup_kept.set()
+            self.lookup_added.set()
         if any(
             each.decision is Decision.ACCEPTED and delivery.lookup is None
-            for delivery, each in zip(deliveries, kept, strict=True)
+            for delivery, each in zip(deliveries, result, strict=True)
         ):
-            self._doorbell.ring()
-        return kept
+            self._notifier.notify()
+        return result
 
-    async def pending(self, limit: int) -> Sequence[Pending]:
+    async def pending(self, limit: int) -> Sequence[PendingRequest]:
         return await self._database.read(lambda connection: _pending(connection, limit))
 
     async def published(self, row_ids: Sequence[int]) -> None:
@@ -107,7 +107,7 @@ class SqliteInbox:
 
     async def looked_up(self, row_id: int, request: bytes) -> None:
         if await self._database.write(lambda connection: lookups.complete(connection, row_id, request)):
-            self._doorbell.ring()
+            self._notifier.notify()
 
     async def declined(self, row_id: int, reason: str, detail: str) -> None:
         await self._database.write(lambda connection: lookups.decline(connection, row_id, reason, detail))
@@ -123,34 +123,36 @@ class SqliteInbox:
         path = self._database.path.with_name(self._database.path.name + ".relay")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            while not _lock(descriptor):  # noqa: ASYNC110  another process's lock rings no bell
+            while not _lock(descriptor):  # noqa: ASYNC110  another process's lock sends no notification
                 await asyncio.sleep(_LOCK_POLL_SECONDS)
             yield
         finally:
             os.close(descriptor)
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        return self._doorbell.listen()
+        return self._notifier.listen()
 
-    async def entries(self, sought: Sought, *, limit: int, before: int | None = None) -> Listed:
-        return await paging.entries(self._fetch, _QUESTIONS, sought, limit=limit, before=before)
+    async def entries(
+        self, filters: DeliveryFilter, *, limit: int, before: int | None = None
+    ) -> DeliveryPage:
+        return await paging.entries(self._fetch, _QUESTIONS, filters, limit=limit, before=before)
 
-    async def recorded(self, row_id: int) -> Recorded | None:
+    async def recorded(self, row_id: int) -> RecordedDelivery | None:
         return await paging.recorded(self._fetch, _QUESTIONS, row_id)
 
     async def numbers_of(self, delivery_id: str) -> Sequence[int]:
         return await paging.numbers_of(self._fetch, _QUESTIONS, delivery_id)
 
-    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+    async def copies_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
         return await paging.copies_of(self._fetch, _QUESTIONS, row_id, limit=limit)
 
-    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[Entry]:
+    async def replays_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
         return await paging.replays_of(self._fetch, _QUESTIONS, row_id, limit=limit)
 
-    async def strip(self, before: float, limit: int) -> Swept:
+    async def strip(self, before: float, limit: int) -> SweepResult:
         return await self._database.write(lambda connection: forget.strip(connection, before, limit))
 
-    async def forget(self, before: float, limit: int) -> Swept:
+    async def forget(self, before: float, limit: int) -> SweepResult:
         return await self._database.write(lambda connection: forget.forget(connection, before, limit))
 
     async def forgettable(self, before: float) -> int:
@@ -163,10 +165,10 @@ class SqliteInbox:
         return await self._database.write(lambda connection: connection.execute(statement, values).fetchall())
 
 
-def _pending(connection: sqlite3.Connection, limit: int) -> list[Pending]:
+def _pending(connection: sqlite3.Connection, limit: int) -> list[PendingRequest]:
     (rows,) = connection.execute(_PENDING, (limit,)).fetchone()
     return [
-        Pending(row_id=row_id, request_id=request_id, request=request.encode(), attempts=attempts)
+        PendingRequest(row_id=row_id, request_id=request_id, request=request.encode(), attempts=attempts)
         for row_id, request_id, request, attempts in orjson.loads(rows)
     ]
 

@@ -17,7 +17,7 @@ from solstice_forge.inbox.keep_results import (
     repeated_by,
 )
 from solstice_forge.inbox.lookups import insert_lookups
-from solstice_forge.inbox.protocol import Kept, NewDelivery
+from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 
 _INSERT_DELIVERIES: Final = (
     "INSERT INTO deliveries (row_id, source_name, delivery_id, event_name, received_at, reason, detail, request_id,"
@@ -35,20 +35,20 @@ _Known = dict[object, tuple[int, str | None]]
 """Number and request of the delivery of that id, or of that content."""
 
 
-def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[Kept]:
+def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
     """Store those that are new, in the order given, and of the others that they came; the answer to each."""
     # Nearly always all are new. Then asking first would only be more statements, at each of which Python's module
     # gives up the interpreter, and takes it back from a busy event loop.
     if not any(delivery.also for delivery in deliveries) and _insert(connection, deliveries):
         return [new(delivery) for delivery in deliveries]
-    fresh, copies = _told_apart(connection, deliveries)
+    fresh, copies = _sorted_out(connection, deliveries)
     if fresh:
         _insert(connection, fresh)
     answers = _remember(connection, copies)
     return [answers.get(id(delivery)) or new(delivery) for delivery in deliveries]
 
 
-def _told_apart(
+def _sorted_out(
     connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]
 ) -> tuple[list[NewDelivery], list[NewDelivery]]:
     """Those that are new, and those that repeat what is stored or what comes earlier in the same group."""
@@ -68,12 +68,12 @@ def _told_apart(
     return fresh, copies
 
 
-def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> dict[int, Kept]:
+def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> dict[int, KeepResult]:
     """Store that these came; the answers, by the identity of the delivery."""
     by_id, by_content = _stored_by_id(connection, copies), _stored_by_content(connection, copies)
     first = _next_number(connection)
     rows: list[tuple[object, ...]] = []
-    answers: dict[int, Kept] = {}
+    answers: dict[int, KeepResult] = {}
     for row_id, copy in enumerate(copies, start=first):
         name = (copy.source_name, copy.delivery_id)
         reason = DUPLICATE_DELIVERY if name in by_id else DUPLICATE_CONTENT

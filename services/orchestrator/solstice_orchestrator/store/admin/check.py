@@ -69,7 +69,7 @@ Ask = Callable[[str], Awaitable[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
+class StoreCheck:
     """What was found."""
 
     database: str
@@ -91,7 +91,7 @@ class Checkup:
         return not self.pending and not self.problems
 
 
-async def check(url: str) -> Checkup:
+async def check(url: str) -> StoreCheck:
     """Look at the store at `url`, and change nothing.
 
     Raises StoreUnavailable (also when there is no such file), SchemaTooNew, ConfigurationError.
@@ -104,10 +104,10 @@ async def check(url: str) -> Checkup:
         async def ask(query: str) -> Sequence[Any]:
             return [row[0] for row in await connection.fetch(query)]
 
-        return await _checkup(without_password(url), applied, "postgresql", ask, own=())
+        return await _store_check(without_password(url), applied, "postgresql", ask, own=())
 
 
-async def _check_sqlite(path: Path) -> Checkup:
+async def _check_sqlite(path: Path) -> StoreCheck:
     with reading(path) as connection:
 
         async def ask(query: str) -> Sequence[Any]:
@@ -115,7 +115,7 @@ async def _check_sqlite(path: Path) -> Checkup:
             return [row[0] for row in found]
 
         own = [f"the file is damaged: {said}" for said in await ask("PRAGMA integrity_check") if said != "ok"]
-        return await _checkup(str(path), applied_to(connection), "sqlite", ask, own=own)
+        return await _store_check(str(path), applied_to(connection), "sqlite", ask, own=own)
 
 
 @contextmanager
@@ -131,9 +131,9 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise StoreUnavailable(str(path), str(error)) from error
 
 
-async def _checkup(
+async def _store_check(
     where: str, applied: Mapping[int, str], dialect: str, ask: Ask, *, own: Sequence[str]
-) -> Checkup:
+) -> StoreCheck:
     migrations: Sequence[Migration] = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
     pending = missing(where, applied, migrations)
     counts: dict[str, int] = {}
@@ -146,7 +146,7 @@ async def _checkup(
             found = int((await ask(f"SELECT count(*) FROM {rows.format(requests=_REQUESTS[dialect])}"))[0])  # noqa: S608  rules of ours
             if found:
                 problems.append(f"{found} {problem}")
-    return Checkup(
+    return StoreCheck(
         database=where,
         version=max(applied, default=0),
         known=max(migration.version for migration in migrations),

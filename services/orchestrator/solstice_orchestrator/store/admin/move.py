@@ -42,12 +42,12 @@ Progress = Callable[[str, int, int], None]
 Convert = Callable[[Any], Any]
 
 
-class NotMoved(SolsticeError):
+class MoveRefused(SolsticeError):
     """The move was refused; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class MoveResult:
     """What was taken over."""
 
     rows: Mapping[str, int]
@@ -71,7 +71,7 @@ async def move(
     in_use: bool = False,
     progress: Progress = lambda *_: None,
     clock: Callable[[], float] = time.time,
-) -> Moved:
+) -> MoveResult:
     """Take over all rows of the file `source` into the database at the URL `target`.
 
     Both schemas are brought up to date first. NotMoved: an orchestrator may be using the source (unless `in_use` says
@@ -82,9 +82,9 @@ async def move(
         await migrate_postgresql(
             connection, where, migrations_of("solstice_orchestrator.store.schema.postgresql")
         )
-        with _held(source) as held:
-            if not in_use and (worker := _seen(held, clock() - SEEN_SECONDS)):
-                raise NotMoved(
+        with _locked_source(source) as held:
+            if not in_use and (worker := _live_worker(held, clock() - SEEN_SECONDS)):
+                raise MoveRefused(
                     f"worker {worker} was at work on {source} less than {SEEN_SECONDS:.0f} s ago: "
                     "end every orchestrator on it first"
                 )
@@ -96,11 +96,11 @@ async def move(
                 rows = {table.name: await _copy(held, connection, table, progress) for table in tables}
                 await _go_on_counting(connection)
                 await _compare(held, connection, tables, rows)
-    return Moved(rows=rows)
+    return MoveResult(rows=rows)
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[sqlite3.Connection]:
+def _locked_source(path: Path) -> Iterator[sqlite3.Connection]:
     """The file at its newest schema, with its one write lock in our hands."""
     if not path.is_file():
         raise StoreUnavailable(str(path), "there is no such file")
@@ -119,7 +119,7 @@ def _held(path: Path) -> Iterator[sqlite3.Connection]:
         raise StoreUnavailable(str(path), str(error)) from error
 
 
-def _seen(connection: sqlite3.Connection, since: float) -> str | None:
+def _live_worker(connection: sqlite3.Connection, since: float) -> str | None:
     """A worker with a heartbeat later than `since`, that did not take its leave."""
     row = connection.execute(
         "SELECT worker_id FROM workers WHERE seen_at > ? AND ended_at IS NULL ORDER BY seen_at DESC LIMIT 1",
@@ -155,7 +155,7 @@ async def _claim_empty(connection: "Connection", where: str, tables: Sequence[_T
         # Nobody who opens the database meanwhile can put anything in.
         await connection.execute(f"LOCK TABLE {table.name} IN EXCLUSIVE MODE")
         if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608  names from the schema
-            raise NotMoved(
+            raise MoveRefused(
                 f"the database {where} is not empty (there is something in {table.name}): "
                 "move into a new database that no orchestrator has been started on"
             )
@@ -205,7 +205,7 @@ async def _compare(
         there = await connection.fetchval(f"SELECT count(*) FROM {table.name}")  # noqa: S608  names from the schema
         here = _count(held, table)
         if not here == rows[table.name] == there:
-            raise NotMoved(f"of {here} rows for {table.name}, {there} arrived; nothing was kept")
+            raise MoveRefused(f"of {here} rows for {table.name}, {there} arrived; nothing was kept")
 
 
 def _as_it_is(value: Any) -> Any:

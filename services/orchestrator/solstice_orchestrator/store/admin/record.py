@@ -38,7 +38,7 @@ ORDER BY jobs.created_at, jobs.run_id, jobs.position
 """  # noqa: S608  made of constants
 
 
-async def recorded(url: str, since: float) -> AsyncIterator[TraceRun]:
+async def recorded_runs(url: str, since: float) -> AsyncIterator[TraceRun]:
     """The runs that were planned at `since` (seconds since the epoch) or later, in that order; times begin at 0.
 
     Raises StoreUnavailable (also when there is no such file), SchemaTooNew, ConfigurationError.

@@ -84,7 +84,7 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
     ]
 
 
-def again(moment: Moment, body: bytes) -> JobRequestV1:
+def renewed_request(moment: Moment, body: bytes) -> JobRequestV1:
     """The same request, on purpose and now: under a new request id, without the old idempotency key and delay."""
     # Not by the fast reader: it would round large integers of fields that we do not know.
     fields = json.loads(body)

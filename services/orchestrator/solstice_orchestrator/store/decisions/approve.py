@@ -6,34 +6,34 @@ from typing import Any
 from solstice_common.messages import stored_request
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store.decisions.supersede import group_of
-from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.decisions.supersede import group_digest
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.records.changes import Job, Run
 from solstice_orchestrator.store.records.rows import decode_concurrency
-from solstice_orchestrator.superseding.groups import Scope
+from solstice_orchestrator.superseding.groups import GroupScope
 
 
-def approve_run(ledger: Ledger, run_id: str) -> None:
+def approve_run(unit: UnitOfWork, run_id: str) -> None:
     """Let the jobs of a run that wait for approval stand in line like others; those of any other run are left alone."""
-    waiting = [job for job in ledger.jobs_of(run_id) if job.state is JobState.APPROVAL]
+    waiting = [job for job in unit.jobs_of(run_id) if job.state is JobState.APPROVAL]
     if not waiting:
         return
-    run = ledger.runs[run_id]
-    ledger.change_run(run_id, **_begun(ledger, run, waiting[0]))
+    run = unit.runs[run_id]
+    unit.change_run(run_id, **_begun(unit, run, waiting[0]))
     for job in waiting:
         held_up = job.needs != "[]" or job.group_key is not None or run.concurrency is not None
-        ledger.move(job, JobState.BLOCKED if held_up else JobState.WAITING, Reason.APPROVED)
-    ledger.settle([run_id])
+        unit.move(job, JobState.BLOCKED if held_up else JobState.WAITING, Reason.APPROVED)
+    unit.settle([run_id])
 
 
-def _begun(ledger: Ledger, run: Run, job: Job) -> dict[str, Any]:
+def _begun(unit: UnitOfWork, run: Run, job: Job) -> dict[str, Any]:
     """What the run was not given while nobody had agreed to it: its time, and the group it asks for."""
     columns: dict[str, Any] = {}
     if run.timeout_at is not None:
-        columns["timeout_at"] = run.timeout_at + ledger.now - job.created_at
+        columns["timeout_at"] = run.timeout_at + unit.now - job.created_at
     if run.concurrency is not None:
         concurrency = decode_concurrency(json.loads(run.concurrency))
-        columns["group_key"] = group_of(
-            ledger.moment.rules, Scope.RUN, concurrency, stored_request(run.request)
+        columns["group_key"] = group_digest(
+            unit.moment.rules, GroupScope.RUN, concurrency, stored_request(run.request)
         )
     return columns

@@ -7,19 +7,19 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
 from solstice_orchestrator.store.records.rows import decode_spec
 
-# Named here as in ledger.py: to look them up for each job takes as long as the rest of a move.
+# Named here as in transitions.py: to look them up for each job takes as long as the rest of a move.
 _BACKOFF: Final = JobState.BACKOFF
 _RUNNING: Final = JobState.RUNNING
 _RUN_RUNS: Final = RunState.RUNNING
 _CLAIMED: Final = Reason.CLAIMED
 
 
-def give(
-    ledger: Ledger,
+def assign_jobs(
+    unit: UnitOfWork,
     worker_id: str,
     job_ids: Sequence[str],
     specs: Mapping[str, bytes],
@@ -29,30 +29,30 @@ def give(
 
     `siblings`: the states of all jobs, by job id, of the runs that have not begun yet.
     """
-    claims = [_give(ledger, worker_id, job_id, specs[job_id]) for job_id in job_ids]
+    claims = [_assign_job(unit, worker_id, job_id, specs[job_id]) for job_id in job_ids]
     beginning = {
         claim.run_id: dict(siblings[claim.run_id])
         for claim in claims
-        if ledger.runs[claim.run_id].state is not _RUN_RUNS
+        if unit.runs[claim.run_id].state is not _RUN_RUNS
     }
-    for job in ledger.jobs.values():
+    for job in unit.jobs.values():
         if job.run_id in beginning:
             beginning[job.run_id][job.job_id] = job.state
     for run_id, states in beginning.items():
-        ledger.move_run(run_id, _RUN_RUNS, jobs=states.values())
+        unit.move_run(run_id, _RUN_RUNS, jobs=states.values())
     return claims
 
 
-def end_backoffs(ledger: Ledger) -> None:
+def end_backoffs(unit: UnitOfWork) -> None:
     """Jobs whose backoff is over wait for a slot again."""
-    for job in list(ledger.jobs.values()):
-        if job.state is _BACKOFF and job.retry_at is not None and job.retry_at <= ledger.now:
-            ledger.move(replace(job, retry_at=None), JobState.WAITING, Reason.BACKOFF_OVER)
+    for job in list(unit.jobs.values()):
+        if job.state is _BACKOFF and job.retry_at is not None and job.retry_at <= unit.now:
+            unit.move(replace(job, retry_at=None), JobState.WAITING, Reason.BACKOFF_OVER)
 
 
-def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
-    job, now = ledger.jobs[job_id], ledger.now
-    number, until = job.attempt + 1, now + ledger.moment.rules.lease_seconds
+def _assign_job(unit: UnitOfWork, worker_id: str, job_id: str, spec: bytes) -> Claim:
+    job, now = unit.jobs[job_id], unit.now
+    number, until = job.attempt + 1, now + unit.moment.rules.lease_seconds
     given = replace(
         job,
         attempt=number,
@@ -63,12 +63,12 @@ def _give(ledger: Ledger, worker_id: str, job_id: str, spec: bytes) -> Claim:
         exit_code=None,
         step=None,
     )
-    ledger.move(given, _RUNNING, _CLAIMED)
+    unit.move(given, _RUNNING, _CLAIMED)
     return Claim(
         key=AttemptKey(job_id=job_id, number=number),
         run_id=job.run_id,
         spec=decode_spec(spec),
-        body=ledger.runs[job.run_id].request,
+        body=unit.runs[job.run_id].request,
         lease_until=until,
         waiting_since=job.created_at if job.waiting_since is None else job.waiting_since,
     )

@@ -11,53 +11,55 @@ from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, OWN_FAILURES, UNCO
 from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store.decisions.steer import as_asked, asked_end
-from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Attempt, Job
 
-End = tuple[AttemptKey, Outcome]
+AttemptEnd = tuple[AttemptKey, Outcome]
 
-# Named here as in ledger.py.
+# Named here as in transitions.py.
 _RUNNING: Final = JobState.RUNNING
 _RELEASED: Final = Reason.RELEASED
 
 
-def finish(ledger: Ledger, ends: Sequence[End], past: Mapping[AttemptKey, Attempt]) -> Sequence[bool]:
+def finish(
+    unit: UnitOfWork, ends: Sequence[AttemptEnd], past: Mapping[AttemptKey, Attempt]
+) -> Sequence[bool]:
     """Record the ends of attempts; True also for one of which exactly this was recorded before.
 
-    `past`: the ended attempts among those that are not current (`stale`) any more.
+    `past`: the ended attempts among those that are not current (`ended_attempts`) any more.
     """
     known, answers, settled = dict(past), [], dict[str, None]()
     for key, outcome in ends:
-        job = current(ledger, key)
+        job = running_job(unit, key)
         if job is None:
-            answers.append(_ended_so(known.get(key), as_asked(ledger.jobs.get(key.job_id), outcome)))
+            answers.append(_ended_so(known.get(key), as_asked(unit.jobs.get(key.job_id), outcome)))
             continue
-        known[key] = end(ledger, job, outcome)
+        known[key] = end_attempt(unit, job, outcome)
         settled[job.run_id] = None
         answers.append(True)
-    ledger.settle(settled)
+    unit.settle(settled)
     return answers
 
 
-def stale(ledger: Ledger, ends: Sequence[End]) -> Sequence[AttemptKey]:
-    """Those that are over, as far as the ledger knows: their past has to be looked up."""
-    return [key for key, _ in ends if current(ledger, key) is None]
+def ended_attempts(unit: UnitOfWork, ends: Sequence[AttemptEnd]) -> Sequence[AttemptKey]:
+    """Those that are over, as far as the unit of work knows: their past has to be looked up."""
+    return [key for key, _ in ends if running_job(unit, key) is None]
 
 
-def current(ledger: Ledger, key: AttemptKey) -> Job | None:
+def running_job(unit: UnitOfWork, key: AttemptKey) -> Job | None:
     """The job, when this is the attempt that runs."""
-    job = ledger.jobs.get(key.job_id)
+    job = unit.jobs.get(key.job_id)
     held = job is not None and job.state is _RUNNING and job.attempt == key.number
     return job if held else None
 
 
-def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
+def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
     """Close the attempt that runs and move its job to what follows; the run is not settled."""
     outcome = as_asked(job, outcome)
     if outcome.reason is _RELEASED:
-        outcome = _if_in_time(ledger, job, outcome)
-    attempt = ledger.close(job, outcome)
+        outcome = _if_in_time(unit, job, outcome)
+    attempt = unit.close(job, outcome)
     detail = attempt.detail
     failed_by_us = outcome.reason in INFRASTRUCTURE
     if job.cancel_asked and (failed_by_us or outcome.reason is _RELEASED):
@@ -67,22 +69,22 @@ def end(ledger: Ledger, job: Job, outcome: Outcome) -> Attempt:
         detail = detail_of(outcome)
     left = structs.replace(job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step)
     if outcome.reason is _RELEASED:
-        ledger.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)
+        unit.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)
     elif failed_by_us:
-        _failed_by_us(ledger, left, outcome.reason, detail)
+        _failed_by_us(unit, left, outcome.reason, detail)
     elif outcome.reason in OWN_FAILURES and job.retried < job.retries and not job.cancel_asked:
-        _failed_by_itself(ledger, left, detail)
+        _failed_by_itself(unit, left, detail)
     else:
-        ledger.move(left, outcome.state, outcome.reason, detail)
+        unit.move(left, outcome.state, outcome.reason, detail)
     return attempt
 
 
-def _if_in_time(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
+def _if_in_time(unit: UnitOfWork, job: Job, outcome: Outcome) -> Outcome:
     """What is handed back when its lease had run out counts, as it would have for whoever rescued it.
 
     Else a job that keeps its holder from the store would begin again and again.
     """
-    if job.lease_until is None or job.lease_until > ledger.now:
+    if job.lease_until is None or job.lease_until > unit.now:
         return outcome
     return replace(
         outcome,
@@ -92,16 +94,16 @@ def _if_in_time(ledger: Ledger, job: Job, outcome: Outcome) -> Outcome:
     )
 
 
-def _failed_by_itself(ledger: Ledger, job: Job, detail: str) -> None:
+def _failed_by_itself(unit: UnitOfWork, job: Job, detail: str) -> None:
     """Another try at once, which its author gave it."""
     retried = job.retried + 1
     again = structs.replace(job, retried=retried, worker_id=None, exit_code=None, step=None)
-    ledger.move(again, JobState.WAITING, Reason.RETRYING, f"retrying {retried} of {job.retries}: {detail}")
+    unit.move(again, JobState.WAITING, Reason.RETRYING, f"retrying {retried} of {job.retries}: {detail}")
 
 
-def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str) -> None:
+def _failed_by_us(unit: UnitOfWork, job: Job, reason: Reason, detail: str) -> None:
     """Another try after a while, or none."""
-    rules = ledger.moment.rules
+    rules = unit.moment.rules
     wait: float | None
     if reason in UNCOUNTED:
         failures, wait = job.failures, uncounted_wait(job.attempt, rules.rng, rules.retry_base_seconds)
@@ -109,10 +111,10 @@ def _failed_by_us(ledger: Ledger, job: Job, reason: Reason, detail: str) -> None
         failures = job.failures + 1
         wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:
-        ledger.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
+        unit.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
     else:
-        later = structs.replace(job, failures=failures, retry_at=ledger.now + wait, worker_id=None)
-        ledger.move(later, JobState.BACKOFF, reason, detail)
+        later = structs.replace(job, failures=failures, retry_at=unit.now + wait, worker_id=None)
+        unit.move(later, JobState.BACKOFF, reason, detail)
 
 
 def _ended_so(past: Attempt | None, outcome: Outcome) -> bool:

@@ -5,27 +5,27 @@ from typing import Final
 
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.workers import state_at
-from solstice_orchestrator.store.decisions.worker_records import Worker
+from solstice_orchestrator.store.decisions.worker_records import WorkerRow
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 
 _TAKEN_AWAY: Final = frozenset({Reason.AGENT_LOST, Reason.LEASE_EXPIRED})
 
 
 def renewal(
-    held: Sequence[AttemptKey],
+    claimed: Sequence[AttemptKey],
     renewed: Mapping[AttemptKey, bool],
     ended: Mapping[AttemptKey, Reason],
-    worker: Worker,
+    worker: WorkerRow,
     now: float,
 ) -> Renewal:
     """`renewed`: those whose leases were prolonged, and whether somebody wants their end; `ended`: how others ended."""
     return Renewal(
         # What its holder ended itself, a moment ago, was not lost.
         lost=frozenset(
-            key for key in held if key not in renewed and (key not in ended or ended[key] in _TAKEN_AWAY)
+            key for key in claimed if key not in renewed and (key not in ended or ended[key] in _TAKEN_AWAY)
         ),
         cancelled=frozenset(key for key, cancel_asked in renewed.items() if cancel_asked),
-        state=state_at(worker.standing, now),
+        state=state_at(worker.eligibility, now),
         quarantined_until=worker.quarantined_until,
         registered=worker.name != "",
     )

@@ -8,44 +8,46 @@ from typing import NamedTuple
 from msgspec import structs
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.scheduling.order import Queue, enter, next_turn_without, turns
-from solstice_orchestrator.store.records.changes import Changes, Job
+from solstice_orchestrator.scheduling.order import QueueState, next_turn_without, queue_entry, turns
+from solstice_orchestrator.store.records.changes import Job, RowChanges
 
 
-class Line(NamedTuple):
+class QueueKey(NamedTuple):
     """Jobs that wait for one label in one priority class."""
 
     label: str
     priority: int
 
 
-class Place(NamedTuple):
+class RepositoryQueueKey(NamedTuple):
     """A repository in a line."""
 
-    line: Line
+    queue_key: QueueKey
     repository: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arranged:
+class ArrangedChanges:
     """The changes with every turn in them, and what is to be kept for the next who come."""
 
-    changes: Changes
-    clocks: Mapping[Line, int]
-    next_turns: Mapping[Place, int]
+    changes: RowChanges
+    clocks: Mapping[QueueKey, int]
+    next_turns: Mapping[RepositoryQueueKey, int]
 
 
-def places(changes: Changes) -> Mapping[Place, Sequence[str]]:
+def queue_places(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[str]]:
     """Where the arrivals (ids of jobs) are to be placed, and where others left; sorted, so that locks are taken in one order."""
-    found: dict[Place, list[str]] = {place: [] for place in _left(changes)}
+    found: dict[RepositoryQueueKey, list[str]] = {repository_queue: [] for repository_queue in _left(changes)}
     jobs = {job.job_id: job for job in _all(changes)}
     for job_id in changes.arrivals:
         job = jobs[job_id]
-        found.setdefault(Place(Line(job.runs_on, job.priority), job.repository), []).append(job_id)
+        found.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
+            job_id
+        )
     return dict(sorted(found.items()))
 
 
-def still_running(running: Mapping[str, int], changes: Changes) -> Mapping[str, int]:
+def still_running(running: Mapping[str, int], changes: RowChanges) -> Mapping[str, int]:
     """What runs of each repository once the changes are written, if it is `running` now; what they start apart."""
     ended = Counter(
         job.repository
@@ -57,44 +59,51 @@ def still_running(running: Mapping[str, int], changes: Changes) -> Mapping[str, 
     return {repository: jobs - ended[repository] for repository, jobs in running.items()}
 
 
-def arrange(changes: Changes, queues: Mapping[Line, Queue], next_turns: Mapping[Place, int]) -> Arranged:
+def arrange(
+    changes: RowChanges, queues: Mapping[QueueKey, QueueState], next_turns: Mapping[RepositoryQueueKey, int]
+) -> ArrangedChanges:
     """Give every arrival its turn. `next_turns` of repositories that have one."""
-    entries = {line: enter(queue) for line, queue in queues.items()}
-    given: dict[str, int] = {}
-    following: dict[Place, int] = {}
+    entries = {queue_key: queue_entry(queue) for queue_key, queue in queues.items()}
+    taken_turns: dict[str, int] = {}
+    following: dict[RepositoryQueueKey, int] = {}
     left = _left(changes)
-    for place, job_ids in places(changes).items():
-        gone = left.get(place, ())
-        known = next_turns.get(place)
+    for repository_queue, job_ids in queue_places(changes).items():
+        gone = left.get(repository_queue, ())
+        known = next_turns.get(repository_queue)
         if known is not None and gone:
             known = next_turn_without(known, gone)
-            following[place] = known
+            following[repository_queue] = known
         if not job_ids:
             continue
-        taken = turns(entries[place.line], known, len(job_ids))
-        given.update(zip(job_ids, taken, strict=True))
-        following[place] = taken.stop
-    return Arranged(
+        taken = turns(entries[repository_queue.queue_key], known, len(job_ids))
+        taken_turns.update(zip(job_ids, taken, strict=True))
+        following[repository_queue] = taken.stop
+    return ArrangedChanges(
         changes=replace(
-            changes, jobs=_placed(changes.jobs, given), new_jobs=_placed(changes.new_jobs, given)
+            changes, jobs=_placed(changes.jobs, taken_turns), new_jobs=_placed(changes.new_jobs, taken_turns)
         ),
-        clocks={line: entry.clock for line, entry in entries.items()},
+        clocks={queue_key: entry.clock for queue_key, entry in entries.items()},
         next_turns=following,
     )
 
 
-def _left(changes: Changes) -> Mapping[Place, Sequence[int]]:
+def _left(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[int]]:
     """The turns that nobody will take."""
-    found: dict[Place, list[int]] = {}
+    found: dict[RepositoryQueueKey, list[int]] = {}
     for job in changes.given_up:
-        found.setdefault(Place(Line(job.runs_on, job.priority), job.repository), []).append(job.turn)
+        found.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
+            job.turn
+        )
     return found
 
 
-def _all(changes: Changes) -> Iterable[Job]:
+def _all(changes: RowChanges) -> Iterable[Job]:
     yield from changes.jobs
     yield from changes.new_jobs
 
 
-def _placed(jobs: Sequence[Job], given: Mapping[str, int]) -> Sequence[Job]:
-    return [structs.replace(job, turn=given[job.job_id]) if job.job_id in given else job for job in jobs]
+def _placed(jobs: Sequence[Job], taken_turns: Mapping[str, int]) -> Sequence[Job]:
+    return [
+        structs.replace(job, turn=taken_turns[job.job_id]) if job.job_id in taken_turns else job
+        for job in jobs
+    ]

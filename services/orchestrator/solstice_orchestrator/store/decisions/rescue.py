@@ -4,39 +4,39 @@ from collections.abc import Mapping, Sequence
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.store.decisions.finish import end
+from solstice_orchestrator.store.decisions.finish import end_attempt
 from solstice_orchestrator.store.decisions.plan import plan_failed
 from solstice_orchestrator.store.decisions.steer import time_out
-from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job
 
 
-def rescue(ledger: Ledger, seen: Mapping[str, float]) -> Sequence[AttemptKey]:
+def rescue(unit: UnitOfWork, seen: Mapping[str, float]) -> Sequence[AttemptKey]:
     """End the attempts whose leases have run out, what is out of time, and the planning of the dead and of the slow.
 
     `seen`: when each worker's heart beat last.
     """
-    time_out(ledger)
-    lease_seconds = ledger.moment.rules.lease_seconds
-    expired = [job for job in ledger.jobs.values() if _expired(job, ledger.now)]
+    time_out(unit)
+    lease_seconds = unit.moment.rules.lease_seconds
+    expired = [job for job in unit.jobs.values() if _expired(job, unit.now)]
     for job in expired:
         worker = job.worker_id or ""
         outcome = Outcome(
             state=JobState.ERRORED,
             # Whoever lives renews twice in a lease: silence for half of one, beside a lease that has run out, is its end.
             # Not a whole lease: one that is claimed while a renewal is under way ends a moment before the heartbeat does.
-            reason=_why(seen.get(worker), ledger.now - lease_seconds / 2),
+            reason=_why(seen.get(worker), unit.now - lease_seconds / 2),
             detail=f"held by {worker}",
         )
-        end(ledger, job, outcome)
-    ledger.settle(dict.fromkeys(job.run_id for job in expired))
-    slow_since = ledger.now - ledger.moment.rules.planning_seconds
-    for run in list(ledger.runs.values()):
+        end_attempt(unit, job, outcome)
+    unit.settle(dict.fromkeys(job.run_id for job in expired))
+    slow_since = unit.now - unit.moment.rules.planning_seconds
+    for run in list(unit.runs.values()):
         if run.state is RunState.PLANNING and run.plan_worker is not None:
-            reason = _why(seen.get(run.plan_worker), ledger.now - lease_seconds)
+            reason = _why(seen.get(run.plan_worker), unit.now - lease_seconds)
             if reason is Reason.AGENT_LOST or (run.plan_since is not None and run.plan_since <= slow_since):
-                plan_failed(ledger, run.run_id, reason, f"planned by {run.plan_worker}")
+                plan_failed(unit, run.run_id, reason, f"planned by {run.plan_worker}")
     return [AttemptKey(job_id=job.job_id, number=job.attempt) for job in expired]
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from solstice_common.messages import derive_request_id
 from solstice_common.times import format_seconds
 from solstice_orchestrator.schedules.cron import InvalidCron, Timing, timing
-from solstice_orchestrator.schedules.ticks import Gap, TickReason, TickState, consider
+from solstice_orchestrator.schedules.ticks import MissedTicks, TickReason, TickState, decide_ticks
 from solstice_orchestrator.store.decisions.tick import EVENT, ended
 from solstice_orchestrator.store.records.moment import Moment
 from solstice_orchestrator.store.records.schedule_rows import Schedule, Tick
@@ -17,7 +17,7 @@ UNREADABLE_SECONDS: Final = 3600.0
 """Between two looks at a schedule whose time cannot be read."""
 
 
-class Changed(NamedTuple):
+class ScheduleUpdate(NamedTuple):
     """A schedule as it stands now, and what follows for its ticks."""
 
     schedule: Schedule
@@ -27,13 +27,13 @@ class Changed(NamedTuple):
     """They were due."""
 
 
-Decide = Callable[[Moment, Schedule, Tick | None], Changed]
-"""What a person's wish comes to; the tick is the one that has not fired yet, if there is one."""
+Decide = Callable[[Moment, Schedule, Tick | None], ScheduleUpdate]
+"""What a person's change comes to; the tick is the one that has not fired yet, if there is one."""
 
 
-def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> Changed:
+def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> ScheduleUpdate:
     """A new schedule."""
-    return Changed(
+    return ScheduleUpdate(
         Schedule(
             schedule_id=moment.new_id(),
             **asdict(spec),
@@ -47,7 +47,9 @@ def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> Changed
     )
 
 
-def edited(moment: Moment, schedule: Schedule, pending: Tick | None, wanted: ScheduleChanges) -> Changed:
+def edited(
+    moment: Moment, schedule: Schedule, pending: Tick | None, wanted: ScheduleChanges
+) -> ScheduleUpdate:
     """With other values; what came until now is settled by the old time."""
     changed = progressed(moment, schedule, pending)
     new = changed.schedule._replace(**wanted, changed_at=moment.now)
@@ -56,7 +58,7 @@ def edited(moment: Moment, schedule: Schedule, pending: Tick | None, wanted: Sch
     return changed._replace(schedule=new)
 
 
-def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> Changed:
+def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> ScheduleUpdate:
     """Without ticks; one that is due does not fire."""
     changed = progressed(moment, schedule, pending)
     new = changed.schedule
@@ -66,30 +68,30 @@ def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> Changed:
     if pending is not None and not gone:
         gone = [_held_up(pending, moment)]
     came = [_held_up(tick, moment) if tick.state is TickState.DUE else tick for tick in changed.new]
-    return Changed(new, came, gone)
+    return ScheduleUpdate(new, came, gone)
 
 
-def resumed(moment: Moment, schedule: Schedule, _: Tick | None) -> Changed:
+def resumed(moment: Moment, schedule: Schedule, _: Tick | None) -> ScheduleUpdate:
     """With ticks again."""
     if not schedule.paused:
-        return Changed(schedule)
-    return Changed(_from_now_on(schedule._replace(paused=False, changed_at=moment.now), moment.now))
+        return ScheduleUpdate(schedule)
+    return ScheduleUpdate(_from_now_on(schedule._replace(paused=False, changed_at=moment.now), moment.now))
 
 
-def by_hand(moment: Moment, schedule: Schedule, _: Tick | None) -> Changed:
+def by_hand(moment: Moment, schedule: Schedule, _: Tick | None) -> ScheduleUpdate:
     """With a tick that somebody asked for."""
-    return Changed(schedule, [_due(moment, schedule, moment.now, TickReason.BY_HAND)])
+    return ScheduleUpdate(schedule, [_due(moment, schedule, moment.now, TickReason.BY_HAND)])
 
 
-def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Changed:
+def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> ScheduleUpdate:
     """With a row for every tick up to now; `pending` is one that is still due, and makes way for a newer one."""
     if schedule.next_at is None or schedule.next_at > moment.now:
-        return Changed(schedule)
+        return ScheduleUpdate(schedule)
     try:
         when = _timing(schedule.cron, schedule.timezone)
     except InvalidCron as error:
         return _unreadable(moment, schedule, schedule.next_at, str(error))
-    found = consider(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
+    found = decide_ticks(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
     ticks: list[Tick] = []
     if found.missed is not None:
         ticks.append(_missed(moment, schedule, found.missed))
@@ -101,7 +103,7 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Chan
         # After the clock was set back it may be the same that comes again.
         if pending is not None and newest.tick_id != pending.tick_id
     ]
-    return Changed(
+    return ScheduleUpdate(
         schedule._replace(considered_at=max(schedule.considered_at, moment.now), next_at=found.next_at),
         ticks,
         overtaken,
@@ -117,16 +119,16 @@ def _from_now_on(schedule: Schedule, now: float) -> Schedule:
     return schedule._replace(considered_at=now, next_at=_timing(schedule.cron, schedule.timezone).after(now))
 
 
-def _unreadable(moment: Moment, schedule: Schedule, tick_at: float, why: str) -> Changed:
+def _unreadable(moment: Moment, schedule: Schedule, tick_at: float, why: str) -> ScheduleUpdate:
     """What was read once may be unknown to this machine: a zone that its database lacks. Others go on meanwhile."""
     tick = _due(moment, schedule, tick_at, TickReason.ON_TIME)
     failed = ended(tick, moment, TickState.FAILED, TickReason.NOT_A_REQUEST, why)
-    return Changed(
+    return ScheduleUpdate(
         schedule._replace(considered_at=moment.now, next_at=moment.now + UNREADABLE_SECONDS), [failed]
     )
 
 
-def _missed(moment: Moment, schedule: Schedule, gap: Gap) -> Tick:
+def _missed(moment: Moment, schedule: Schedule, gap: MissedTicks) -> Tick:
     return Tick(
         tick_id=_tick_id(schedule, gap.last),
         schedule_id=schedule.schedule_id,

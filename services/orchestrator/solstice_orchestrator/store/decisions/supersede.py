@@ -12,21 +12,27 @@ from solstice_orchestrator.domain.jobs import Concurrency, Reason, RunSpec
 from solstice_orchestrator.domain.seniority import Seniority, seniority
 from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for
 from solstice_orchestrator.store.decisions.steer import end_job, end_run
-from solstice_orchestrator.store.decisions.transitions import Ledger
-from solstice_orchestrator.store.records.changes import Kin, Run
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
+from solstice_orchestrator.store.records.changes import RefRun, Run
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.records.rows import decode_concurrency, key, request_fields
-from solstice_orchestrator.superseding.groups import Member, Scope, group_key, settle_group
+from solstice_orchestrator.superseding.groups import GroupMember, GroupScope, group_key, settle_group
 from solstice_orchestrator.superseding.policy import (
-    Newest,
-    Sibling,
-    Supersede,
-    lineage,
+    NewestPush,
+    SupersedeRule,
+    UnfinishedRun,
     may_be_ended,
     on_default_branch,
+    supersede_key,
     superseded,
 )
-from solstice_orchestrator.superseding.push_order import Answers, Order, Push, Question, compare
+from solstice_orchestrator.superseding.push_order import (
+    OrderAnswers,
+    OrderQuestion,
+    Push,
+    PushOrder,
+    push_order,
+)
 
 REMEMBERED: Final = 64
 """So many ended runs of a branch are remembered for what their pushes tell of each other."""
@@ -34,7 +40,7 @@ REMEMBERED_SECONDS: Final = 30 * 86_400.0
 """And at least for so long, whenever the runs themselves are removed: no forge sends a delivery again after more."""
 
 
-class MemberRow(NamedTuple):
+class GroupMemberRow(NamedTuple):
     """A run or job that holds a group or asks for it, as a store reads it; not one whose run waits for its own group."""
 
     job_id: str | None
@@ -43,15 +49,15 @@ class MemberRow(NamedTuple):
     position: int
     holds: bool
     running: bool
-    said: str | bytes
+    spec_json: str | bytes
     """JSON: of a run its concurrency, of a job its spec."""
     created_at: float
     """Of the run."""
     request: bytes
 
 
-def group_of(
-    rules: Rules, scope: Scope, concurrency: Concurrency | None, request: JobRequestV1
+def group_digest(
+    rules: Rules, scope: GroupScope, concurrency: Concurrency | None, request: JobRequestV1
 ) -> bytes | None:
     """The digest that stands for a concurrency group; None for none."""
     if concurrency is None:
@@ -59,48 +65,48 @@ def group_of(
     return key(group_key(scope, request, concurrency.group, rules.v1_trust))
 
 
-def lineage_of(request: JobRequestV1) -> bytes | None:
+def ref_digest(request: JobRequestV1) -> bytes | None:
     """The digest that stands for what a newer push takes the place of; None for what it never does."""
-    found = lineage(request)
+    found = supersede_key(request)
     return None if found is None else key(found)
 
 
-def members(rows: Iterable[MemberRow]) -> Sequence[Member]:
+def members(rows: Iterable[GroupMemberRow]) -> Sequence[GroupMember]:
     """The rows as `groups.py` knows them."""
     return [_member(row) for row in rows]
 
 
-def concerned(rows: Sequence[MemberRow]) -> Sequence[str]:
+def runs_concerned(rows: Sequence[GroupMemberRow]) -> Sequence[str]:
     """The ids of the runs about which there is something to do; `settle` wants them, with all their jobs."""
     settled = settle_group(members(rows))
     holders = {*settled.superseded, settled.let_go}
     return list(dict.fromkeys(row.run_id for row in rows if (row.job_id or row.run_id) in holders))
 
 
-def settle(ledger: Ledger, rows: Sequence[MemberRow]) -> None:
+def settle(unit: UnitOfWork, rows: Sequence[GroupMemberRow]) -> None:
     """End who is superseded in a group, and let go who is next.
 
     Somebody who has ended since the rows were read is left alone: that end has the group looked at once more.
     """
     settled = settle_group(members(rows))
     for holder, run_id in settled.superseded.items():
-        _make_way(ledger, holder, f"superseded by {run_id}")
+        _cancel_superseded(unit, holder, f"superseded by {run_id}")
     if settled.let_go is not None:
-        _let_go(ledger, settled.let_go)
+        _give_group(unit, settled.let_go)
 
 
-class Lineage(NamedTuple):
+class RefHistory(NamedTuple):
     """What a store remembers of a branch or change request."""
 
-    kin: Sequence[Kin] = ()
+    open_runs: Sequence[RefRun] = ()
     """Planned runs that have not ended."""
-    past: Sequence[Kin] = ()
+    past: Sequence[RefRun] = ()
     """Those that have, and perhaps were removed since, the newest first."""
 
     @property
-    def newest(self) -> Kin | None:
+    def newest(self) -> RefRun | None:
         """Whose place nobody has taken."""
-        return max((each for each in (*self.kin, *self.past) if each.lead), key=_lead, default=None)
+        return max((each for each in (*self.open_runs, *self.past) if each.lead), key=_lead, default=None)
 
     @property
     def forgettable(self) -> Sequence[str]:
@@ -108,102 +114,108 @@ class Lineage(NamedTuple):
         return [each.run_id for each in self.past[REMEMBERED:] if each is not self.newest]
 
 
-def _lead(kin: Kin) -> int:
-    return kin.lead
+def _lead(ref_run: RefRun) -> int:
+    return ref_run.lead
 
 
-def rivals(
-    request: JobRequestV1, kin: Sequence[Kin], rule: Supersede, *, asked: bool | None
-) -> Sequence[Kin]:
-    """Those of a lineage that have to be loaded for `supersede` when this run joins them.
+def runs_to_load(
+    request: JobRequestV1, open_runs: Sequence[RefRun], rule: SupersedeRule, *, asked: bool | None
+) -> Sequence[RefRun]:
+    """The runs of a ref that have to be loaded for `supersede` when this run joins them.
 
     Where nobody may be ended that is nobody: on the default branch any number of runs may be under way.
     """
     if is_vouched_for(request):
-        return kin
-    nobody_asked = asked is not True and not any(each.supersede for each in kin)
-    if rule is Supersede.OFF or (on_default_branch(request) and nobody_asked):
+        return open_runs
+    nobody_asked = asked is not True and not any(each.supersede for each in open_runs)
+    if rule is SupersedeRule.OFF or (on_default_branch(request) and nobody_asked):
         return ()
-    return kin
+    return open_runs
 
 
-def placed(
-    ledger: Ledger, run: Run, said: RunSpec, known: Lineage, *, rerun: bool, answers: Answers | None
-) -> Kin | Question | None:
-    """The run as one of its lineage, and in its place there; None: it has no lineage.
+def place_run(
+    unit: UnitOfWork,
+    run: Run,
+    run_spec: RunSpec,
+    history: RefHistory,
+    *,
+    rerun: bool,
+    answers: OrderAnswers | None,
+) -> RefRun | OrderQuestion | None:
+    """The run in its place among those of its ref; None: no newer push takes its place.
 
     A Question has to be answered first, when somebody's end depends on it. Nothing is changed.
     """
     request = stored_request(run.request)
-    lineage = lineage_of(request)
-    if lineage is None:
+    digest = ref_digest(request)
+    if digest is None:
         return None
-    own = Kin(
+    own = RefRun(
         run.run_id,
-        lineage,
-        said.supersede,
+        digest,
+        run_spec.supersede,
         rerun,
         request.commit_sha,
         request.before_sha,
         _seniority(run.run_id, run.request, run.created_at).asked_at,
     )
-    newest = known.newest
+    newest = history.newest
     if rerun or newest is None:
         # Whoever asked for a run again takes nobody's place.
         return own if rerun else own._replace(lead=1)
-    rule = ledger.moment.rules.supersede
-    matters = rule is not Supersede.OFF and (
-        any(each.run_id in ledger.runs for each in known.kin)
-        or may_be_ended(_sibling(own, run, ledger), rule)
+    rule = unit.moment.rules.supersede
+    matters = rule is not SupersedeRule.OFF and (
+        any(each.run_id in unit.runs for each in history.open_runs)
+        or may_be_ended(_unfinished_run(own, run, unit), rule)
     )
-    pushes = [_push(each) for each in (*known.kin, *known.past)]
-    order = compare(_push(own), _push(newest), pushes, answers if matters else None)
-    if isinstance(order, Question):
+    pushes = [_push(each) for each in (*history.open_runs, *history.past)]
+    order = push_order(_push(own), _push(newest), pushes, answers if matters else None)
+    if isinstance(order, OrderQuestion):
         return order
-    return own._replace(lead=newest.lead + 1) if order is Order.NEWER else own
+    return own._replace(lead=newest.lead + 1) if order is PushOrder.NEWER else own
 
 
-def supersede(ledger: Ledger, own: Kin, known: Lineage) -> None:
-    """End the runs of one lineage whose place a newer one takes, after `own` joined it.
+def supersede(unit: UnitOfWork, own: RefRun, history: RefHistory) -> None:
+    """End the runs of one ref whose place a newer one takes, after `own` joined it.
 
-    Those that may be ended are in the ledger, with all their jobs.
+    Those that may be ended are in the unit of work, with all their jobs.
     """
-    newest = own if own.lead else known.newest
+    newest = own if own.lead else history.newest
     if newest is None:
         return
-    run = ledger.runs.get(newest.run_id)
+    run = unit.runs.get(newest.run_id)
     # What has ended has taken its place when it was planned, but for what is planned only now.
-    kin = [own, *known.kin] if run is not None else [own]
-    siblings = [
-        _sibling(each, ledger.runs[each.run_id], ledger)
-        for each in kin
-        if each.run_id in ledger.runs and not ledger.runs[each.run_id].state.final
+    open_runs = [own, *history.open_runs] if run is not None else [own]
+    unfinished = [
+        _unfinished_run(each, unit.runs[each.run_id], unit)
+        for each in open_runs
+        if each.run_id in unit.runs and not unit.runs[each.run_id].state.final
     ]
-    told = Newest(
+    newest_push = NewestPush(
         run_id=newest.run_id,
         seniority=_push(newest).seniority,
         commit_sha=newest.commit_sha,
         approves=run is not None and stored_request(run.request).approves is True,
     )
-    for run_id, by in superseded(siblings, told, ledger.moment.rules.supersede).items():
-        end_run(ledger, run_id, Reason.SUPERSEDED, f"superseded by {by}")
+    for run_id, by in superseded(unfinished, newest_push, unit.moment.rules.supersede).items():
+        end_run(unit, run_id, Reason.SUPERSEDED, f"superseded by {by}")
 
 
-def _push(kin: Kin) -> Push:
+def _push(ref_run: RefRun) -> Push:
     return Push(
-        run_id=kin.run_id,
-        commit_sha=kin.commit_sha,
-        before_sha=kin.before_sha,
-        seniority=Seniority(asked_at=kin.asked_at, age=_age(kin.run_id)),
+        run_id=ref_run.run_id,
+        commit_sha=ref_run.commit_sha,
+        before_sha=ref_run.before_sha,
+        seniority=Seniority(asked_at=ref_run.asked_at, age=_age(ref_run.run_id)),
     )
 
 
-def _member(row: MemberRow) -> Member:
-    said: Any = orjson.loads(row.said)
-    concurrency = decode_concurrency(said if row.job_id is None else said["concurrency"])
+def _member(row: GroupMemberRow) -> GroupMember:
+    spec_json: Any = orjson.loads(row.spec_json)
+    concurrency = decode_concurrency(spec_json if row.job_id is None else spec_json["concurrency"])
     if concurrency is None:
         raise LookupError(row.run_id)
-    return Member(
+    return GroupMember(
         holder=row.job_id or row.run_id,
         run_id=row.run_id,
         seniority=_seniority(row.run_id, row.request, row.created_at),
@@ -214,19 +226,19 @@ def _member(row: MemberRow) -> Member:
     )
 
 
-def _sibling(kin: Kin, run: Run, ledger: Ledger) -> Sibling:
+def _unfinished_run(ref_run: RefRun, run: Run, unit: UnitOfWork) -> UnfinishedRun:
     request = stored_request(run.request)
     awaiting = awaits_approval(request) and any(
-        job.state is JobState.APPROVAL for job in ledger.jobs_of(run.run_id)
+        job.state is JobState.APPROVAL for job in unit.jobs_of(run.run_id)
     )
-    return Sibling(
+    return UnfinishedRun(
         run_id=run.run_id,
         seniority=_seniority(run.run_id, run.request, run.created_at),
         state=run.state,
         commit_sha=request.commit_sha,
         on_default_branch=on_default_branch(request),
-        asked=kin.supersede,
-        rerun=kin.rerun,
+        asked=ref_run.supersede,
+        rerun=ref_run.rerun,
         awaiting=awaiting,
     )
 
@@ -241,25 +253,25 @@ def _age(run_id: str) -> int:
     return int(run_id.replace("-", ""), 16)
 
 
-def _make_way(ledger: Ledger, holder: str, detail: str) -> None:
-    if holder in ledger.runs:
-        end_run(ledger, holder, Reason.SUPERSEDED, detail)
+def _cancel_superseded(unit: UnitOfWork, holder: str, detail: str) -> None:
+    if holder in unit.runs:
+        end_run(unit, holder, Reason.SUPERSEDED, detail)
         return
-    job = ledger.jobs.get(holder)
+    job = unit.jobs.get(holder)
     if job is not None and not job.state.final:
-        end_job(ledger, job, Reason.SUPERSEDED, detail)
-        ledger.settle([job.run_id])
+        end_job(unit, job, Reason.SUPERSEDED, detail)
+        unit.settle([job.run_id])
 
 
-def _let_go(ledger: Ledger, holder: str) -> None:
-    run, job = ledger.runs.get(holder), ledger.jobs.get(holder)
+def _give_group(unit: UnitOfWork, holder: str) -> None:
+    run, job = unit.runs.get(holder), unit.jobs.get(holder)
     if run is not None and not run.state.final:
-        ledger.change_run(run.run_id, group_held=True)
-        for each in ledger.jobs_of(run.run_id):
+        unit.change_run(run.run_id, group_held=True)
+        for each in unit.jobs_of(run.run_id):
             if each.state is JobState.BLOCKED and each.reason is Reason.CONCURRENCY_GROUP:
-                ledger.ask(each.job_id)
-        ledger.settle([run.run_id])
+                unit.ask_for_group(each.job_id)
+        unit.settle([run.run_id])
     elif job is not None and job.state is JobState.BLOCKED:
         reason = Reason.PLANNED if job.needs == "[]" else Reason.NEEDS_MET
-        ledger.move(job, JobState.WAITING, reason)
-        ledger.settle([job.run_id])
+        unit.move(job, JobState.WAITING, reason)
+        unit.settle([job.run_id])

@@ -41,7 +41,7 @@ def released(tick: Tick, now: float) -> Tick:
     return tick._replace(lease_until=None, worker_id=None, retry_at=now)
 
 
-def is_held(tick: Tick, task: TickTask) -> bool:
+def is_claimed(tick: Tick, task: TickTask) -> bool:
     """Whether the tick is still in the hands of this attempt."""
     return tick.state is TickState.DUE and tick.attempt == task.attempt and tick.lease_until is not None
 
@@ -56,12 +56,12 @@ def firing(
     """
     if tick.state is TickState.FIRED and tick.attempt == task.attempt:
         return tick
-    if not is_held(tick, task):
+    if not is_claimed(tick, task):
         return None
     try:
         return request_of(moment, schedule, tick, commit_sha)
     except InvalidMessage as error:
-        return not_fired(tick, moment, TickReason.NOT_A_REQUEST, error.detail, again=False)
+        return not_fired(tick, moment, TickReason.NOT_A_REQUEST, error.detail, retry=False)
 
 
 def request_of(moment: Moment, schedule: Schedule, tick: Tick, commit_sha: str) -> JobRequestV1:
@@ -104,10 +104,10 @@ def fired(tick: Tick, moment: Moment, run_id: str, commit_sha: str) -> Tick:
     return ended(tick, moment, TickState.FIRED, reason, "")._replace(run_id=run_id, commit_sha=commit_sha)
 
 
-def not_fired(tick: Tick, moment: Moment, reason: TickReason, detail: str, *, again: bool) -> Tick:
+def not_fired(tick: Tick, moment: Moment, reason: TickReason, detail: str, *, retry: bool) -> Tick:
     """The tick that could not become one, for now or for ever."""
     failures = tick.failures + 1
-    if not again or tick.by_hand:
+    if not retry or tick.by_hand:
         return ended(tick, moment, TickState.FAILED, reason, detail)._replace(failures=failures)
     pause = backoff_seconds(
         tick.failures,

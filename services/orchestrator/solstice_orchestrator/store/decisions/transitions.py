@@ -7,12 +7,20 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from solstice_common.messages.states import FINAL, JobState, RunState
-from solstice_orchestrator.domain.jobs import Condition, Outcome, Reason, may_move, run_state
-from solstice_orchestrator.domain.needs import Node, unblock
+from solstice_orchestrator.domain.jobs import JobCondition, Outcome, Reason, may_move, run_state
+from solstice_orchestrator.domain.needs import DependencyNode, unblock
 from solstice_orchestrator.domain.statuses import Status, detail_of, read_subject, status_about
-from solstice_orchestrator.store.outbox.announcements import Moved, RunMoved, statuses
-from solstice_orchestrator.store.outbox.dead_letter import epitaph
-from solstice_orchestrator.store.records.changes import Attempt, Changes, Job, Kin, Letter, Run, begun_with
+from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
+from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
+from solstice_orchestrator.store.records.changes import (
+    Attempt,
+    DeadLetter,
+    Job,
+    RefRun,
+    RowChanges,
+    Run,
+    begun_with,
+)
 from solstice_orchestrator.store.records.moment import Moment
 
 # Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
@@ -33,7 +41,7 @@ class IllegalMove(Exception):
         super().__init__(f"job {job_id} may not go from {old.value} to {new.value}")
 
 
-class Ledger:
+class UnitOfWork:
     """Runs and jobs as they were loaded, and as they become; `changes` is what is to be written.
 
     A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
@@ -62,17 +70,17 @@ class Ledger:
         self._changed_jobs: dict[str, None] = {}
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
-        self._moves: list[Moved] = []
-        self._letters: list[Letter] = []
+        self._moves: list[StateChange] = []
+        self._dead_letters: list[DeadLetter] = []
         self._arrivals: list[str] = []
         self._given_up: list[Job] = []
-        self._kin: list[Kin] = []
+        self._ref_runs: list[RefRun] = []
         self._groups: dict[bytes, None] = {}
         self._subjects = dict(subjects or {})
 
-    def changes(self) -> Changes:
+    def changes(self) -> RowChanges:
         """What came of it."""
-        return Changes(
+        return RowChanges(
             runs=[self.runs[run_id] for run_id in self._changed_runs],
             jobs=[self.jobs[job_id] for job_id in self._changed_jobs if job_id not in self._new],
             runs_before=self._runs_before,
@@ -80,11 +88,11 @@ class Ledger:
             new_jobs=[self.jobs[job_id] for job_id in self._new],
             specs=self._new,
             attempts=self._ended,
-            statuses=self._told(),
-            letters=self._letters,
+            statuses=self._statuses(),
+            dead_letters=self._dead_letters,
             arrivals=self._arrivals,
             given_up=self._given_up,
-            kin=self._kin,
+            ref_runs=self._ref_runs,
             groups=list(self._groups),
         )
 
@@ -100,9 +108,9 @@ class Ledger:
         if job.state is JobState.WAITING:
             self._arrivals.append(job.job_id)
             job = replace(job, waiting_since=self.now)
-        self._tell_job(replace(job, sequence=1))
+        self._record_move(replace(job, sequence=1))
         if job.reason is Reason.CONCURRENCY_GROUP:
-            self.ask(job.job_id)
+            self.ask_for_group(job.job_id)
 
     def move(self, job: Job, new: JobState, reason: Reason, detail: str = "") -> None:
         """Bring a job to `new` and tell of it; `job` is as it stands here, but for columns that change beside.
@@ -120,7 +128,7 @@ class Ledger:
             self._given_up.append(known)
         if final and job.group_key is not None:
             self._groups[job.group_key] = None
-        self._tell_job(
+        self._record_move(
             replace(
                 job,
                 state=new,
@@ -175,9 +183,9 @@ class Ledger:
         run = self.runs[job.run_id]
         if job.reason is Reason.CONCURRENCY_GROUP:
             return job.group_key is not None or (run.group_key is not None and not run.group_held)
-        return self.ask(job_id)
+        return self.ask_for_group(job_id)
 
-    def ask(self, job_id: str) -> bool:
+    def ask_for_group(self, job_id: str) -> bool:
         """Have a job that nothing else keeps from waiting for a slot ask for its concurrency group; False: it needs none.
 
         First for that of its run, unless the run has it, then for its own.
@@ -189,7 +197,7 @@ class Ledger:
             return False
         self._groups[group] = None
         if job.reason is not Reason.CONCURRENCY_GROUP:
-            self._tell_job(replace(job, reason=Reason.CONCURRENCY_GROUP, sequence=job.sequence + 1))
+            self._record_move(replace(job, reason=Reason.CONCURRENCY_GROUP, sequence=job.sequence + 1))
         return True
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -207,17 +215,17 @@ class Ledger:
                 states = [self.jobs[job.job_id].state for job in jobs]
             new = run_state(states)
             if self.runs[run_id].state is not new:
-                reason, detail = self._way_made(run_id) if new is _RUN_CANCELLED else (None, "")
+                reason, detail = self._superseded_reason(run_id) if new is _RUN_CANCELLED else (None, "")
                 self.move_run(run_id, new, reason=reason, detail=detail, jobs=states)
 
     def _unblock(self, jobs: Sequence[Job]) -> None:
         """Move those of a run's jobs whose needs have ended."""
         ids = {job.name: job.job_id for job in jobs}
         nodes = {
-            job.name: Node(
+            job.name: DependencyNode(
                 state=job.state,
                 needs=tuple(json.loads(job.needs)),
-                condition=Condition(job.condition),
+                condition=JobCondition(job.condition),
             )
             for job in jobs
         }
@@ -229,7 +237,7 @@ class Ledger:
             met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
             self.move(self.jobs[job_id], unblocked.state, Reason.PLANNED if met else unblocked.reason)
 
-    def _way_made(self, run_id: str) -> tuple[Reason | None, str]:
+    def _superseded_reason(self, run_id: str) -> tuple[Reason | None, str]:
         """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
         cancelled = [job for job in self.jobs_of(run_id) if job.state is JobState.CANCELLED]
         if all(job.reason is Reason.SUPERSEDED for job in cancelled):
@@ -265,26 +273,26 @@ class Ledger:
             self._groups[run.group_key] = None
         self._moves.append(RunMoved(run, reason, jobs))
         if new is _RUN_ERRORED:
-            self._bury(run, reason, detail)
+            self._add_dead_letter(run, reason, detail)
 
     def change_run(self, run_id: str, **columns: Any) -> None:
         """Set columns of which nobody is told."""
         self.runs[run_id] = replace(self.runs[run_id], **columns)
         self._changed_runs[run_id] = None
 
-    def join(self, kin: Kin) -> None:
+    def add_ref_run(self, ref_run: RefRun) -> None:
         """The run is planned, and one of its branch or change request from now on."""
-        self._kin.append(kin)
+        self._ref_runs.append(ref_run)
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
-    def _tell_job(self, job: Job) -> None:
+    def _record_move(self, job: Job) -> None:
         """Keep the job as it has become, and tell of it."""
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
         self._moves.append(job)
 
-    def _told(self) -> Sequence[Status]:
+    def _statuses(self) -> Sequence[Status]:
         if not self._moves:
             return ()
         for moved in self._moves:
@@ -300,7 +308,7 @@ class Ledger:
             found = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
         return found
 
-    def _bury(self, run: Run, reason: Reason | None, detail: str) -> None:
+    def _add_dead_letter(self, run: Run, reason: Reason | None, detail: str) -> None:
         """The request goes to the dead letters with its whole history, when it was the world that failed it (DESIGN 7)."""
         tries = [
             (job.name, attempt)
@@ -309,7 +317,13 @@ class Ledger:
             for attempt in (*self._past, *self._ended)
             if attempt.job_id == job.job_id
         ]
-        told = epitaph(tries, reason, detail)
-        if told is not None:
-            headers = {**told, "x-solstice-run": run.run_id, "x-solstice-refused-at": self.moment.stamp}
-            self._letters.append(Letter(self.subject(run).request_id, run.request, json.dumps(headers)))
+        error_headers = dead_letter_headers(tries, reason, detail)
+        if error_headers is not None:
+            headers = {
+                **error_headers,
+                "x-solstice-run": run.run_id,
+                "x-solstice-refused-at": self.moment.stamp,
+            }
+            self._dead_letters.append(
+                DeadLetter(self.subject(run).request_id, run.request, json.dumps(headers))
+            )

@@ -10,13 +10,13 @@ import orjson
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.forecast import Sample
-from solstice_orchestrator.queue_times.waits import Holder, Hour, Need, WaitFacts
-from solstice_orchestrator.scheduling.order import PassedOver, full
-from solstice_orchestrator.scheduling.rates import Key, Scope, StartRates
-from solstice_orchestrator.scheduling.starts import Starts
+from solstice_orchestrator.queue_times.waits import Holder, OwnerStartsOfHour, UnmetNeed, WaitFacts
+from solstice_orchestrator.scheduling.order import ClaimExclusions, exclusions_of
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, StartRates
+from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerView
-from solstice_orchestrator.store.decisions.supersede import MemberRow, members
-from solstice_orchestrator.store.records.rows import Row
+from solstice_orchestrator.store.decisions.supersede import GroupMemberRow, members
+from solstice_orchestrator.store.records.rows import DatabaseRow
 from solstice_orchestrator.superseding.groups import ahead_in_group
 
 RECENT: Final = 200
@@ -29,7 +29,7 @@ IN_LINE: Final = frozenset({JobState.WAITING, JobState.BACKOFF})
 """States in which a job waits for a slot, now or later."""
 
 
-def of_planning(run: Row, now: float, workers: Sequence[WorkerView]) -> WaitFacts:
+def planning_facts(run: DatabaseRow, now: float, workers: Sequence[WorkerView]) -> WaitFacts:
     """About a run that has no jobs yet."""
     later = run["plan_worker"] is None and run["plan_at"] > now
     delayed = run["state"] == RunState.DELAYED.value
@@ -46,7 +46,7 @@ def of_planning(run: Row, now: float, workers: Sequence[WorkerView]) -> WaitFact
     )
 
 
-def of_job(job: Row, now: float) -> WaitFacts:
+def job_facts(job: DatabaseRow, now: float) -> WaitFacts:
     """What the job's own row says."""
     state = JobState(job["state"])
     return WaitFacts(
@@ -66,7 +66,7 @@ def of_job(job: Row, now: float) -> WaitFacts:
     )
 
 
-def group_of(job: Row, run: Row) -> tuple[bytes, str] | None:
+def group_of(job: DatabaseRow, run: DatabaseRow) -> tuple[bytes, str] | None:
     """The concurrency group that a blocked job waits for, and who of its members it is: its run, or itself."""
     if run["group_key"] is not None and not run["group_held"]:
         return run["group_key"], run["run_id"]
@@ -75,33 +75,33 @@ def group_of(job: Row, run: Row) -> tuple[bytes, str] | None:
     return None
 
 
-def ahead_of(rows: Sequence[MemberRow], holder: str, repository: str) -> tuple[str, Sequence[Holder]]:
+def ahead_of(rows: Sequence[GroupMemberRow], holder: str, repository: str) -> tuple[str, Sequence[Holder]]:
     """The name of the group, and who goes before `holder`."""
     by_holder = {row.job_id or row.run_id: row for row in rows}
-    said = orjson.loads(by_holder[holder].said) if holder in by_holder else {}
-    name = (said.get("concurrency") or said).get("group", "")
+    spec = orjson.loads(by_holder[holder].spec_json) if holder in by_holder else {}
+    name = (spec.get("concurrency") or spec).get("group", "")
     return name, [
         Holder(
             run_id=each.run_id,
             job_id=by_holder[each.holder].job_id,
-            name=orjson.loads(by_holder[each.holder].said).get("name", ""),
+            name=orjson.loads(by_holder[each.holder].spec_json).get("name", ""),
             repository=repository,
         )
         for each in ahead_in_group(holder, members(rows))
     ]
 
 
-def needs_of(job: Row, siblings: Iterable[Row]) -> Sequence[Need]:
+def needs_of(job: DatabaseRow, siblings: Iterable[DatabaseRow]) -> Sequence[UnmetNeed]:
     """Of the jobs of its run those that it needs and that have not ended."""
     names = set(json.loads(job["needs"]))
     return [
-        Need(job_id=row["job_id"], name=row["name"], state=JobState(row["state"]))
+        UnmetNeed(job_id=row["job_id"], name=row["name"], state=JobState(row["state"]))
         for row in siblings
         if row["name"] in names and not JobState(row["state"]).final
     ]
 
 
-def holder_of(row: Row) -> Holder:
+def holder_of(row: DatabaseRow) -> Holder:
     """A running job."""
     return Holder(
         run_id=row["run_id"],
@@ -113,26 +113,26 @@ def holder_of(row: Row) -> Holder:
     )
 
 
-def samples_of(rows: Iterable[Row]) -> Sequence[Sample]:
+def samples_of(rows: Iterable[DatabaseRow]) -> Sequence[Sample]:
     """How long jobs lasted."""
     return [Sample(repository=row["repository"], seconds=max(0.0, row["seconds"])) for row in rows]
 
 
-def throttle_keys(facts: WaitFacts) -> Sequence[Key]:
+def throttle_keys(facts: WaitFacts) -> Sequence[BucketKey]:
     """The buckets that its start would take from."""
-    return (Key(Scope.LABEL, facts.runs_on), Key(Scope.REPOSITORY, facts.repository))
+    return (BucketKey(BucketScope.LABEL, facts.runs_on), BucketKey(BucketScope.REPOSITORY, facts.repository))
 
 
-def passed_over(starts: Starts, facts: WaitFacts) -> PassedOver:
+def exclusions_for(starts: StartBudget, facts: WaitFacts) -> ClaimExclusions:
     """Others that are at their cap or quota: their jobs hold up nobody. Those at a rate will not be for long."""
     limits = replace(starts.limits, rates=StartRates())
-    others = full(replace(starts, limits=limits).rooms())
-    return PassedOver(
+    others = exclusions_of(replace(starts, limits=limits).rooms())
+    return ClaimExclusions(
         repositories=others.repositories - {facts.repository}, owners=others.owners - {facts.owner}
     )
 
 
-def hour_of(starts: Starts, owner: str) -> Hour | None:
+def owner_starts_of_hour(starts: StartBudget, owner: str) -> OwnerStartsOfHour | None:
     """What the owner has started in the last hour, where that is counted."""
     quota = starts.limits.quotas.starts_per_hour.cap(owner) if owner else None
-    return None if quota is None else Hour(quota=quota, started=starts.started.get(owner, ()))
+    return None if quota is None else OwnerStartsOfHour(quota=quota, started=starts.started.get(owner, ()))

@@ -10,28 +10,28 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.quarantine import (
-    COUNTED,
+    COUNTED_REASONS,
     Cause,
-    Record,
+    HealthRecord,
     after_end,
     proves_able,
     quarantined,
 )
 from solstice_orchestrator.scheduling.workers import (
-    HeldJob,
-    Ordered,
+    DesiredWorkerState,
     Presence,
-    Standing,
-    WorkerCard,
+    WorkerEligibility,
+    WorkerJob,
+    WorkerRegistration,
     WorkerView,
-    inherited,
+    inherited_eligibility,
     presence_at,
     state_at,
 )
 from solstice_orchestrator.store.records.changes import Attempt, Job
 
 
-class Worker(NamedTuple):
+class WorkerRow(NamedTuple):
     """A worker's row; its fields have the names of their columns, in every store."""
 
     worker_id: str
@@ -42,7 +42,7 @@ class Worker(NamedTuple):
     slots: str
     """JSON object of numbers by label."""
     slot_limit: int
-    ordered: Ordered
+    ordered: DesiredWorkerState
     failures: int
     quarantined_until: float | None
     started_at: float
@@ -56,40 +56,42 @@ class Worker(NamedTuple):
     """JSON: of its failures in a row."""
 
     @property
-    def standing(self) -> Standing:
-        return Standing(
+    def eligibility(self) -> WorkerEligibility:
+        return WorkerEligibility(
             ordered=self.ordered,
-            record=Record(
+            record=HealthRecord(
                 failures=self.failures,
                 quarantined_until=self.quarantined_until,
                 causes=tuple(Cause(*each) for each in json.loads(self.causes)),
             ),
         )
 
-    def stands(self, standing: Standing) -> "Worker":
-        """The row with another standing."""
+    def with_eligibility(self, eligibility: WorkerEligibility) -> "WorkerRow":
+        """The row with another eligibility."""
         return self._replace(
-            ordered=standing.ordered,
-            failures=standing.record.failures,
-            quarantined_until=standing.record.quarantined_until,
-            causes=json.dumps(standing.record.causes),
+            ordered=eligibility.ordered,
+            failures=eligibility.record.failures,
+            quarantined_until=eligibility.record.quarantined_until,
+            causes=json.dumps(eligibility.record.causes),
         )
 
 
-def registered(card: WorkerCard, known: Worker | None, namesakes: Iterable[Worker], now: float) -> Worker:
+def registered(
+    registration: WorkerRegistration, known: WorkerRow | None, namesakes: Iterable[WorkerRow], now: float
+) -> WorkerRow:
     """The row of a worker that registers.
 
     `known` is what stands there under its id, made by its first claim or by registering before; `namesakes` are the
-    rows of other processes of its name. The one that was seen last hands its standing on.
+    rows of other processes of its name. The one that was seen last hands its eligibility on.
     """
-    row = Worker(
-        worker_id=card.worker_id,
-        name=card.name,
-        host=card.host,
-        version=card.version,
-        slots=json.dumps(dict(card.capacity.slots)),
-        slot_limit=card.capacity.limit,
-        ordered=Ordered.WORK,
+    row = WorkerRow(
+        worker_id=registration.worker_id,
+        name=registration.name,
+        host=registration.host,
+        version=registration.version,
+        slots=json.dumps(dict(registration.capacity.slots)),
+        slot_limit=registration.capacity.limit,
+        ordered=DesiredWorkerState.WORK,
         failures=0,
         quarantined_until=None,
         started_at=now,
@@ -97,12 +99,12 @@ def registered(card: WorkerCard, known: Worker | None, namesakes: Iterable[Worke
         ended_at=None,
     )
     if known is not None:
-        return row.stands(known.standing)._replace(started_at=known.started_at)
+        return row.with_eligibility(known.eligibility)._replace(started_at=known.started_at)
     last = max(namesakes, key=lambda worker: (worker.seen_at, worker.started_at), default=None)
-    return row if last is None else row.stands(inherited(last.standing))
+    return row if last is None else row.with_eligibility(inherited_eligibility(last.eligibility))
 
 
-def forgotten_with(namesakes: Iterable[Worker], now: float, lease_seconds: float) -> Sequence[str]:
+def forgotten_with(namesakes: Iterable[WorkerRow], now: float, lease_seconds: float) -> Sequence[str]:
     """Ids of the namesakes of a registering worker that nobody lives behind."""
     return [
         worker.worker_id
@@ -116,7 +118,7 @@ def healthy_ends(attempts: Iterable[Attempt]) -> Sequence[str]:
     return [
         worker_id
         for worker_id, ended in _by_worker(attempts).items()
-        if not any(attempt.reason in COUNTED for attempt in ended)
+        if not any(attempt.reason in COUNTED_REASONS for attempt in ended)
         and any(proves_able(_outcome(attempt.state, attempt.reason)) for attempt in ended)
     ]
 
@@ -126,23 +128,23 @@ def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]
     return {
         worker_id: ended
         for worker_id, ended in _by_worker(attempts).items()
-        if any(attempt.reason in COUNTED for attempt in ended)
+        if any(attempt.reason in COUNTED_REASONS for attempt in ended)
     }
 
 
-def after_ends(worker: Worker, attempts: Iterable[Attempt], jobs: Iterable[Job], now: float) -> Worker:
+def after_ends(worker: WorkerRow, attempts: Iterable[Attempt], jobs: Iterable[Job], now: float) -> WorkerRow:
     """The row once these attempts of the worker have ended, in this order; their jobs are among `jobs`."""
     causes = {job.job_id: Cause(job.repository, job.name, job.job_id) for job in jobs}
-    standing = worker.standing
-    record = standing.record
+    eligibility = worker.eligibility
+    record = eligibility.record
     for attempt in attempts:
         record = after_end(record, _outcome(attempt.state, attempt.reason), causes[attempt.job_id], now)
-    return worker.stands(Standing(ordered=standing.ordered, record=record))
+    return worker.with_eligibility(WorkerEligibility(ordered=eligibility.ordered, record=record))
 
 
-def worker_view(worker: Worker, jobs: Sequence[HeldJob], now: float, lease_seconds: float) -> WorkerView:
+def worker_view(worker: WorkerRow, jobs: Sequence[WorkerJob], now: float, lease_seconds: float) -> WorkerView:
     """The worker as readers see it."""
-    record = worker.standing.record
+    record = worker.eligibility.record
     return WorkerView(
         worker_id=worker.worker_id,
         name=worker.name or worker.worker_id,
@@ -151,7 +153,7 @@ def worker_view(worker: Worker, jobs: Sequence[HeldJob], now: float, lease_secon
         slots=MappingProxyType(json.loads(worker.slots)),
         limit=worker.slot_limit,
         presence=presence_at(worker.seen_at, worker.ended_at, now, lease_seconds),
-        state=state_at(worker.standing, now),
+        state=state_at(worker.eligibility, now),
         quarantined_until=record.quarantined_until if quarantined(record, now) else None,
         failures_in_a_row=record.failures,
         started_at=worker.started_at,

@@ -27,15 +27,17 @@ class RunMoved(Struct, frozen=True, gc=False):
         return self.run.run_id
 
 
-Moved = Job | RunMoved
+StateChange = Job | RunMoved
 """A job says itself what became of it."""
 
 
-def statuses(moment: Moment, subjects: Mapping[str, Status], moves: Iterable[Moved]) -> Sequence[Status]:
+def statuses(
+    moment: Moment, subjects: Mapping[str, Status], moves: Iterable[StateChange]
+) -> Sequence[Status]:
     """In the order of the moves; `subjects`: what all statuses of a run have in common, by run id."""
     now, stamp = moment.now, moment.stamp
     new_id, base = moment.rules.new_id, moment.rules.public_url
-    told = []
+    announced = []
     for moved in moves:
         if isinstance(moved, Job):
             state = moved.state
@@ -69,5 +71,5 @@ def statuses(moment: Moment, subjects: Mapping[str, Status], moves: Iterable[Mov
                 description=describe_run(run.state, run.detail, moved.jobs),
                 target_url=base and f"{base}/runs/{run.run_id}",
             )
-        told.append(status)
-    return told
+        announced.append(status)
+    return announced

@@ -1,7 +1,7 @@
-"""What one transaction has to tell, in few rows of the outbox: its statuses lie there in parcels. Pure.
+"""What one transaction has to tell, in few rows of the outbox: its statuses lie there in batches. Pure.
 
 The statuses of one transaction are nearly the same text, so that many of them take little more room than the ids in
-them; and a row costs a database its price whatever is in it. What is left of a parcel keeps its numbers: two publishers
+them; and a row costs a database its price whatever is in it. What is left of a batch keeps its numbers: two publishers
 may overlap, and what one of them confirms must not be taken for something else.
 """
 
@@ -14,13 +14,13 @@ from msgspec import msgpack
 from zstandard import ZstdCompressionParameters, ZstdCompressor, ZstdDecompressor
 
 from solstice_orchestrator.domain.statuses import Status, encode_status
-from solstice_orchestrator.store.protocol import OutboxKind, Tiding
-from solstice_orchestrator.store.records.changes import Letter
+from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
+from solstice_orchestrator.store.records.changes import DeadLetter
 
-IN_A_PARCEL: Final = 64
+MESSAGES_PER_BATCH: Final = 64
 """About six kilobytes of statuses: what fits on a page of PostgreSQL's, together with its row."""
 STATUSES: Final = "statuses"
-"""The kind of a row that is a parcel; that of all others is their message's."""
+"""The kind of a row that is a batch; that of all others is their message's."""
 
 _PLACES: Final = 1 << 8
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
@@ -36,41 +36,43 @@ _encode: Final = msgpack.Encoder().encode
 _decode: Final = msgpack.Decoder(_Contents).decode
 
 
-class Parcel(NamedTuple):
+class OutboxBatch(NamedTuple):
     """A row of the outbox, without its id."""
 
     kind: str
     request_id: str
-    """Empty for statuses in a parcel."""
+    """Empty for statuses in a batch."""
     body: bytes
-    """A Zstandard frame (RFC 8878) for statuses in a parcel."""
+    """A Zstandard frame (RFC 8878) for statuses in a batch."""
     headers: str = "{}"
     """JSON."""
     messages: int = 1
     """How many are in it."""
 
 
-def pack(statuses: Sequence[Status], letters: Sequence[Letter] = ()) -> Sequence[Parcel]:
+def pack(statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()) -> Sequence[OutboxBatch]:
     """The rows that hold these, in their order; statuses in their canonical bytes."""
-    groups = [statuses[start : start + IN_A_PARCEL] for start in range(0, len(statuses), IN_A_PARCEL)]
-    return [*map(_statuses, groups), *map(_letter, letters)]
+    groups = [
+        statuses[start : start + MESSAGES_PER_BATCH] for start in range(0, len(statuses), MESSAGES_PER_BATCH)
+    ]
+    return [*map(_statuses, groups), *map(_dead_letter, dead_letters)]
 
 
-def unpack(row_id: int, parcel: Parcel) -> Sequence[Tiding]:
+def unpack(row_id: int, batch: OutboxBatch) -> Sequence[OutboxMessage]:
     """The messages in a row, in their order; their numbers grow with it, and from row to row."""
     first = row_id * _PLACES
-    if parcel.kind == STATUSES:
+    if batch.kind == STATUSES:
         return [
-            Tiding(number=first + place, request_id=request_id, body=body)
-            for place, request_id, body in _contents(parcel)
+            OutboxMessage(number=first + place, request_id=request_id, body=body)
+            for place, request_id, body in _contents(batch)
         ]
     return [
-        Tiding(
+        OutboxMessage(
             number=first,
-            request_id=parcel.request_id,
-            body=parcel.body,
-            kind=OutboxKind(parcel.kind),
-            headers=json.loads(parcel.headers),
+            request_id=batch.request_id,
+            body=batch.body,
+            kind=OutboxKind(batch.kind),
+            headers=json.loads(batch.headers),
         )
     ]
 
@@ -84,34 +86,36 @@ def by_row(numbers: Iterable[int]) -> Mapping[int, Collection[int]]:
     return places
 
 
-def without(parcel: Parcel, places: Collection[int]) -> Parcel | None:
+def without(batch: OutboxBatch, places: Collection[int]) -> OutboxBatch | None:
     """What a row still has to tell when these are told; None when that is nothing."""
-    if parcel.kind != STATUSES:
-        return None if 0 in places else parcel
-    left = [status for status in _contents(parcel) if status[0] not in places]
+    if batch.kind != STATUSES:
+        return None if 0 in places else batch
+    left = [status for status in _contents(batch) if status[0] not in places]
     return _packed(left) if left else None
 
 
-def _statuses(group: Sequence[Status]) -> Parcel:
+def _statuses(group: Sequence[Status]) -> OutboxBatch:
     """One status alone stays readable for whoever looks into the database."""
     if len(group) == 1:
-        return Parcel(OutboxKind.STATUS.value, group[0].request_id, encode_status(group[0]))
+        return OutboxBatch(OutboxKind.STATUS.value, group[0].request_id, encode_status(group[0]))
     return _packed([(place, each.request_id, encode_status(each)) for place, each in enumerate(group)])
 
 
-def _letter(letter: Letter) -> Parcel:
-    return Parcel(OutboxKind.DEAD_LETTER.value, letter.request_id, letter.body, letter.headers)
+def _dead_letter(dead_letter: DeadLetter) -> OutboxBatch:
+    return OutboxBatch(
+        OutboxKind.DEAD_LETTER.value, dead_letter.request_id, dead_letter.body, dead_letter.headers
+    )
 
 
-def _packed(contents: _Contents) -> Parcel:
+def _packed(contents: _Contents) -> OutboxBatch:
     try:
         compressor = _idle.pop()
     except IndexError:
         compressor = ZstdCompressor(compression_params=_COMPRESSION)
     frame = compressor.compress(_encode(contents))
     _idle.append(compressor)
-    return Parcel(STATUSES, "", frame, messages=len(contents))
+    return OutboxBatch(STATUSES, "", frame, messages=len(contents))
 
 
-def _contents(parcel: Parcel) -> _Contents:
-    return _decode(ZstdDecompressor().decompress(parcel.body, max_output_size=_LARGEST))
+def _contents(batch: OutboxBatch) -> _Contents:
+    return _decode(ZstdDecompressor().decompress(batch.body, max_output_size=_LARGEST))

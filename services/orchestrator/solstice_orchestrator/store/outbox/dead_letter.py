@@ -14,7 +14,7 @@ MAX_DETAIL: Final = 2048
 MAX_DETAIL_OF_ATTEMPT: Final = 400
 
 
-def epitaph(
+def dead_letter_headers(
     tries: Sequence[tuple[str, Attempt]], reason: Reason | None, detail: str
 ) -> Mapping[str, str] | None:
     """Headers of the dead letter; None when it was not the world that failed the run.

@@ -4,18 +4,18 @@ import json
 from collections.abc import Collection, Sequence
 
 from solstice_common.messages import JobRequestV1, stored_request
-from solstice_orchestrator.store.decisions.admit import NewRun, again, first_statuses, new_runs
+from solstice_orchestrator.store.decisions.admit import NewRun, first_statuses, new_runs, renewed_request
 from solstice_orchestrator.store.decisions.plan import BEGUN_AT_ONCE, begin
 from solstice_orchestrator.store.postgresql.cancel import end_cancelled, share_changes
 from solstice_orchestrator.store.postgresql.tables import workers
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction, ledger_of_runs, write
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, load_runs, write
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
-from solstice_orchestrator.store.records.changes import Changes
+from solstice_orchestrator.store.records.changes import RowChanges
 from solstice_orchestrator.store.records.moment import Moment
 
 
 async def admit(
-    transaction: Transaction,
+    transaction: PostgreSQLTransaction,
     requests: Sequence[JobRequestV1],
     bodies: Sequence[bytes],
     rerun_of: str | None = None,
@@ -59,7 +59,7 @@ async def admit(
             [run.plan_at for run in kept],
             [run.request.runs_on for run in kept],
         )
-        await write(transaction, Changes(statuses=first_statuses(moment, kept)))
+        await write(transaction, RowChanges(statuses=first_statuses(moment, kept)))
         await end_cancelled(transaction, kept)
     return [
         Admitted(run_id=run.run_id)
@@ -69,17 +69,19 @@ async def admit(
     ]
 
 
-async def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -> str | None:
+async def rerun(transaction: PostgreSQLTransaction, run_id: str, only: Collection[str] | None) -> str | None:
     """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
     row = await transaction.connection.fetchrow("SELECT body FROM requests WHERE run_id = $1", run_id)
     if row is None:
         return None
-    request = again(Moment(await transaction.now(), transaction.rules), row["body"])
+    request = renewed_request(Moment(await transaction.now(), transaction.rules), row["body"])
     (admitted,) = await admit(transaction, [request], [request.encode()], rerun_of=run_id, only=only)
     return admitted.run_id
 
 
-async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+async def claim_planning(
+    transaction: PostgreSQLTransaction, worker_id: str, limit: int
+) -> Sequence[PlanningTask]:
     """Take runs that wait to be planned, oldest first; those that somebody else is taking are passed over."""
     now = await transaction.now()
     await _begin(transaction, now)
@@ -97,7 +99,7 @@ async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -
         worker_id,
     )
     if rows:
-        await workers.appear(transaction.connection, worker_id, now, transaction.rules.lease_seconds)
+        await workers.record_claim(transaction.connection, worker_id, now, transaction.rules.lease_seconds)
         transaction.changed = True
     return [
         PlanningTask(run_id=row["run_id"], attempt=row["plan_attempt"], request=stored_request(row["body"]))
@@ -105,7 +107,7 @@ async def claim_planning(transaction: Transaction, worker_id: str, limit: int) -
     ]
 
 
-async def _begin(transaction: Transaction, now: float) -> None:
+async def _begin(transaction: PostgreSQLTransaction, now: float) -> None:
     """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
     due = await transaction.connection.fetch(
         "SELECT run_id FROM runs WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED",
@@ -113,22 +115,24 @@ async def _begin(transaction: Transaction, now: float) -> None:
         BEGUN_AT_ONCE,
     )
     if due:
-        ledger = await ledger_of_runs(transaction, [row["run_id"] for row in due])
-        begin(ledger)
-        await write(transaction, ledger.changes())
+        unit = await load_runs(transaction, [row["run_id"] for row in due])
+        begin(unit)
+        await write(transaction, unit.changes())
 
 
-async def take_back_planning(transaction: Transaction, worker_id: str, held: Collection[str]) -> None:
+async def take_back_planning(
+    transaction: PostgreSQLTransaction, worker_id: str, claimed: Collection[str]
+) -> None:
     """Nobody plans the runs of this worker but for those it holds."""
     status = await transaction.connection.execute(
         "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE plan_worker = $1 AND run_id <> ALL($2)",
         worker_id,
-        list(held),
+        list(claimed),
     )
     transaction.changed = status != "UPDATE 0"
 
 
-async def _run_of(transaction: Transaction, new: NewRun) -> str:
+async def _run_of(transaction: PostgreSQLTransaction, new: NewRun) -> str:
     """The run of a request that is a duplicate; from now on it is found under this request id too."""
     known = await transaction.connection.fetchval(
         "SELECT run_id FROM requests WHERE request_key = $1"

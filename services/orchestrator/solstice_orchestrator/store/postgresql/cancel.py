@@ -1,4 +1,4 @@
-"""Wishes to cancel in the PostgreSQL store: kept, and carried out on what is there and on what still comes.
+"""Cancel requests in the PostgreSQL store: kept, and carried out on what is there and on what still comes.
 
 Whoever admits a run of a change request shares a lock with all who do, and whoever cancels has it alone: so one of the two
 sees what the other did.
@@ -9,8 +9,8 @@ from typing import Final
 
 from solstice_common.messages import JobCancelV1
 from solstice_orchestrator.store.decisions.admit import NewRun
-from solstice_orchestrator.store.decisions.cancel import Wish, end_reached, wish_of
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction, ledger_of_runs, write
+from solstice_orchestrator.store.decisions.cancel import CancelRow, cancel_row_of, end_cancelled_runs
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, load_runs, write
 from solstice_orchestrator.store.protocol import Cancelled
 from solstice_orchestrator.store.records.rows import key
 
@@ -18,25 +18,29 @@ _CHANGE_LOCK: Final = 0x5018
 """A class of advisory locks."""
 
 
-async def cancel(transaction: Transaction, message: JobCancelV1) -> Cancelled:
-    """Keep one wish and end what it is about. Its lock comes first of all."""
+async def cancel(transaction: PostgreSQLTransaction, message: JobCancelV1) -> Cancelled:
+    """Keep one cancel request and end what it is about. Its lock comes first of all."""
     connection = transaction.connection
-    wish = wish_of(message, await transaction.now())
-    await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", _CHANGE_LOCK, _number(wish.change_key))
+    cancel_row = cancel_row_of(message, await transaction.now())
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock($1, $2)", _CHANGE_LOCK, _number(cancel_row.change_key)
+    )
     transaction.changed = True
-    kept = await connection.fetchval("SELECT asked_at FROM cancels WHERE change_key = $1", wish.change_key)
-    if kept is None or kept < wish.asked_at:
-        await connection.execute("DELETE FROM cancels WHERE change_key = $1", wish.change_key)
-        await connection.execute("INSERT INTO cancels VALUES ($1, $2, $3, $4)", *wish)
+    kept = await connection.fetchval(
+        "SELECT asked_at FROM cancels WHERE change_key = $1", cancel_row.change_key
+    )
+    if kept is None or kept < cancel_row.asked_at:
+        await connection.execute("DELETE FROM cancels WHERE change_key = $1", cancel_row.change_key)
+        await connection.execute("INSERT INTO cancels VALUES ($1, $2, $3, $4)", *cancel_row)
     rows = await connection.fetch(
         "SELECT run_id, finished_at FROM requests JOIN runs USING (run_id) WHERE change_key = $1",
-        wish.change_key,
+        cancel_row.change_key,
     )
     unfinished = [row["run_id"] for row in rows if row["finished_at"] is None]
-    return Cancelled(run_ids=tuple(await _end(transaction, unfinished, [wish])), known=bool(rows))
+    return Cancelled(run_ids=tuple(await _end(transaction, unfinished, [cancel_row])), known=bool(rows))
 
 
-async def share_changes(transaction: Transaction, runs: Sequence[NewRun]) -> None:
+async def share_changes(transaction: PostgreSQLTransaction, runs: Sequence[NewRun]) -> None:
     """Let nobody cancel a change request of these until the transaction ends; before anything of them is written."""
     numbers = sorted({_number(run.change_key) for run in runs if run.change_key is not None})
     if numbers:
@@ -47,8 +51,8 @@ async def share_changes(transaction: Transaction, runs: Sequence[NewRun]) -> Non
         )
 
 
-async def end_cancelled(transaction: Transaction, runs: Sequence[NewRun]) -> None:
-    """End those of the new runs about which there was a wish before they came."""
+async def end_cancelled(transaction: PostgreSQLTransaction, runs: Sequence[NewRun]) -> None:
+    """End those of the new runs about which there was a cancel request before they came."""
     of_change = [run for run in runs if run.change_key is not None]
     if not of_change:
         return
@@ -57,13 +61,15 @@ async def end_cancelled(transaction: Transaction, runs: Sequence[NewRun]) -> Non
         [run.change_key for run in of_change],
     )
     if rows:
-        await _end(transaction, [run.run_id for run in of_change], [Wish(*row) for row in rows])
+        await _end(transaction, [run.run_id for run in of_change], [CancelRow(*row) for row in rows])
 
 
-async def _end(transaction: Transaction, run_ids: Sequence[str], wishes: Sequence[Wish]) -> Sequence[str]:
-    ledger = await ledger_of_runs(transaction, run_ids)
-    reached = end_reached(ledger, wishes)
-    await write(transaction, ledger.changes())
+async def _end(
+    transaction: PostgreSQLTransaction, run_ids: Sequence[str], cancel_rows: Sequence[CancelRow]
+) -> Sequence[str]:
+    unit = await load_runs(transaction, run_ids)
+    reached = end_cancelled_runs(unit, cancel_rows)
+    await write(transaction, unit.changes())
     return reached
 
 

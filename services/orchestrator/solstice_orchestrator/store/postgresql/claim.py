@@ -13,22 +13,22 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
-    PassedOver,
-    Room,
+    ClaimExclusions,
+    StartRoom,
     assign,
-    full,
+    exclusions_of,
     room_after,
 )
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
-from solstice_orchestrator.scheduling.starts import Starts
-from solstice_orchestrator.scheduling.workers import Standing, may_claim
-from solstice_orchestrator.store.decisions.claim import end_backoffs, give
-from solstice_orchestrator.store.decisions.transitions import Ledger
-from solstice_orchestrator.store.postgresql.finish import Alone
+from solstice_orchestrator.scheduling.starts import StartBudget
+from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_claim
+from solstice_orchestrator.store.decisions.claim import assign_jobs, end_backoffs
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
+from solstice_orchestrator.store.postgresql.finish import SingleJobRun
 from solstice_orchestrator.store.postgresql.tables import start_limits, workers
 from solstice_orchestrator.store.postgresql.tables.columns import JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.tables.transaction import (
-    Transaction,
+    PostgreSQLTransaction,
     job_of,
     job_state,
     run_of,
@@ -42,53 +42,57 @@ if TYPE_CHECKING:
     import asyncpg
 
 
-class Given(NamedTuple):
+class ClaimResult(NamedTuple):
     """What a claim gave away."""
 
     claims: Sequence[Claim] = ()
-    alone: Sequence[Alone] = ()
+    single_job_runs: Sequence[SingleJobRun] = ()
     """Those of their runs that have one job, which was never started before, as the claim leaves their rows."""
 
 
 @dataclass(slots=True)
-class _Found:
+class _LockedRows:
     """What was locked for a claim."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     specs: dict[str, bytes] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     siblings: dict[str, Mapping[str, JobState]] = field(default_factory=dict)
-    alone: dict[str, None] = field(default_factory=dict)
+    single_job_runs: dict[str, None] = field(default_factory=dict)
     """Runs of one job that has never been started."""
     busy: set[str] = field(default_factory=set)
     """Jobs whose run is being changed by somebody else."""
 
 
-async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int], limit: int) -> Given:
+async def claim(
+    transaction: PostgreSQLTransaction, worker_id: str, free: Mapping[str, int], limit: int
+) -> ClaimResult:
     """Jobs that are the worker's from now on, under a lease, in dispatch order."""
-    starts = await start_limits.ours(transaction.connection, transaction.rules, transaction.test_now, free)
+    starts = await start_limits.lock_budget(
+        transaction.connection, transaction.rules, transaction.test_now, free
+    )
     free = starts.fit(free)
     wanted = _wanted(free, limit)
     if not wanted:
-        return Given()
-    limited, rooms = starts.limits.by_sender, Room()
-    passed_over = full(starts.rooms()) if limited else PassedOver()
-    moment, found, chosen, left = None, _Found(), list[Candidate](), dict(free)
+        return ClaimResult()
+    limited, rooms = starts.limits.by_sender, StartRoom()
+    excluded = exclusions_of(starts.rooms()) if limited else ClaimExclusions()
+    moment, found, chosen, left = None, _LockedRows(), list[Candidate](), dict(free)
     # What the worker passes over is known once it comes with the first rows.
-    rounds: Sequence[PassedOver] = (PassedOver(),)
+    rounds: Sequence[ClaimExclusions] = (ClaimExclusions(),)
     while wanted and rounds:
         taken = {candidate.job_id for candidate in chosen} | found.busy
         # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
         now = transaction.test_now if moment is None else moment.now
         rows = await _candidates(
-            transaction, worker_id, wanted, now=now, passed_over=passed_over.and_(rounds[0]), taken=taken
+            transaction, worker_id, wanted, now=now, excluded=excluded.and_(rounds[0]), taken=taken
         )
         if moment is None:
             if not rows:
                 break
             moment = transaction.moment(rows[0])
             rounds = await _rounds(transaction, worker_id, moment, rows)
-            if rounds != (PassedOver(),):
+            if rounds != (ClaimExclusions(),):
                 continue
         await _add(transaction, found, rows)
         candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
@@ -100,14 +104,14 @@ async def claim(transaction: Transaction, worker_id: str, free: Mapping[str, int
         for candidate in more:
             left[candidate.label] -= 1
         rooms = room_after(rooms, more)
-        passed_over = passed_over.and_(full(rooms))
+        excluded = excluded.and_(exclusions_of(rooms))
         if not rows or not (limited or found.busy - taken):
             rounds = rounds[1:]
         wanted = _wanted(left, limit - len(chosen))
     return (
-        Given()
+        ClaimResult()
         if moment is None or not found.jobs
-        else await _give(transaction, worker_id, moment, found, chosen, starts=starts)
+        else await _assign(transaction, worker_id, moment, found, chosen, starts=starts)
     )
 
 
@@ -116,78 +120,79 @@ def _wanted(free: Mapping[str, int], most: int) -> dict[str, int]:
     return {label: min(slots, most) for label, slots in free.items() if slots > 0 and most > 0}
 
 
-async def _give(
-    transaction: Transaction,
+async def _assign(
+    transaction: PostgreSQLTransaction,
     worker_id: str,
     moment: Moment,
-    found: _Found,
+    found: _LockedRows,
     chosen: Sequence[Candidate],
     *,
-    starts: Starts,
-) -> Given:
+    starts: StartBudget,
+) -> ClaimResult:
     if found.busy:
         # Several rounds may have taken a while, and a lease begins when it is given.
         moment = Moment(await transaction.now(), transaction.rules)
     ids = dict.fromkeys(candidate.job_id for candidate in chosen)
     concerned = [job for job in found.jobs.values() if job.job_id in ids or job.state is JobState.BACKOFF]
-    ledger = Ledger(moment, found.runs.values(), concerned)
-    end_backoffs(ledger)
-    claims = give(ledger, worker_id, tuple(ids), found.specs, found.siblings)
-    changes = ledger.changes()
+    unit = UnitOfWork(moment, found.runs.values(), concerned)
+    end_backoffs(unit)
+    claims = assign_jobs(unit, worker_id, tuple(ids), found.specs, found.siblings)
+    changes = unit.changes()
     # These begin with their only job, whose row tells it (`begun_with`): one row less to write, and none to lock.
     await write(
-        transaction, replace(changes, runs=[run for run in changes.runs if run.run_id not in found.alone])
+        transaction,
+        replace(changes, runs=[run for run in changes.runs if run.run_id not in found.single_job_runs]),
     )
-    await start_limits.keep(transaction.connection, starts, chosen, moment.now)
-    alone = [
-        Alone(run := found.runs[claim.run_id], ledger.jobs[claim.key.job_id], ledger.subject(run))
+    await start_limits.record_starts(transaction.connection, starts, chosen, moment.now)
+    single_job_runs = [
+        SingleJobRun(run := found.runs[claim.run_id], unit.jobs[claim.key.job_id], unit.subject(run))
         for claim in claims
-        if claim.run_id in found.alone
+        if claim.run_id in found.single_job_runs
     ]
-    return Given(claims, alone)
+    return ClaimResult(claims, single_job_runs)
 
 
 async def _rounds(
-    transaction: Transaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
-) -> Sequence[PassedOver]:
+    transaction: PostgreSQLTransaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
+) -> Sequence[ClaimExclusions]:
     """What the worker's claim passes over in each of its rounds; none when it gets no jobs.
 
     One that gets jobs and was not known, or seemed dead, is known from now on.
     """
     found = rows[0]["worker"]
     worker = None if found is None else workers.decode_worker(found)
-    standing = Standing() if worker is None else worker.standing
-    if not may_claim(standing, moment.now):
+    eligibility = WorkerEligibility() if worker is None else worker.eligibility
+    if not may_claim(eligibility, moment.now):
         return ()
     lease_seconds = moment.rules.lease_seconds
     # Its row is left alone where it can be: a renewal of its own may have locked it, and a claim waits for nobody.
     if worker is None or worker.seen_at <= moment.now - lease_seconds or worker.ended_at is not None:
-        await workers.appear(transaction.connection, worker_id, moment.now, lease_seconds)
-    return claim_rounds(standing.record, moment.now)
+        await workers.record_claim(transaction.connection, worker_id, moment.now, lease_seconds)
+    return claim_rounds(eligibility.record, moment.now)
 
 
 async def _candidates(
-    transaction: Transaction,
+    transaction: PostgreSQLTransaction,
     worker_id: str,
     wanted: Mapping[str, int],
     *,
     now: float | None,
-    passed_over: PassedOver,
+    excluded: ClaimExclusions,
     taken: Collection[str],
 ) -> Sequence["asyncpg.Record"]:
     """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
 
     Each with the worker, if it is known, and one that is the only job of its run and was never started with that run.
     """
-    owners = [list(passed_over.owners)] if passed_over.owners else []
+    owners = [list(excluded.owners)] if excluded.owners else []
     return await transaction.connection.fetch(
         _CANDIDATES_OF_OTHERS if owners else _CANDIDATES,
         list(wanted),
         list(wanted.values()),
         now,
         transaction.rules.max_wait_seconds,
-        list(passed_over.repositories),
-        [*taken, *passed_over.jobs],
+        list(excluded.repositories),
+        [*taken, *excluded.jobs],
         worker_id,
         *owners,
     )
@@ -242,7 +247,9 @@ SELECT * FROM (
 """  # noqa: S608  made of constants
 
 
-async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.Record"]) -> None:
+async def _add(
+    transaction: PostgreSQLTransaction, found: _LockedRows, rows: Sequence["asyncpg.Record"]
+) -> None:
     """Take these rows of `_CANDIDATES`, and the runs of their jobs.
 
     Whoever changes a run locks all its jobs first. So a run that came with its only job is as it was when this job began
@@ -257,8 +264,8 @@ async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.
         if row[_RUN_AT] is not None:
             found.runs[job.run_id] = run_of(row[_RUN_AT:])
             found.siblings[job.run_id] = {job.job_id: job.state}
-            found.alone[job.run_id] = None
-    others = {job.run_id for job in fresh.values()} - found.alone.keys()
+            found.single_job_runs[job.run_id] = None
+    others = {job.run_id for job in fresh.values()} - found.single_job_runs.keys()
     for row in await transaction.connection.fetch(_RUNS, list(others)) if others else ():
         run = run_of(row)
         found.runs[run.run_id] = run
@@ -272,15 +279,17 @@ async def _add(transaction: Transaction, found: _Found, rows: Sequence["asyncpg.
 
 
 async def _with(
-    transaction: Transaction, room: Room, starts: Starts, candidates: Sequence[Candidate]
-) -> Room:
+    transaction: PostgreSQLTransaction, room: StartRoom, starts: StartBudget, candidates: Sequence[Candidate]
+) -> StartRoom:
     """The room of those who have not been met before, too; they are ours now."""
     repositories = {each.repository for each in candidates} - room.repositories.keys()
     owners = {each.owner for each in candidates} - room.owners.keys()
     if not repositories and not owners:
         return room
     met = await start_limits.room(transaction.connection, starts, repositories, owners)
-    return Room(repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners})
+    return StartRoom(
+        repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners}
+    )
 
 
 def _candidate(job: Job) -> Candidate:

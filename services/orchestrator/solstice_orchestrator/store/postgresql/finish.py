@@ -14,14 +14,14 @@ from solstice_common.messages import REMEMBERED_BYTES
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
 from solstice_orchestrator.domain.statuses import Status
 from solstice_orchestrator.store.decisions import finish as ends
-from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.tables.writing import statement_if_unchanged
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job, Run
 from solstice_orchestrator.store.records.moment import Moment, Rules
 
 if TYPE_CHECKING:
-    from solstice_common.storage.postgresql import Database
+    from solstice_common.storage.postgresql import PostgreSQLDatabase
 
 REMEMBERED: Final = 1024
 """Attempts, of a kilobyte or two; who runs more of them at once reads some again."""
@@ -30,7 +30,7 @@ _NOT_AS_KNOWN: Final = INFRASTRUCTURE | {Reason.RELEASED}
 """Ends for which a lease is looked at, which others prolong, or the worker's row."""
 
 
-class Alone(Struct, frozen=True, gc=False):
+class SingleJobRun(Struct, frozen=True, gc=False):
     """A run of one job, which runs."""
 
     run: Run
@@ -39,40 +39,45 @@ class Alone(Struct, frozen=True, gc=False):
     """What its statuses have in common."""
 
 
-class InHand:
+class ClaimCache:
     """What this process has claimed and not ended."""
 
     def __init__(self) -> None:
-        self._held: dict[AttemptKey, Alone] = {}
+        self._claims: dict[AttemptKey, SingleJobRun] = {}
 
-    def keep(self, claimed: Iterable[Alone]) -> None:
+    def keep(self, claimed: Iterable[SingleJobRun]) -> None:
         """As a claim left them, once that is committed."""
         for each in claimed:
             if _is_simple(each):
-                self._held[AttemptKey(job_id=each.job.job_id, number=each.job.attempt)] = each
-        while len(self._held) > REMEMBERED:
-            del self._held[next(iter(self._held))]
+                self._claims[AttemptKey(job_id=each.job.job_id, number=each.job.attempt)] = each
+        while len(self._claims) > REMEMBERED:
+            del self._claims[next(iter(self._claims))]
 
     def forget(self, keys: Iterable[AttemptKey]) -> None:
         """Somebody has changed something about these: trying would be in vain."""
         for key in keys:
-            self._held.pop(key, None)
+            self._claims.pop(key, None)
 
-    def take(self, key: AttemptKey, outcome: Outcome) -> Alone | None:
+    def take(self, key: AttemptKey, outcome: Outcome) -> SingleJobRun | None:
         """What is known of an attempt, if that is enough to end it so; it is forgotten."""
-        found = self._held.pop(key, None)
+        found = self._claims.pop(key, None)
         return None if outcome.reason in _NOT_AS_KNOWN else found
 
 
-def _is_simple(alone: Alone) -> bool:
+def _is_simple(claimed: SingleJobRun) -> bool:
     """Whether its end changes nothing but its rows, has no past to tell of, and is small enough to be remembered."""
-    run, job = alone.run, alone.job
+    run, job = claimed.run, claimed.job
     in_group = run.group_key is not None or job.group_key is not None
     return not (in_group or job.failures or len(run.request) > REMEMBERED_BYTES)
 
 
 async def end_at_once(
-    database: "Database", rules: Rules, now: float, group: Sequence[tuple[ends.End, Alone]], *, look: bool
+    database: "PostgreSQLDatabase",
+    rules: Rules,
+    now: float,
+    group: Sequence[tuple[ends.AttemptEnd, SingleJobRun]],
+    *,
+    look: bool,
 ) -> float | None:
     """Record these ends; what the database's clock says, or None: nothing was changed, and they have to be looked at.
 
@@ -80,15 +85,15 @@ async def end_at_once(
     """
     # Changes come out in the order of the ends, and rows are locked in the order of the changes.
     in_order = sorted(group, key=_run_id)
-    alone = [each for _, each in in_order]
-    ledger = Ledger(
+    single_job_runs = [each for _, each in in_order]
+    unit = UnitOfWork(
         Moment(now, rules),
-        [each.run for each in alone],
-        [each.job for each in alone],
-        subjects={each.run.run_id: each.subject for each in alone},
+        [each.run for each in single_job_runs],
+        [each.job for each in single_job_runs],
+        subjects={each.run.run_id: each.subject for each in single_job_runs},
     )
-    answers = ends.finish(ledger, [end for end, _ in in_order], {})
-    changes = ledger.changes()
+    answers = ends.finish(unit, [end for end, _ in in_order], {})
+    changes = unit.changes()
     if not all(answers) or not changes.rows_alone:
         return None
     statement, arguments = statement_if_unchanged(changes, now if look else None)
@@ -96,5 +101,5 @@ async def end_at_once(
     return None if rows is None else float(rows[0]["now"])
 
 
-def _run_id(ended: tuple[ends.End, Alone]) -> str:
+def _run_id(ended: tuple[ends.AttemptEnd, SingleJobRun]) -> str:
     return ended[1].run.run_id

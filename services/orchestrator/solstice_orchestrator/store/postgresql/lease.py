@@ -12,10 +12,10 @@ from solstice_orchestrator.store.postgresql.supersede import groups_asked_for
 from solstice_orchestrator.store.postgresql.tables import workers
 from solstice_orchestrator.store.postgresql.tables.columns import NOW
 from solstice_orchestrator.store.postgresql.tables.transaction import (
-    Transaction,
+    PostgreSQLTransaction,
     attempts_of,
-    ledger_of_jobs,
-    ledger_of_runs,
+    load_jobs,
+    load_runs,
     write,
 )
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
@@ -27,19 +27,19 @@ RESCUED_AT_ONCE: Final = 100
 """Runs per transaction: thousands may be lost with one worker, and others wait for the locks."""
 
 
-async def renew(transaction: Transaction, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+async def renew(transaction: PostgreSQLTransaction, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
     """Prolong what is still the worker's; say what is not, and what somebody wants ended."""
     now = await transaction.now()
-    renewed = await _prolong(transaction, worker_id, held, now) if held else {}
+    renewed = await _prolong(transaction, worker_id, claimed, now) if claimed else {}
     # After the jobs, as whoever ends one of ours and counts that against us does it too: else each waits for the other.
-    worker = await workers.beat(transaction.connection, worker_id, now)
-    gone = [key for key in held if key not in renewed]
+    worker = await workers.record_heartbeat(transaction.connection, worker_id, now)
+    gone = [key for key in claimed if key not in renewed]
     ended = await _ends(transaction, gone) if gone else {}
-    return renewal(held, renewed, ended, worker, now)
+    return renewal(claimed, renewed, ended, worker, now)
 
 
 async def _prolong(
-    transaction: Transaction, worker_id: str, held: Sequence[AttemptKey], now: float
+    transaction: PostgreSQLTransaction, worker_id: str, claimed: Sequence[AttemptKey], now: float
 ) -> Mapping[AttemptKey, bool]:
     """Those that are still the worker's, and whether somebody wants their end."""
     rows = await transaction.connection.fetch(
@@ -49,8 +49,8 @@ async def _prolong(
         " WHERE worker_id = $3 AND state = 'running' ORDER BY run_id, position FOR NO KEY UPDATE OF jobs)"
         " UPDATE jobs SET lease_until = $4 FROM held WHERE jobs.job_id = held.job_id"
         " RETURNING jobs.job_id, jobs.attempt, jobs.cancel_asked",
-        [key.job_id for key in held],
-        [key.number for key in held],
+        [key.job_id for key in claimed],
+        [key.number for key in claimed],
         worker_id,
         now + transaction.rules.lease_seconds,
     )
@@ -59,13 +59,17 @@ async def _prolong(
     }
 
 
-async def _ends(transaction: Transaction, keys: Sequence[AttemptKey]) -> Mapping[AttemptKey, Reason]:
+async def _ends(
+    transaction: PostgreSQLTransaction, keys: Sequence[AttemptKey]
+) -> Mapping[AttemptKey, Reason]:
     """How those of these attempts ended that did."""
     past = await _past(transaction, keys)
     return {key: past[key].reason for key in keys if key in past}
 
 
-async def _past(transaction: Transaction, keys: Sequence[AttemptKey]) -> Mapping[AttemptKey, Attempt]:
+async def _past(
+    transaction: PostgreSQLTransaction, keys: Sequence[AttemptKey]
+) -> Mapping[AttemptKey, Attempt]:
     """All ended attempts at the jobs of these."""
     return {
         AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
@@ -73,15 +77,15 @@ async def _past(transaction: Transaction, keys: Sequence[AttemptKey]) -> Mapping
     }
 
 
-async def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
     """Keep what is new of `chunks`."""
     # This lock waits for whoever ends the attempt at this moment, and then finds it ended.
-    held = await transaction.connection.fetchval(
+    claimed = await transaction.connection.fetchval(
         "SELECT true FROM jobs WHERE job_id = $1 AND attempt = $2 AND state = 'running' FOR SHARE",
         key.job_id,
         key.number,
     )
-    if not held:
+    if not claimed:
         return False
     await transaction.connection.execute(
         "INSERT INTO log_chunks SELECT $1, $2, *"
@@ -98,16 +102,16 @@ async def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence
     return True
 
 
-async def finish(transaction: Transaction, group: Sequence[ends.End]) -> Sequence[bool]:
+async def finish(transaction: PostgreSQLTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also for one of which exactly this was recorded before."""
-    ledger = await ledger_of_jobs(transaction, {key.job_id for key, _ in group})
-    past = await _past(transaction, ends.stale(ledger, group))
-    answers = ends.finish(ledger, group, past)
-    await write(transaction, ledger.changes())
+    unit = await load_jobs(transaction, {key.job_id for key, _ in group})
+    past = await _past(transaction, ends.ended_attempts(unit, group))
+    answers = ends.finish(unit, group, past)
+    await write(transaction, unit.changes())
     return answers
 
 
-async def rescue(transaction: Transaction) -> tuple[Sequence[AttemptKey], bool]:
+async def rescue(transaction: PostgreSQLTransaction) -> tuple[Sequence[AttemptKey], bool]:
     """End what nobody holds any more, of some runs; whether there may be others."""
     rows = await transaction.connection.fetch(
         _FORSAKEN,
@@ -118,16 +122,18 @@ async def rescue(transaction: Transaction) -> tuple[Sequence[AttemptKey], bool]:
     )
     transaction.groups.update(await groups_asked_for(transaction))
     if not rows:
-        await workers.forget(transaction.connection, await transaction.now(), transaction.rules.lease_seconds)
+        await workers.forget_workers(
+            transaction.connection, await transaction.now(), transaction.rules.lease_seconds
+        )
         return [], False
-    ledger = await ledger_of_runs(transaction, [row["run_id"] for row in rows])
-    end_backoffs(ledger)
+    unit = await load_runs(transaction, [row["run_id"] for row in rows])
+    end_backoffs(unit)
     seen = {
         row["worker_id"]: row["seen_at"]
         for row in await transaction.connection.fetch("SELECT worker_id, seen_at FROM workers")
     }
-    rescued = decide_rescue(ledger, seen)
-    await write(transaction, ledger.changes())
+    rescued = decide_rescue(unit, seen)
+    await write(transaction, unit.changes())
     return rescued, len(rows) == RESCUED_AT_ONCE and transaction.changed
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from solstice_orchestrator.store.outbox.batches import Parcel, by_row, unpack, without
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
-from solstice_orchestrator.store.protocol import Tiding
+from solstice_orchestrator.store.outbox.batches import OutboxBatch, by_row, unpack, without
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
+from solstice_orchestrator.store.protocol import OutboxMessage
 
-ANYTHING: Final = "SELECT 1 FROM outbox LIMIT 1"
+HAS_MESSAGES: Final = "SELECT 1 FROM outbox LIMIT 1"
 """Whether there is something to tell; cheap, for those who look often."""
 
-_COLUMNS: Final = f"row_id, {', '.join(Parcel._fields)}"
+_COLUMNS: Final = f"row_id, {', '.join(OutboxBatch._fields)}"
 _OLDEST: Final = f"""
 SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
     SELECT max(row_id) FROM (
@@ -19,11 +19,11 @@ SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
     WHERE so_far <= $1 OR so_far = messages)
 ORDER BY row_id
 """  # noqa: S608  made of constants
-"""Whole parcels, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
+"""Whole batches, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
 _THESE: Final = f"SELECT {_COLUMNS} FROM outbox WHERE row_id = ANY($1) ORDER BY row_id FOR UPDATE"  # noqa: S608  made of constants
 
 
-async def take(transaction: Transaction, limit: int) -> Sequence[Tiding]:
+async def oldest_messages(transaction: PostgreSQLTransaction, limit: int) -> Sequence[OutboxMessage]:
     """The oldest messages, when we are the publisher or nobody is."""
     rules, now = transaction.rules, await transaction.now()
     # Short, for a killed publisher delays everybody's statuses. Should two overlap, the sequence within a context
@@ -36,27 +36,27 @@ async def take(transaction: Transaction, limit: int) -> Sequence[Tiding]:
     )
     if not ours:
         return ()
-    parcels = await _parcels(transaction, _OLDEST, limit)
-    return [tiding for row_id, parcel in parcels.items() for tiding in unpack(row_id, parcel)][:limit]
+    batches = await _batches(transaction, _OLDEST, limit)
+    return [message for row_id, batch in batches.items() for message in unpack(row_id, batch)][:limit]
 
 
-async def published(transaction: Transaction, numbers: Sequence[int]) -> None:
+async def forget_published(transaction: PostgreSQLTransaction, numbers: Sequence[int]) -> None:
     """Forget what was confirmed; with nothing left, anybody may be the next publisher."""
-    told = by_row(numbers)
-    parcels = await _parcels(transaction, _THESE, list(told))
-    left = {row_id: without(parcel, told[row_id]) for row_id, parcel in parcels.items()}
+    published_places = by_row(numbers)
+    batches = await _batches(transaction, _THESE, list(published_places))
+    left = {row_id: without(batch, published_places[row_id]) for row_id, batch in batches.items()}
     execute = transaction.connection.execute
     await execute(
         "DELETE FROM outbox WHERE row_id = ANY($1)",
-        [row_id for row_id, parcel in left.items() if parcel is None],
+        [row_id for row_id, batch in left.items() if batch is None],
     )
-    for row_id, parcel in left.items():
-        if parcel is not None:
+    for row_id, batch in left.items():
+        if batch is not None:
             await execute(
                 "UPDATE outbox SET body = $2, messages = $3 WHERE row_id = $1",
                 row_id,
-                parcel.body,
-                parcel.messages,
+                batch.body,
+                batch.messages,
             )
     await execute(
         "UPDATE outbox_lease SET until = 0 WHERE holder = $1 AND NOT EXISTS (SELECT FROM outbox)",
@@ -64,7 +64,9 @@ async def published(transaction: Transaction, numbers: Sequence[int]) -> None:
     )
 
 
-async def _parcels(transaction: Transaction, statement: str, argument: object) -> Mapping[int, Parcel]:
+async def _batches(
+    transaction: PostgreSQLTransaction, statement: str, argument: object
+) -> Mapping[int, OutboxBatch]:
     """By their row ids, in that order."""
     rows = await transaction.connection.fetch(statement, argument)
-    return {row_id: Parcel(*columns) for row_id, *columns in rows}
+    return {row_id: OutboxBatch(*columns) for row_id, *columns in rows}

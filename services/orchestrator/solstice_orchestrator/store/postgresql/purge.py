@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from solstice_orchestrator.domain.identifiers import lowest_id
 from solstice_orchestrator.store.decisions.supersede import REMEMBERED_SECONDS
 from solstice_orchestrator.store.postgresql.tables import schedules
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ async def purgeable(connection: "Connection", before: float) -> int:
     return int(await connection.fetchval(f"SELECT count(*) {_OLD}", lowest_id(before), before))
 
 
-async def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
+async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     connection = transaction.connection
     now = await transaction.now()
     before = now - older_than_seconds
-    await schedules.forget(connection, before)
+    await schedules.forget_ticks(connection, before)
     await connection.execute("DELETE FROM cancels WHERE kept_at < $1", before)
     await connection.execute(
         "DELETE FROM lineages WHERE run_id < $1"

@@ -10,37 +10,37 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
 from solstice_common.storage.migrations import migrations_of
-from solstice_common.storage.postgresql import Database
-from solstice_orchestrator.domain.jobs import NOTHING_SAID, JobSpec, Outcome, Reason, RunSpec
-from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_common.storage.postgresql import PostgreSQLDatabase
+from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome, Reason, RunSpec
+from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import (
-    Condition,
-    NotObeyed,
-    Order,
-    WorkerCard,
+    OrderRefusal,
+    WorkerOrder,
+    WorkerPressure,
+    WorkerRegistration,
     WorkerState,
     WorkerView,
 )
 from solstice_orchestrator.store.decisions import plan, steer
 from solstice_orchestrator.store.decisions.approve import approve_run
-from solstice_orchestrator.store.decisions.finish import End
-from solstice_orchestrator.store.decisions.supersede import rivals
-from solstice_orchestrator.store.decisions.transitions import Ledger
-from solstice_orchestrator.store.finish_batches import Finishing
+from solstice_orchestrator.store.decisions.finish import AttemptEnd
+from solstice_orchestrator.store.decisions.supersede import runs_to_load
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
+from solstice_orchestrator.store.finish_batches import FinishBatcher
 from solstice_orchestrator.store.postgresql import admit as intake
 from solstice_orchestrator.store.postgresql import cancel, lease, outbox
 from solstice_orchestrator.store.postgresql import claim as claiming
 from solstice_orchestrator.store.postgresql import purge as purging
-from solstice_orchestrator.store.postgresql.finish import Alone, InHand, end_at_once
+from solstice_orchestrator.store.postgresql.finish import ClaimCache, SingleJobRun, end_at_once
 from solstice_orchestrator.store.postgresql.reading import views_of_runs
 from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
-from solstice_orchestrator.store.postgresql.schedule import PostgreSQLTimetable
-from solstice_orchestrator.store.postgresql.supersede import again, kin_of, settle_group
-from solstice_orchestrator.store.postgresql.tables import workers as roster
+from solstice_orchestrator.store.postgresql.schedule import PostgreSQLScheduleStore
+from solstice_orchestrator.store.postgresql.supersede import ref_history, rerun_scope, settle_group
+from solstice_orchestrator.store.postgresql.tables import workers as workers_table
 from solstice_orchestrator.store.postgresql.tables.transaction import (
-    Transaction,
-    ledger_of_jobs,
-    ledger_of_runs,
+    PostgreSQLTransaction,
+    load_jobs,
+    load_runs,
     write,
 )
 from solstice_orchestrator.store.protocol import (
@@ -48,10 +48,10 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Cancelled,
     Claim,
+    OutboxMessage,
     PlanningTask,
     Purged,
     Renewal,
-    Tiding,
 )
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.views import (
@@ -59,7 +59,7 @@ from solstice_orchestrator.store.views import (
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.superseding.push_order import Answers, Question
+from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQuestion
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -72,11 +72,11 @@ CHANNEL: Final = "solstice_store"
 class PostgreSQLStore(PostgreSQLQueries):
     """Keeps the promises of `JobStore`; opened with `PostgreSQLStore.open`."""
 
-    def __init__(self, database: Database, rules: Rules, clock: Clock | None) -> None:
+    def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
         super().__init__(database, rules, clock)
-        self._in_hand = InHand()
-        self._finishing = Finishing(self._finish)
-        self.timetable = PostgreSQLTimetable(database, self._write, self._look)
+        self._claim_cache = ClaimCache()
+        self._finishing = FinishBatcher(self._finish)
+        self.schedule_store = PostgreSQLScheduleStore(database, self._write, self._look)
 
     @classmethod
     @asynccontextmanager
@@ -88,7 +88,7 @@ class PostgreSQLStore(PostgreSQLQueries):
         Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
         migrations = migrations_of("solstice_orchestrator.store.schema.postgresql")
-        async with Database.open(url, migrations) as database:
+        async with PostgreSQLDatabase.open(url, migrations) as database:
             yield cls(database, rules, clock)
 
     async def admit(
@@ -102,46 +102,48 @@ class PostgreSQLStore(PostgreSQLQueries):
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
 
-    async def take_back_planning(self, worker_id: str, held: Collection[str]) -> None:
-        await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, held))
+    async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
+        await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, claimed))
 
     async def planned(
         self,
         task: PlanningTask,
         jobs: Sequence[JobSpec],
-        run: RunSpec = NOTHING_SAID,
-        answers: Answers | None = None,
-    ) -> bool | Question:
+        run: RunSpec = DEFAULT_RUN_SPEC,
+        answers: OrderAnswers | None = None,
+    ) -> bool | OrderQuestion:
         plan.check(task, jobs)
 
-        async def work(transaction: Transaction) -> bool | Question:
-            known = await kin_of(transaction, task.request)
-            kin = rivals(task.request, known.kin, self._rules.supersede, asked=run.supersede)
-            asked = await again(transaction, task.run_id)
-            ledger = await ledger_of_runs(transaction, [task.run_id, *(each.run_id for each in kin)])
-            kept = plan.planned(ledger, task, jobs, run, known, again=asked, answers=answers)
-            await write(transaction, ledger.changes())
+        async def work(transaction: PostgreSQLTransaction) -> bool | OrderQuestion:
+            history = await ref_history(transaction, task.request)
+            loaded = runs_to_load(task.request, history.open_runs, self._rules.supersede, asked=run.supersede)
+            scope = await rerun_scope(transaction, task.run_id)
+            unit = await load_runs(transaction, [task.run_id, *(each.run_id for each in loaded)])
+            kept = plan.planned(unit, task, jobs, run, history, rerun_scope=scope, answers=answers)
+            await write(transaction, unit.changes())
             return kept
 
         return await self._write(work)
 
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
         return await self._decide_on_run(
-            task.run_id, lambda ledger: plan.not_planned(ledger, task, reason, detail)
+            task.run_id, lambda unit: plan.not_planned(unit, task, reason, detail)
         )
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        given = await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
-        self._in_hand.keep(given.alone)
-        return given.claims
+        claimed_jobs = await self._write(
+            lambda transaction: claiming.claim(transaction, worker_id, free, limit)
+        )
+        self._claim_cache.keep(claimed_jobs.single_job_runs)
+        return claimed_jobs.claims
 
-    async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+    async def renew(self, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
         async def at_once(connection: "Connection") -> Renewal:
-            return await lease.renew(self._transaction(connection), worker_id, held)
+            return await lease.renew(self._transaction(connection), worker_id, claimed)
 
         # A lease must not run out while its renewal stands in line.
         renewal = await self._database.transaction(at_once, urgent=True)
-        self._in_hand.forget(renewal.lost | renewal.cancelled)
+        self._claim_cache.forget(renewal.lost | renewal.cancelled)
         return renewal
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
@@ -159,19 +161,19 @@ class PostgreSQLStore(PostgreSQLQueries):
         return rescued
 
     async def cancel_job(self, job_id: str, detail: str = "") -> JobView | None:
-        async def work(transaction: Transaction) -> JobView | None:
-            ledger = await ledger_of_jobs(transaction, [job_id])
-            steer.cancel_job(ledger, job_id, detail)
-            await write(transaction, ledger.changes())
+        async def work(transaction: PostgreSQLTransaction) -> JobView | None:
+            unit = await load_jobs(transaction, [job_id])
+            steer.cancel_job(unit, job_id, detail)
+            await write(transaction, unit.changes())
             return await views_of_runs.job(transaction.connection, job_id)
 
         return await self._write(work)
 
     async def cancel_run(self, run_id: str, detail: str = "") -> RunView | None:
-        async def work(transaction: Transaction) -> RunView | None:
-            ledger = await ledger_of_runs(transaction, [run_id])
-            steer.cancel_run(ledger, run_id, detail)
-            await write(transaction, ledger.changes())
+        async def work(transaction: PostgreSQLTransaction) -> RunView | None:
+            unit = await load_runs(transaction, [run_id])
+            steer.cancel_run(unit, run_id, detail)
+            await write(transaction, unit.changes())
             return await views_of_runs.run(transaction.connection, run_id)
 
         return await self._write(work)
@@ -181,35 +183,35 @@ class PostgreSQLStore(PostgreSQLQueries):
         return [await self._write(functools.partial(cancel.cancel, message=message)) for message in cancels]
 
     async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
-        async def work(transaction: Transaction) -> JobView | None:
-            ledger = await ledger_of_jobs(transaction, [job_id])
-            steer.prioritise(ledger, job_id, priority)
-            await write(transaction, ledger.changes())
+        async def work(transaction: PostgreSQLTransaction) -> JobView | None:
+            unit = await load_jobs(transaction, [job_id])
+            steer.prioritise(unit, job_id, priority)
+            await write(transaction, unit.changes())
             return await views_of_runs.job(transaction.connection, job_id)
 
         return await self._write(work)
 
     async def approve_run(self, run_id: str) -> RunView | None:
-        async def work(transaction: Transaction) -> RunView | None:
-            ledger = await ledger_of_runs(transaction, [run_id])
-            approve_run(ledger, run_id)
-            await write(transaction, ledger.changes())
+        async def work(transaction: PostgreSQLTransaction) -> RunView | None:
+            unit = await load_runs(transaction, [run_id])
+            approve_run(unit, run_id)
+            await write(transaction, unit.changes())
             return await views_of_runs.run(transaction.connection, run_id)
 
         return await self._write(work)
 
     async def rerun(self, run_id: str) -> RunView | None:
-        async def work(transaction: Transaction) -> RunView | None:
+        async def work(transaction: PostgreSQLTransaction) -> RunView | None:
             new = await intake.rerun(transaction, run_id, None)
             return None if new is None else await views_of_runs.run(transaction.connection, new)
 
         return await self._write(work)
 
-    async def rerun_failed(self, run_id: str) -> RunView | NotRerun | None:
+    async def rerun_failed(self, run_id: str) -> RunView | RerunRefusal | None:
         return await self._write(lambda transaction: self._rerun_chosen(transaction, run_id, None))
 
-    async def rerun_job(self, job_id: str) -> RunView | NotRerun | None:
-        async def work(transaction: Transaction) -> RunView | NotRerun | None:
+    async def rerun_job(self, job_id: str) -> RunView | RerunRefusal | None:
+        async def work(transaction: PostgreSQLTransaction) -> RunView | RerunRefusal | None:
             job = await views_of_runs.job(transaction.connection, job_id)
             return None if job is None else await self._rerun_chosen(transaction, job.run_id, job_id)
 
@@ -217,57 +219,66 @@ class PostgreSQLStore(PostgreSQLQueries):
 
     @staticmethod
     async def _rerun_chosen(
-        transaction: Transaction, run_id: str, job_id: str | None
-    ) -> RunView | NotRerun | None:
-        ledger = await ledger_of_runs(transaction, [run_id])
-        if run_id not in ledger.runs:
+        transaction: PostgreSQLTransaction, run_id: str, job_id: str | None
+    ) -> RunView | RerunRefusal | None:
+        unit = await load_runs(transaction, [run_id])
+        if run_id not in unit.runs:
             return None
-        only = steer.chosen_of(ledger, run_id, job_id)
-        if isinstance(only, NotRerun):
+        only = steer.jobs_to_rerun(unit, run_id, job_id)
+        if isinstance(only, RerunRefusal):
             return only
         new = await intake.rerun(transaction, run_id, only)
         return None if new is None else await views_of_runs.run(transaction.connection, new)
 
-    async def register(self, card: WorkerCard) -> WorkerState:
-        return await self._on_roster(
-            lambda connection, now: roster.register(connection, card, now, self._rules.lease_seconds)
+    async def register(self, registration: WorkerRegistration) -> WorkerState:
+        return await self._on_workers_table(
+            lambda connection, now: workers_table.register(
+                connection, registration, now, self._rules.lease_seconds
+            )
         )
 
     async def leave(self, worker_id: str) -> None:
-        await self._on_roster(lambda connection, now: roster.leave(connection, worker_id, now))
+        await self._on_workers_table(
+            lambda connection, now: workers_table.record_leave(connection, worker_id, now)
+        )
 
-    async def report(self, worker_id: str, condition: Condition) -> None:
-        await self._on_roster(lambda connection, now: roster.report(connection, worker_id, condition, now))
+    async def report(self, worker_id: str, pressure: WorkerPressure) -> None:
+        await self._on_workers_table(
+            lambda connection, now: workers_table.report(connection, worker_id, pressure, now)
+        )
 
     async def workers(self) -> Sequence[WorkerView]:
-        return await self._on_roster(
-            lambda connection, now: roster.workers(connection, now, self._rules.lease_seconds), reads=True
+        return await self._on_workers_table(
+            lambda connection, now: workers_table.workers(connection, now, self._rules.lease_seconds),
+            reads=True,
         )
 
     async def worker(self, worker_id: str) -> WorkerView | None:
-        found = await self._on_roster(
-            lambda connection, now: roster.workers(
+        found = await self._on_workers_table(
+            lambda connection, now: workers_table.workers(
                 connection, now, self._rules.lease_seconds, worker_id=worker_id
             ),
             reads=True,
         )
         return found[0] if found else None
 
-    async def steer_worker(self, worker_id: str, order: Order) -> WorkerView | NotObeyed | None:
-        return await self._on_roster(
-            lambda connection, now: roster.steer(connection, worker_id, order, now, self._rules.lease_seconds)
+    async def steer_worker(self, worker_id: str, order: WorkerOrder) -> WorkerView | OrderRefusal | None:
+        return await self._on_workers_table(
+            lambda connection, now: workers_table.steer(
+                connection, worker_id, order, now, self._rules.lease_seconds
+            )
         )
 
-    async def outbox(self, limit: int) -> Sequence[Tiding]:
-        if not await self._database.fetch(outbox.ANYTHING):
+    async def outbox(self, limit: int) -> Sequence[OutboxMessage]:
+        if not await self._database.fetch(outbox.HAS_MESSAGES):
             return ()
-        return await self._write(lambda transaction: outbox.take(transaction, limit), quiet=True)
+        return await self._write(lambda transaction: outbox.oldest_messages(transaction, limit), quiet=True)
 
     async def published(self, numbers: Sequence[int]) -> None:
-        await self._write(lambda transaction: outbox.published(transaction, numbers), quiet=True)
+        await self._write(lambda transaction: outbox.forget_published(transaction, numbers), quiet=True)
 
     async def purgeable(self, older_than_seconds: float) -> int:
-        async def work(transaction: Transaction) -> int:
+        async def work(transaction: PostgreSQLTransaction) -> int:
             return await purging.purgeable(
                 transaction.connection, await transaction.now() - older_than_seconds
             )
@@ -284,26 +295,28 @@ class PostgreSQLStore(PostgreSQLQueries):
         async with self._database.listen(CHANNEL) as event:
             yield event
 
-    async def _decide_on_run(self, run_id: str, decide: Callable[[Ledger], T]) -> T:
-        async def work(transaction: Transaction) -> T:
-            ledger = await ledger_of_runs(transaction, [run_id])
-            answer = decide(ledger)
-            await write(transaction, ledger.changes())
+    async def _decide_on_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
+        async def work(transaction: PostgreSQLTransaction) -> T:
+            unit = await load_runs(transaction, [run_id])
+            answer = decide(unit)
+            await write(transaction, unit.changes())
             return answer
 
         return await self._write(work)
 
-    async def _on_roster(
+    async def _on_workers_table(
         self, work: "Callable[[Connection, float], Awaitable[T]]", *, reads: bool = False
     ) -> T:
-        async def at_once(transaction: Transaction) -> T:
+        async def at_once(transaction: PostgreSQLTransaction) -> T:
             answer = await work(transaction.connection, await transaction.now())
             transaction.changed = not reads
             return answer
 
         return await self._write(at_once)
 
-    async def _write(self, work: Callable[[Transaction], Awaitable[T]], *, quiet: bool = False) -> T:
+    async def _write(
+        self, work: Callable[[PostgreSQLTransaction], Awaitable[T]], *, quiet: bool = False
+    ) -> T:
         """Carry out `work`, and wake whoever waits for changes if it made any; `quiet` ones interest nobody."""
         result, done = await self._carry_out(work)
         groups = done.groups
@@ -315,28 +328,30 @@ class PostgreSQLStore(PostgreSQLQueries):
                 done.changed |= followed.changed
                 groups |= followed.groups
         if done.changed and not quiet:
-            self._database.ring(CHANNEL)
+            self._database.notify(CHANNEL)
         return result
 
-    async def _carry_out(self, work: Callable[[Transaction], Awaitable[T]]) -> tuple[T, Transaction]:
-        async def once(connection: "Connection") -> tuple[T, Transaction]:
+    async def _carry_out(
+        self, work: Callable[[PostgreSQLTransaction], Awaitable[T]]
+    ) -> tuple[T, PostgreSQLTransaction]:
+        async def once(connection: "Connection") -> tuple[T, PostgreSQLTransaction]:
             transaction = self._transaction(connection)
             return await work(transaction), transaction
 
         return await self._database.transaction(once)
 
-    async def _finish(self, group: Sequence[End]) -> Sequence[bool]:
-        found = [(end, self._in_hand.take(*end)) for end in group]
-        known = [(end, alone) for end, alone in found if alone is not None]
+    async def _finish(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
+        found = [(end, self._claim_cache.take(*end)) for end in group]
+        known = [(end, single_job_runs) for end, single_job_runs in found if single_job_runs is not None]
         if not known or not await self._end_at_once(known):
             return await self._write(lambda transaction: lease.finish(transaction, group))
-        others = [end for end, alone in found if alone is None]
+        others = [end for end, single_job_runs in found if single_job_runs is None]
         answers = iter(
             await self._write(lambda transaction: lease.finish(transaction, others)) if others else ()
         )
-        return [True if alone is not None else next(answers) for _, alone in found]
+        return [True if single_job_runs is not None else next(answers) for _, single_job_runs in found]
 
-    async def _end_at_once(self, known: Sequence[tuple[End, Alone]]) -> bool:
+    async def _end_at_once(self, known: Sequence[tuple[AttemptEnd, SingleJobRun]]) -> bool:
         now = self._heard.now() if self._clock is None else self._clock()
         if now is None:
             return False
@@ -344,5 +359,5 @@ class PostgreSQLStore(PostgreSQLQueries):
         if done is None:
             return False
         self._heard.hear(done)
-        self._database.ring(CHANNEL)
+        self._database.notify(CHANNEL)
         return True

@@ -1,4 +1,4 @@
-"""Concurrency groups and lineages in the PostgreSQL store.
+"""Concurrency groups and runs of a ref in the PostgreSQL store.
 
 Who changes a run's jobs holds the locks of that run, and what follows for others of its group comes after its commit, in
 transactions of their own: each takes the group's lock first, and then those of the runs it is about.
@@ -8,10 +8,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.reruns import FIRST, Again, again_of
-from solstice_orchestrator.store.decisions.supersede import Lineage, MemberRow, concerned, lineage_of, settle
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction, ledger_of_runs, write
-from solstice_orchestrator.store.records.changes import Kin
+from solstice_orchestrator.domain.reruns import NOT_A_RERUN, RerunScope, rerun_scope_of
+from solstice_orchestrator.store.decisions.supersede import (
+    GroupMemberRow,
+    RefHistory,
+    ref_digest,
+    runs_concerned,
+    settle,
+)
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, load_runs, write
+from solstice_orchestrator.store.records.changes import RefRun
 
 _GROUP_LOCK: Final = 0x5016
 _LINEAGE_LOCK: Final = 0x5017
@@ -19,23 +25,23 @@ _LINEAGE_LOCK: Final = 0x5017
 _LOOKED_AT: Final = 100
 
 
-async def settle_group(transaction: Transaction, group: bytes) -> None:
+async def settle_group(transaction: PostgreSQLTransaction, group: bytes) -> None:
     """Let go who is next in a group, and end who makes way."""
     await _lock(transaction, _GROUP_LOCK, group)
     rows = await members_of(transaction, group)
-    run_ids = concerned(rows)
+    run_ids = runs_concerned(rows)
     if run_ids:
-        ledger = await ledger_of_runs(transaction, run_ids)
-        settle(ledger, rows)
-        await write(transaction, ledger.changes())
+        unit = await load_runs(transaction, run_ids)
+        settle(unit, rows)
+        await write(transaction, unit.changes())
 
 
-async def members_of(transaction: Transaction, group: bytes) -> Sequence[MemberRow]:
+async def members_of(transaction: PostgreSQLTransaction, group: bytes) -> Sequence[GroupMemberRow]:
     """Who holds the group or asks for it."""
-    return [MemberRow(*row) for row in await transaction.connection.fetch(_MEMBERS, group)]
+    return [GroupMemberRow(*row) for row in await transaction.connection.fetch(_MEMBERS, group)]
 
 
-async def groups_asked_for(transaction: Transaction) -> Sequence[bytes]:
+async def groups_asked_for(transaction: PostgreSQLTransaction) -> Sequence[bytes]:
     """Some groups that somebody waits for: should an orchestrator die between an end and what follows from it."""
     rows = await transaction.connection.fetch(
         "SELECT group_key FROM ("
@@ -49,19 +55,19 @@ async def groups_asked_for(transaction: Transaction) -> Sequence[bytes]:
     return [row["group_key"] for row in rows]
 
 
-async def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
+async def ref_history(transaction: PostgreSQLTransaction, request: JobRequestV1) -> RefHistory:
     """What is remembered of a request's branch or change request; too many of those that have ended are forgotten.
 
     Until the transaction ends nobody else plans one of them.
     """
-    lineage = lineage_of(request)
+    lineage = ref_digest(request)
     if lineage is None:
-        return Lineage()
+        return RefHistory()
     await _lock(transaction, _LINEAGE_LOCK, lineage)
-    rows = await transaction.connection.fetch(_KIN, lineage)
-    found = Lineage(
-        [Kin(*row[1:]) for row in rows if row["is_open"]],
-        [Kin(*row[1:]) for row in rows if not row["is_open"]],
+    rows = await transaction.connection.fetch(_REF_RUNS, lineage)
+    found = RefHistory(
+        [RefRun(*row[1:]) for row in rows if row["is_open"]],
+        [RefRun(*row[1:]) for row in rows if not row["is_open"]],
     )
     if found.forgettable:
         await transaction.connection.execute(
@@ -70,23 +76,23 @@ async def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
     return found
 
 
-async def again(transaction: Transaction, run_id: str) -> Again:
+async def rerun_scope(transaction: PostgreSQLTransaction, run_id: str) -> RerunScope:
     """Whether the run is another one again, and how much of it."""
     row = await transaction.connection.fetchrow(
         "SELECT rerun_of, only_jobs FROM requests WHERE run_id = $1", run_id
     )
-    return FIRST if row is None else again_of(*row)
+    return NOT_A_RERUN if row is None else rerun_scope_of(*row)
 
 
-async def _lock(transaction: Transaction, what: int, digest: bytes) -> None:
+async def _lock(transaction: PostgreSQLTransaction, what: int, digest: bytes) -> None:
     await transaction.connection.execute(
         "SELECT pg_advisory_xact_lock($1, $2)", what, int.from_bytes(digest[:4], signed=True)
     )
 
 
-_KIN: Final = (
+_REF_RUNS: Final = (
     "SELECT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL) AS is_open,"  # noqa: S608  made of constants
-    f" {', '.join(Kin._fields)} FROM lineages WHERE lineage = $1 ORDER BY run_id DESC"
+    f" {', '.join(RefRun._fields)} FROM lineages WHERE lineage = $1 ORDER BY run_id DESC"
 )
 _MEMBERS: Final = """
 SELECT NULL, run_id, 0, group_held,

@@ -9,7 +9,7 @@ it end without having run once more.
 from operator import attrgetter
 from typing import Final
 
-from solstice_orchestrator.store.records.changes import Attempt, Changes, Job
+from solstice_orchestrator.store.records.changes import Attempt, Job, RowChanges
 
 _COLUMNS: Final = {"number": "attempt"}
 _OF_JOB: Final = tuple(_COLUMNS.get(name, name) for name in Attempt._fields)
@@ -29,16 +29,16 @@ ENDED_ATTEMPTS: Final = f"""(
 """
 
 
-def tells(job: Job, attempt: Attempt) -> bool:
+def job_row_holds(job: Job, attempt: Attempt) -> bool:
     """Whether the row of the job says all of this attempt at it."""
     return bool(attempt == _last_of(job))
 
 
-def untold(changes: Changes) -> list[Attempt]:
+def attempts_to_insert(changes: RowChanges) -> list[Attempt]:
     """The attempts that need rows of their own, beside what else these changes write."""
     jobs = {job.job_id: job for job in changes.jobs}
     return [
         attempt
         for attempt in changes.attempts
-        if (job := jobs.get(attempt.job_id)) is None or not tells(job, attempt)
+        if (job := jobs.get(attempt.job_id)) is None or not job_row_holds(job, attempt)
     ]

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState, RunState
-from solstice_orchestrator.domain.jobs import Condition, Reason
+from solstice_orchestrator.domain.jobs import JobCondition, Reason
 from solstice_orchestrator.domain.statuses import Status
 
 _WAITS: Final = RunState.WAITING
-"""Named here as in ledger.py."""
+"""Named here as in transitions.py."""
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -84,7 +84,7 @@ class Job(Struct, frozen=True, gc=False):
     worker_id: str | None = None
     lease_until: float | None = None
     cancel_asked: bool = False
-    condition: str = Condition.SUCCESS.value
+    condition: str = JobCondition.SUCCESS.value
     retries: int = 0
     """Its author's budget for failures of its own."""
     retried: int = 0
@@ -125,7 +125,7 @@ class Attempt(NamedTuple):
     detail: str
 
 
-class Kin(NamedTuple):
+class RefRun(NamedTuple):
     """A planned run of a branch or change request."""
 
     run_id: str
@@ -143,7 +143,7 @@ class Kin(NamedTuple):
     """Of the newest it is the greatest; 0: it never was the newest."""
 
 
-class Letter(Struct, frozen=True, gc=False):
+class DeadLetter(Struct, frozen=True, gc=False):
     """A request that goes to the dead letters, by way of the outbox."""
 
     request_id: str
@@ -197,7 +197,7 @@ JOB_CHANGES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class RowChanges:
     """What a transaction writes; each row stands in it once, as it is to be."""
 
     runs: Sequence[Run] = ()
@@ -212,13 +212,13 @@ class Changes:
     """Those that ended."""
     statuses: Sequence[Status] = ()
     """In the order in which they are to be told."""
-    letters: Sequence[Letter] = ()
+    dead_letters: Sequence[DeadLetter] = ()
     """To be told after these."""
     arrivals: Sequence[str] = ()
     """Ids of jobs that wait for the first time, in order: they are to be given their turns."""
     given_up: Sequence[Job] = ()
     """Jobs that waited and never will again, as they were: their turns are free."""
-    kin: Sequence[Kin] = ()
+    ref_runs: Sequence[RefRun] = ()
     """Runs that were planned."""
     groups: Sequence[bytes] = ()
     """Concurrency groups that somebody asked for or left: to be settled (succession.py) once this is written."""

@@ -1,4 +1,4 @@
-"""The moment at which a change of the store happens, and the rules of the house it goes by."""
+"""The moment at which a change of the store happens, and the rules it follows."""
 
 import random
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from solstice_orchestrator.domain.identifiers import NewId
 from solstice_orchestrator.domain.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.domain.trust import V1_TRUST
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
-from solstice_orchestrator.scheduling.starts import Limits
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.store.records.rows import timestamp
-from solstice_orchestrator.superseding.policy import Supersede
+from solstice_orchestrator.superseding.policy import SupersedeRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class Rules:
     retry_base_seconds: float = RETRY_BASE_SECONDS
     max_wait_seconds: float = MAX_WAIT_SECONDS
     """Jobs that have waited for longer start before all others of their label."""
-    limits: Limits = field(default_factory=Limits)
+    limits: StartLimits = field(default_factory=StartLimits)
     """What bounds starts beside slots."""
-    supersede: Supersede = Supersede.RUNNING
+    supersede: SupersedeRule = SupersedeRule.RUNNING
     """Which older runs a newer push ends."""
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""

@@ -12,12 +12,12 @@ import orjson
 from solstice_common.messages import REMEMBERED_BYTES, Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.times import format_seconds, parse_timestamp
-from solstice_orchestrator.domain.jobs import Concurrency, Condition, GroupMode, JobSpec, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
 
 
-class Row(Protocol):
+class DatabaseRow(Protocol):
     """A row of any database, by the names of its columns."""
 
     def __getitem__(self, column: str, /) -> Any: ...
@@ -28,7 +28,7 @@ def timestamp(at: float) -> str:
     return format_seconds(at)
 
 
-def chunk_of(row: Row) -> LogChunk:
+def chunk_of(row: DatabaseRow) -> LogChunk:
     """A stored piece of a log; older versions told none of their marks from output."""
     kind = ChunkKind(row["kind"] or ChunkKind.OUTPUT)
     return LogChunk(sequence=row["sequence"], at=row["at"], data=row["data"], kind=kind)
@@ -114,7 +114,7 @@ def _read_spec(text: bytes) -> JobSpec:
         env=MappingProxyType(fields["env"]),
         timeout_seconds=fields["timeout_seconds"],
         priority=Priority(fields["priority"]),
-        condition=Condition(fields.get("condition", Condition.SUCCESS)),
+        condition=JobCondition(fields.get("condition", JobCondition.SUCCESS)),
         retries=fields.get("retries", 0),
         no_output_seconds=fields.get("no_output_seconds"),
         concurrency=decode_concurrency(fields.get("concurrency")),
@@ -136,7 +136,7 @@ def decode_concurrency(fields: Mapping[str, str] | None) -> Concurrency | None:
     return Concurrency(group=fields["group"], mode=GroupMode(fields["mode"])) if fields else None
 
 
-def run_view(row: Row) -> RunView:
+def run_view(row: DatabaseRow) -> RunView:
     request = request_fields(row["request"])
     return RunView(
         run_id=row["run_id"],
@@ -165,7 +165,7 @@ def _moment(text: str | None) -> float | None:
     return None if text is None else parse_timestamp(text).timestamp()
 
 
-def job_view(row: Row) -> JobView:
+def job_view(row: DatabaseRow) -> JobView:
     return JobView(
         job_id=row["job_id"],
         run_id=row["run_id"],
@@ -190,7 +190,7 @@ def job_view(row: Row) -> JobView:
     )
 
 
-def attempt_view(row: Row) -> AttemptView:
+def attempt_view(row: DatabaseRow) -> AttemptView:
     return AttemptView(
         number=row["number"],
         worker_id=row["worker_id"],

@@ -7,7 +7,13 @@ from solstice_common.messages import Priority
 from solstice_common.messages.schedules import Missed, Overlap
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
-from solstice_orchestrator.store.schedule_store import ClaimedTicks, ScheduleView, Settled, TickTask, TickView
+from solstice_orchestrator.store.schedule_store import (
+    ClaimedTicks,
+    ScheduleView,
+    SettledTick,
+    TickTask,
+    TickView,
+)
 
 _HEADS: Final = "refs/heads/"
 
@@ -120,9 +126,9 @@ def schedule_view(schedule: Schedule, last: TickView | None) -> ScheduleView:
     return ScheduleView(**kept, last=last)
 
 
-def settled_of(schedule: Schedule, tick: Tick) -> Settled:
+def settled_of(schedule: Schedule, tick: Tick) -> SettledTick:
     """What became of the tick, for logs and metrics."""
-    return Settled(
+    return SettledTick(
         schedule_id=schedule.schedule_id,
         schedule=schedule.name,
         tick_at=tick.tick_at,
@@ -136,7 +142,7 @@ def settled_of(schedule: Schedule, tick: Tick) -> Settled:
 
 
 def claimed_ticks(
-    taken: Iterable[tuple[Schedule, Tick]], settled: Iterable[Settled], *, more: bool
+    taken: Iterable[tuple[Schedule, Tick]], settled: Iterable[SettledTick], *, more: bool
 ) -> ClaimedTicks:
     """What a claim comes to: of those that were taken, the ones that are still due are to be fired."""
     tasks, ended = [], [*settled]

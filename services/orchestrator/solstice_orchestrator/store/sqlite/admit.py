@@ -8,16 +8,16 @@ import orjson
 
 from solstice_common.messages import JobRequestV1, stored_request
 from solstice_common.storage.sqlite import insert_many
-from solstice_orchestrator.store.decisions.admit import NewRun, again, first_statuses, new_runs
+from solstice_orchestrator.store.decisions.admit import NewRun, first_statuses, new_runs, renewed_request
 from solstice_orchestrator.store.decisions.plan import BEGUN_AT_ONCE, begin
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate, PlanningTask
 from solstice_orchestrator.store.sqlite.cancel import end_cancelled
 from solstice_orchestrator.store.sqlite.tables import workers
 from solstice_orchestrator.store.sqlite.tables.transaction import (
     REQUEST,
-    Transaction,
-    ledger_of_runs,
-    tell,
+    SqliteTransaction,
+    insert_messages,
+    load_runs,
     write,
 )
 
@@ -35,7 +35,7 @@ _TO_PLAN: Final = (
 
 
 def admit(
-    transaction: Transaction, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]
+    transaction: SqliteTransaction, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]
 ) -> Sequence[Admission]:
     """Store those that are new; say for each what it became."""
     new = new_runs(transaction.moment, requests, bodies)
@@ -60,7 +60,7 @@ def admit(
     ]
 
 
-def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -> str | None:
+def rerun(transaction: SqliteTransaction, run_id: str, only: Collection[str] | None) -> str | None:
     """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
     row = transaction.connection.execute(
         f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
@@ -68,7 +68,7 @@ def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -
     ).fetchone()
     if row is None:
         return None
-    request = again(transaction.moment, row["request"])
+    request = renewed_request(transaction.moment, row["request"])
     (admitted,) = admit(transaction, [request], [request.encode()])
     transaction.connection.execute(
         "UPDATE runs SET rerun_of = ?, only_jobs = ? WHERE run_id = ?",
@@ -77,7 +77,7 @@ def rerun(transaction: Transaction, run_id: str, only: Collection[str] | None) -
     return admitted.run_id
 
 
-def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+def claim_planning(transaction: SqliteTransaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
     """Take runs that wait to be planned, oldest first."""
     _begin(transaction)
     if not workers.takes_jobs(transaction.connection, worker_id, transaction.now):
@@ -86,7 +86,7 @@ def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequ
     rows = orjson.loads(listed)
     if not rows:
         return []
-    workers.appear(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
+    workers.record_claim(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
     transaction.connection.execute(
         "UPDATE runs SET plan_worker = ?, plan_since = ?, plan_attempt = plan_attempt + 1"
         " WHERE age IN (SELECT value FROM json_each(?))",
@@ -98,7 +98,7 @@ def claim_planning(transaction: Transaction, worker_id: str, limit: int) -> Sequ
     ]
 
 
-def _begin(transaction: Transaction) -> None:
+def _begin(transaction: SqliteTransaction) -> None:
     """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
     due = transaction.connection.execute(
         "SELECT run_id FROM runs INDEXED BY runs_delayed WHERE state = 'delayed' AND plan_at <= ?"
@@ -106,21 +106,21 @@ def _begin(transaction: Transaction) -> None:
         (transaction.now, BEGUN_AT_ONCE),
     ).fetchall()
     if due:
-        ledger = ledger_of_runs(transaction, [row["run_id"] for row in due])
-        begin(ledger)
-        write(transaction, ledger.changes())
+        unit = load_runs(transaction, [row["run_id"] for row in due])
+        begin(unit)
+        write(transaction, unit.changes())
 
 
-def take_back_planning(transaction: Transaction, worker_id: str, held: Collection[str]) -> None:
+def take_back_planning(transaction: SqliteTransaction, worker_id: str, claimed: Collection[str]) -> None:
     """Nobody plans the runs of this worker but for those it holds."""
     transaction.connection.execute(
         "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE state = 'planning' AND plan_worker = ?"
         " AND run_id NOT IN (SELECT value FROM json_each(?))",
-        (worker_id, json.dumps(list(held))),
+        (worker_id, json.dumps(list(claimed))),
     )
 
 
-def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) -> int:
+def _insert_runs(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun]]) -> int:
     """One statement for many rows: SQLite's module gives up the interpreter once per statement, not once per row."""
     rows = [
         (
@@ -147,17 +147,17 @@ def _insert_runs(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) ->
     )
 
 
-def _keep_and_tell(transaction: Transaction, new: Sequence[tuple[int, NewRun]]) -> None:
+def _keep_and_tell(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun]]) -> None:
     """What belongs to runs that turned out to be new: their requests, and their first status."""
     insert_many(
         transaction.connection, "INSERT INTO requests VALUES", [(age, each.body) for age, each in new]
     )
     runs = [each for _, each in new]
-    tell(transaction.connection, first_statuses(transaction.moment, runs))
+    insert_messages(transaction.connection, first_statuses(transaction.moment, runs))
     end_cancelled(transaction, runs)
 
 
-def _among(transaction: Transaction, head: str, values: Sequence[Key]) -> set[Key]:
+def _among(transaction: SqliteTransaction, head: str, values: Sequence[Key]) -> set[Key]:
     """Those of `values` that are there."""
     found: set[Key] = set()
     for start in range(0, len(values), _ASKED_AT_ONCE):
@@ -169,7 +169,7 @@ def _among(transaction: Transaction, head: str, values: Sequence[Key]) -> set[Ke
     return found
 
 
-def _run_of(transaction: Transaction, new: NewRun) -> str:
+def _run_of(transaction: SqliteTransaction, new: NewRun) -> str:
     """The run of a request that is a duplicate; from now on it is found under this request id too."""
     known = transaction.connection.execute(
         "SELECT run_id FROM runs WHERE request_key = ?1"

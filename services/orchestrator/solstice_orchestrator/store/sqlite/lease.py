@@ -12,22 +12,22 @@ from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.records.rows import kind_column
 from solstice_orchestrator.store.sqlite.tables import workers
 from solstice_orchestrator.store.sqlite.tables.transaction import (
-    Transaction,
+    SqliteTransaction,
     attempts_of,
-    ledger_of_jobs,
-    ledger_of_runs,
+    load_jobs,
+    load_runs,
     write,
 )
 from solstice_orchestrator.store.views import LogChunk
 
 
-def renew(transaction: Transaction, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+def renew(transaction: SqliteTransaction, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
     """Prolong what is still the worker's; say what is not, and what somebody wants ended."""
-    worker = workers.beat(transaction.connection, worker_id, transaction.now)
+    worker = workers.record_heartbeat(transaction.connection, worker_id, transaction.now)
     until = transaction.now + transaction.rules.lease_seconds
     renewed: dict[AttemptKey, bool] = {}
     ended: dict[AttemptKey, Reason] = {}
-    for key in held:
+    for key in claimed:
         row = transaction.connection.execute(
             "UPDATE jobs SET lease_until = ? WHERE job_id = ? AND attempt = ? AND worker_id = ?"
             " AND state = 'running' RETURNING cancel_asked",
@@ -37,15 +37,15 @@ def renew(transaction: Transaction, worker_id: str, held: Sequence[AttemptKey]) 
             renewed[key] = bool(row["cancel_asked"])
         elif (past := _ended(transaction, key)) is not None:
             ended[key] = Reason(past["reason"])
-    return renewal(held, renewed, ended, worker, transaction.now)
+    return renewal(claimed, renewed, ended, worker, transaction.now)
 
 
-def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+def append_log(transaction: SqliteTransaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
     """Keep what is new of `chunks`."""
-    held = transaction.connection.execute(
+    claimed = transaction.connection.execute(
         "SELECT 1 FROM jobs WHERE job_id = ? AND attempt = ? AND state = 'running'", (key.job_id, key.number)
     ).fetchone()
-    if held is None:
+    if claimed is None:
         return False
     kinds = [
         (key.job_id, key.number, chunk.sequence, kind)
@@ -63,20 +63,20 @@ def append_log(transaction: Transaction, key: AttemptKey, chunks: Sequence[LogCh
     return True
 
 
-def finish(transaction: Transaction, group: Sequence[ends.End]) -> Sequence[bool]:
+def finish(transaction: SqliteTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also for one of which exactly this was recorded before."""
-    ledger = ledger_of_jobs(transaction, {key.job_id for key, _ in group})
-    stale = ends.stale(ledger, group)
+    unit = load_jobs(transaction, {key.job_id for key, _ in group})
+    stale = ends.ended_attempts(unit, group)
     past = {
         AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
         for attempt in attempts_of(transaction, [key.job_id for key in stale])
     }
-    answers = ends.finish(ledger, group, past)
-    write(transaction, ledger.changes())
+    answers = ends.finish(unit, group, past)
+    write(transaction, unit.changes())
     return answers
 
 
-def rescue(transaction: Transaction) -> Sequence[AttemptKey]:
+def rescue(transaction: SqliteTransaction) -> Sequence[AttemptKey]:
     """End what nobody holds any more."""
     connection, now = transaction.connection, transaction.now
     found = connection.execute(
@@ -89,18 +89,18 @@ def rescue(transaction: Transaction) -> Sequence[AttemptKey]:
         (now, now - transaction.rules.lease_seconds, now - transaction.rules.planning_seconds),
     ).fetchall()
     if not found:
-        workers.forget(connection, now, transaction.rules.lease_seconds)
+        workers.forget_workers(connection, now, transaction.rules.lease_seconds)
         return []
-    ledger = ledger_of_runs(transaction, [row["run_id"] for row in found])
-    end_backoffs(ledger)
+    unit = load_runs(transaction, [row["run_id"] for row in found])
+    end_backoffs(unit)
     seen = {row["worker_id"]: row["seen_at"] for row in connection.execute("SELECT * FROM workers")}
-    rescued = decide_rescue(ledger, seen)
-    write(transaction, ledger.changes())
-    workers.forget(connection, now, transaction.rules.lease_seconds)
+    rescued = decide_rescue(unit, seen)
+    write(transaction, unit.changes())
+    workers.forget_workers(connection, now, transaction.rules.lease_seconds)
     return rescued
 
 
-def _ended(transaction: Transaction, key: AttemptKey) -> sqlite3.Row | None:
+def _ended(transaction: SqliteTransaction, key: AttemptKey) -> sqlite3.Row | None:
     row: sqlite3.Row | None = transaction.connection.execute(
         "SELECT reason FROM attempts WHERE job_id = ? AND number = ?", (key.job_id, key.number)
     ).fetchone()

@@ -4,39 +4,39 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from solstice_common.runtime.file_notifier import Doorbell
+from solstice_common.runtime.file_notifier import FileNotifier
 
-RING_PAUSE_SECONDS: Final = 0.01
-"""Other processes are woken at most this often; what happens in between rings once, afterwards."""
+NOTIFY_PAUSE_SECONDS: Final = 0.01
+"""Other processes are woken at most this often; what happens in between is notified of once, afterwards."""
 
 
-class Bell:
-    """Wakes the listeners of this process at once, and those of others through the doorbell, not too often."""
+class StoreNotifier:
+    """Wakes the listeners of this process at once, and those of others through the file notifier, not too often."""
 
-    def __init__(self, doorbell: Doorbell) -> None:
-        self._doorbell = doorbell
+    def __init__(self, file_notifier: FileNotifier) -> None:
+        self._file_notifier = file_notifier
         self._pause: asyncio.TimerHandle | None = None
         self._again = False
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         if self._pause is not None:
             self._again = True
             return
-        self._doorbell.ring()
-        self._pause = asyncio.get_running_loop().call_later(RING_PAUSE_SECONDS, self._paused)
+        self._file_notifier.notify()
+        self._pause = asyncio.get_running_loop().call_later(NOTIFY_PAUSE_SECONDS, self._paused)
 
     def _paused(self) -> None:
         self._pause = None
         if self._again:
             self._again = False
-            self.ring()
+            self.notify()
 
     def listen(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        return self._doorbell.listen()
+        return self._file_notifier.listen()
 
     def close(self) -> None:
-        """Ring what was still to be rung."""
+        """Send the notification that was still to come."""
         if self._pause is not None:
             self._pause.cancel()
             if self._again:
-                self._doorbell.ring()
+                self._file_notifier.notify()

@@ -5,11 +5,11 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from solstice_orchestrator.store.outbox.batches import Parcel, by_row, unpack, without
-from solstice_orchestrator.store.protocol import Tiding
-from solstice_orchestrator.store.sqlite.tables.transaction import Transaction
+from solstice_orchestrator.store.outbox.batches import OutboxBatch, by_row, unpack, without
+from solstice_orchestrator.store.protocol import OutboxMessage
+from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
-_COLUMNS: Final = f"row_id, {', '.join(Parcel._fields)}"
+_COLUMNS: Final = f"row_id, {', '.join(OutboxBatch._fields)}"
 _OLDEST: Final = f"""
 SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
     SELECT max(row_id) FROM (
@@ -18,18 +18,18 @@ SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
     WHERE so_far <= ?1 OR so_far = messages)
 ORDER BY row_id
 """  # noqa: S608  made of constants
-"""Whole parcels, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
+"""Whole batches, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
 _THESE: Final = (
     f"SELECT {_COLUMNS} FROM outbox WHERE row_id IN (SELECT value FROM json_each(?)) ORDER BY row_id"  # noqa: S608  made of constants
 )
 
 
-def anything(connection: sqlite3.Connection) -> bool:
+def has_messages(connection: sqlite3.Connection) -> bool:
     """Whether there is something to tell; cheap, for those who look often."""
     return connection.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is not None
 
 
-def take(transaction: Transaction, limit: int) -> Sequence[Tiding]:
+def oldest_messages(transaction: SqliteTransaction, limit: int) -> Sequence[OutboxMessage]:
     """The oldest messages, when we are the publisher or nobody is."""
     rules = transaction.rules
     # Short, for a killed publisher delays everybody's statuses. Should two overlap, a run's sequence tells readers
@@ -40,15 +40,15 @@ def take(transaction: Transaction, limit: int) -> Sequence[Tiding]:
     ).rowcount
     if not ours:
         return ()
-    parcels = _parcels(transaction, _OLDEST, limit)
-    return [tiding for row_id, parcel in parcels.items() for tiding in unpack(row_id, parcel)][:limit]
+    batches = _batches(transaction, _OLDEST, limit)
+    return [message for row_id, batch in batches.items() for message in unpack(row_id, batch)][:limit]
 
 
-def published(transaction: Transaction, numbers: Sequence[int]) -> None:
+def forget_published(transaction: SqliteTransaction, numbers: Sequence[int]) -> None:
     """Forget what was confirmed; with nothing left, anybody may be the next publisher."""
-    connection, told = transaction.connection, by_row(numbers)
-    for row_id, parcel in _parcels(transaction, _THESE, json.dumps(list(told))).items():
-        left = without(parcel, told[row_id])
+    connection, published_places = transaction.connection, by_row(numbers)
+    for row_id, batch in _batches(transaction, _THESE, json.dumps(list(published_places))).items():
+        left = without(batch, published_places[row_id])
         if left is None:
             connection.execute("DELETE FROM outbox WHERE row_id = ?", (row_id,))
         else:
@@ -56,11 +56,11 @@ def published(transaction: Transaction, numbers: Sequence[int]) -> None:
                 "UPDATE outbox SET body = ?, messages = ? WHERE row_id = ?",
                 (left.body, left.messages, row_id),
             )
-    if not anything(connection):
+    if not has_messages(connection):
         connection.execute("UPDATE outbox_lease SET until = 0 WHERE holder = ?", (transaction.rules.holder,))
 
 
-def _parcels(transaction: Transaction, statement: str, argument: object) -> Mapping[int, Parcel]:
+def _batches(transaction: SqliteTransaction, statement: str, argument: object) -> Mapping[int, OutboxBatch]:
     """By their row ids, in that order."""
     rows = transaction.connection.execute(statement, (argument,))
-    return {row_id: Parcel(*columns) for row_id, *columns in rows}
+    return {row_id: OutboxBatch(*columns) for row_id, *columns in rows}

@@ -8,7 +8,7 @@ from solstice_orchestrator.domain.identifiers import lowest_id
 from solstice_orchestrator.store.decisions.supersede import REMEMBERED_SECONDS
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
 from solstice_orchestrator.store.sqlite.tables import schedules
-from solstice_orchestrator.store.sqlite.tables.transaction import Transaction
+from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 _OLD: Final = "FROM runs WHERE run_id < ? AND +finished_at < ?"
 """By id, which grows with time: unlike the time of the end it has an index, and what ended so early began earlier."""
@@ -21,10 +21,10 @@ def purgeable(connection: sqlite3.Connection, before: float) -> int:
     return int(row[0])
 
 
-def purge(transaction: Transaction, older_than_seconds: float, limit: int) -> Purged:
+def purge(transaction: SqliteTransaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the oldest; first their logs, and them only once nothing of these is left."""
     execute, before = transaction.connection.execute, transaction.now - older_than_seconds
-    schedules.forget(transaction.connection, before)
+    schedules.forget_ticks(transaction.connection, before)
     execute("DELETE FROM cancels WHERE kept_at < ?", (before,))
     execute(
         "DELETE FROM lineages WHERE run_id < ?"

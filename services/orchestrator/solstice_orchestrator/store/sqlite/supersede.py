@@ -1,4 +1,4 @@
-"""Concurrency groups and lineages in the SQLite store."""
+"""Concurrency groups and runs of a ref in the SQLite store."""
 
 import json
 import sqlite3
@@ -6,41 +6,47 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.reruns import FIRST, Again, again_of
-from solstice_orchestrator.store.decisions.supersede import Lineage, MemberRow, concerned, lineage_of, settle
-from solstice_orchestrator.store.records.changes import Kin
-from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST, Transaction, ledger_of_runs, write
+from solstice_orchestrator.domain.reruns import NOT_A_RERUN, RerunScope, rerun_scope_of
+from solstice_orchestrator.store.decisions.supersede import (
+    GroupMemberRow,
+    RefHistory,
+    ref_digest,
+    runs_concerned,
+    settle,
+)
+from solstice_orchestrator.store.records.changes import RefRun
+from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST, SqliteTransaction, load_runs, write
 
 
-def settle_groups(transaction: Transaction) -> None:
+def settle_groups(transaction: SqliteTransaction) -> None:
     """Let go who is next in the groups that were asked for or left, and end who makes way; until nothing follows from it."""
     while transaction.groups:
         rows = members_of(transaction.connection, transaction.groups.pop())
-        run_ids = concerned(rows)
+        run_ids = runs_concerned(rows)
         if run_ids:
-            ledger = ledger_of_runs(transaction, run_ids)
-            settle(ledger, rows)
-            write(transaction, ledger.changes())
+            unit = load_runs(transaction, run_ids)
+            settle(unit, rows)
+            write(transaction, unit.changes())
 
 
-def members_of(connection: sqlite3.Connection, group: bytes) -> Sequence[MemberRow]:
+def members_of(connection: sqlite3.Connection, group: bytes) -> Sequence[GroupMemberRow]:
     """Who holds the group or asks for it."""
-    return [MemberRow(*row) for row in connection.execute(_MEMBERS, {"group": group})]
+    return [GroupMemberRow(*row) for row in connection.execute(_MEMBERS, {"group": group})]
 
 
-def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
+def ref_history(transaction: SqliteTransaction, request: JobRequestV1) -> RefHistory:
     """What is remembered of a request's branch or change request; too many of those that have ended are forgotten."""
-    lineage = lineage_of(request)
+    lineage = ref_digest(request)
     if lineage is None:
-        return Lineage()
+        return RefHistory()
     execute = transaction.connection.execute
-    kin: list[Kin] = []
-    past: list[Kin] = []
-    for is_open, *columns in execute(_KIN, (lineage,)):
-        each = Kin(*columns)
+    open_runs: list[RefRun] = []
+    past: list[RefRun] = []
+    for is_open, *columns in execute(_REF_RUNS, (lineage,)):
+        each = RefRun(*columns)
         said = None if each.supersede is None else bool(each.supersede)
-        (kin if is_open else past).append(each._replace(supersede=said, rerun=bool(each.rerun)))
-    found = Lineage(kin, past)
+        (open_runs if is_open else past).append(each._replace(supersede=said, rerun=bool(each.rerun)))
+    found = RefHistory(open_runs, past)
     if found.forgettable:
         execute(
             "DELETE FROM lineages WHERE run_id IN (SELECT value FROM json_each(?))",
@@ -49,17 +55,17 @@ def kin_of(transaction: Transaction, request: JobRequestV1) -> Lineage:
     return found
 
 
-def again(transaction: Transaction, run_id: str) -> Again:
+def rerun_scope(transaction: SqliteTransaction, run_id: str) -> RerunScope:
     """Whether the run is another one again, and how much of it."""
     row = transaction.connection.execute(
         "SELECT rerun_of, only_jobs FROM runs WHERE run_id = ?", (run_id,)
     ).fetchone()
-    return FIRST if row is None else again_of(*row)
+    return NOT_A_RERUN if row is None else rerun_scope_of(*row)
 
 
-_KIN: Final = (
+_REF_RUNS: Final = (
     "SELECT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL),"  # noqa: S608  made of constants
-    f" {', '.join(Kin._fields)} FROM lineages WHERE lineage = ? ORDER BY run_id DESC"
+    f" {', '.join(RefRun._fields)} FROM lineages WHERE lineage = ? ORDER BY run_id DESC"
 )
 _MEMBERS: Final = f"""
 SELECT NULL, run_id, 0, group_held,

@@ -8,11 +8,11 @@ from typing import Final
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.store.schedule_store import Timetable
+from solstice_orchestrator.store.schedule_store import ScheduleStore
 from solstice_orchestrator.store.views import JobView, LogChunk
 from solstice_orchestrator.web.formats.api_json import run_document
 from solstice_orchestrator.web.formats.query_parameters import LARGEST
-from solstice_orchestrator.web.formats.sse import Changing, Event, Events, Streams
+from solstice_orchestrator.web.formats.sse import ChangeSource, Event, Events, OpenStreams
 
 BATCH: Final = 16
 """Chunks read at once, at most 1 MiB: small enough that one busy log leaves the others their turn."""
@@ -23,14 +23,14 @@ _POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LogPosition:
     """A place in a job's logs: everything up to `sequence` of `attempt` is known."""
 
     attempt: int
     sequence: int
 
     @classmethod
-    def parse(cls, text: str) -> "Position | None":
+    def parse(cls, text: str) -> "LogPosition | None":
         """`ATTEMPT.SEQUENCE`, as in the events' ids; None when it is not that."""
         found = _POSITION.fullmatch(text)
         if found is None or max(map(int, found.groups())) > LARGEST:
@@ -42,7 +42,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class LogPiece:
     """More of the log of one attempt."""
 
     attempt: int
@@ -59,7 +59,7 @@ class NewAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class LogEnded:
     """There will be no more."""
 
     state: JobState
@@ -67,12 +67,17 @@ class Ended:
     exit_code: int | None
 
 
-Told = Piece | NewAttempt | JobView | Ended | None
+LogUpdate = LogPiece | NewAttempt | JobView | LogEnded | None
 
 
 async def follow_log(
-    store: JobStore, streams: Streams, job_id: str, *, start: Position | None, pinned: int | None = None
-) -> AsyncGenerator[Told, None]:
+    store: JobStore,
+    streams: OpenStreams,
+    job_id: str,
+    *,
+    start: LogPosition | None,
+    pinned: int | None = None,
+) -> AsyncGenerator[LogUpdate, None]:
     """The log from `start` (else from the beginning of the newest attempt) to the end of the job.
 
     With `pinned`, of that attempt only. A JobView comes first and after every change of the job that is no more log.
@@ -87,14 +92,14 @@ async def follow_log(
                 return
             newest = pinned or job.attempt
             if position is None or position.attempt == 0:
-                position = Position(newest, 0)
+                position = LogPosition(newest, 0)
             while True:
                 page = await store.log(job_id, attempt=position.attempt, after=position.sequence, limit=BATCH)
                 if position.attempt > 0 and page is not None and page.chunks:
-                    yield Piece(attempt=position.attempt, after=position.sequence, chunks=page.chunks)
-                    position = Position(position.attempt, page.chunks[-1].sequence)
+                    yield LogPiece(attempt=position.attempt, after=position.sequence, chunks=page.chunks)
+                    position = LogPosition(position.attempt, page.chunks[-1].sequence)
                 elif position.attempt < newest:
-                    position = Position(position.attempt + 1, 0)
+                    position = LogPosition(position.attempt + 1, 0)
                     yield NewAttempt(attempt=position.attempt)
                 else:
                     break
@@ -106,7 +111,7 @@ async def follow_log(
                 return
 
 
-async def follow_run(store: JobStore, streams: Streams, run_id: str) -> Events:
+async def follow_run(store: JobStore, streams: OpenStreams, run_id: str) -> Events:
     """`run` events with the run and its jobs: how it is now, then every change, up to its end."""
     told = None
     async with streams.changes(store) as changes:
@@ -121,7 +126,7 @@ async def follow_run(store: JobStore, streams: Streams, run_id: str) -> Events:
                 return
 
 
-def follow_runs(store: JobStore, streams: Streams) -> Events:
+def follow_runs(store: JobStore, streams: OpenStreams) -> Events:
     """`changed` whenever the newest runs are no longer what they were."""
 
     async def look() -> object:
@@ -130,7 +135,7 @@ def follow_runs(store: JobStore, streams: Streams) -> Events:
     return _changed(store, streams, look)
 
 
-def follow_workers(store: JobStore, streams: Streams) -> Events:
+def follow_workers(store: JobStore, streams: OpenStreams) -> Events:
     """`changed` whenever a worker came, went, was ordered something, or has other jobs."""
 
     async def look() -> object:
@@ -140,16 +145,18 @@ def follow_workers(store: JobStore, streams: Streams) -> Events:
     return _changed(store, streams, look)
 
 
-def follow_schedules(timetable: Timetable, streams: Streams) -> Events:
+def follow_schedules(schedule_store: ScheduleStore, streams: OpenStreams) -> Events:
     """`changed` whenever one of the first schedules, or its last tick, is no longer what it was."""
 
     async def look() -> object:
-        return await timetable.schedules(limit=200)
+        return await schedule_store.schedules(limit=200)
 
-    return _changed(timetable, streams, look)
+    return _changed(schedule_store, streams, look)
 
 
-async def _changed(source: Changing, streams: Streams, look: Callable[[], Awaitable[object]]) -> Events:
+async def _changed(
+    source: ChangeSource, streams: OpenStreams, look: Callable[[], Awaitable[object]]
+) -> Events:
     """`changed` whenever somebody who looks sees something else than before."""
     known = None
     async with streams.changes(source) as changes:
@@ -159,11 +166,11 @@ async def _changed(source: Changing, streams: Streams, look: Callable[[], Awaita
             known = now
 
 
-async def _ended(store: JobStore, job: JobView, pinned: int | None) -> Ended | None:
+async def _ended(store: JobStore, job: JobView, pinned: int | None) -> LogEnded | None:
     if pinned is None or (job.state.final and pinned == job.attempt):
-        ended = Ended(state=job.state, reason=job.reason, exit_code=job.exit_code)
+        ended = LogEnded(state=job.state, reason=job.reason, exit_code=job.exit_code)
         return ended if job.state.final else None
     for attempt in await store.attempts(job.job_id):
         if attempt.number == pinned and attempt.finished_at is not None:
-            return Ended(state=attempt.state, reason=attempt.reason, exit_code=attempt.exit_code)
+            return LogEnded(state=attempt.state, reason=attempt.reason, exit_code=attempt.exit_code)
     return None

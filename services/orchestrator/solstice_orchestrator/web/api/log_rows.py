@@ -9,13 +9,13 @@ from typing import Final
 
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
-from solstice_orchestrator.web.api.following import BATCH, Position
-from solstice_orchestrator.web.formats.ansi import Row, Terminal, Update
+from solstice_orchestrator.web.api.following import BATCH, LogPosition
+from solstice_orchestrator.web.formats.ansi import LogRow, RowsUpdate, Terminal
 from solstice_orchestrator.web.formats.log_text import utf8
 
 MAX_ROWS: Final = 2000
 """Rows of the first paint; the newest ones, since that is where a job says what went wrong."""
-MAX_PAINT: Final = 2_000_000
+MAX_RENDERED_BYTES: Final = 2_000_000
 """Characters of HTML in the first paint."""
 _LONG: Final = 32 * 1024
 """Bytes above which rendering leaves the event loop to others."""
@@ -34,18 +34,18 @@ class LogRows:
         """Whether the last row of the last update may still change."""
         return self._terminal.line_is_open
 
-    async def add(self, chunks: Sequence[LogChunk]) -> Update | None:
+    async def add(self, chunks: Sequence[LogChunk]) -> RowsUpdate | None:
         """What changed with these chunks; a jump in their sequence becomes a remark."""
         if sum(len(chunk.data) for chunk in chunks) > _LONG:
             return await asyncio.to_thread(self._add, chunks)
         return self._add(chunks)
 
-    def end(self) -> Update | None:
+    def end(self) -> RowsUpdate | None:
         """The attempt is over: a character that never became whole is shown as such."""
         self._terminal.feed(self._decoder.decode(b"", final=True))
         return self._terminal.take()
 
-    def _add(self, chunks: Sequence[LogChunk]) -> Update | None:
+    def _add(self, chunks: Sequence[LogChunk]) -> RowsUpdate | None:
         for chunk in chunks:
             if chunk.sequence != self.sequence + 1:
                 self._terminal.feed(self._decoder.decode(b"", final=True))
@@ -62,17 +62,19 @@ class LogRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paint:
+class RenderedLog:
     """The newest rows of a log as it was at `position`; `first` is the index of the first of them."""
 
-    position: Position
+    position: LogPosition
     first: int
-    rows: Sequence[Row]
+    rows: Sequence[LogRow]
 
 
-async def paint(store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None) -> Paint:
+async def render_log(
+    store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None
+) -> RenderedLog:
     """What a page shows of an attempt's log before anything is live: its end, or what is around a line."""
-    rows, log = deque[Row](maxlen=MAX_ROWS), LogRows()
+    rows, log = deque[LogRow](maxlen=MAX_ROWS), LogRows()
     total = 0
     last = None if line is None else line + MAX_ROWS // 2
     is_there = False
@@ -90,14 +92,14 @@ async def paint(store: JobStore, job_id: str, attempt: int, *, ended: bool, line
         if not page or not page.chunks:
             break
     size = sum(len(row.html) for row in rows)
-    while size > MAX_PAINT:
+    while size > MAX_RENDERED_BYTES:
         # What is asked for stays, wherever it is.
         before = line is None or ((rows[0].number or 0) < line and _is_behind(rows[-1], line))
         size -= len((rows.popleft() if before else rows.pop()).html)
         total -= not before
-    return Paint(position=Position(attempt, log.sequence), first=total - len(rows), rows=list(rows))
+    return RenderedLog(position=LogPosition(attempt, log.sequence), first=total - len(rows), rows=list(rows))
 
 
-def _is_behind(row: Row, line: int) -> bool:
+def _is_behind(row: LogRow, line: int) -> bool:
     """Whether the row comes after that line of the job's own."""
     return row.number is not None and row.number > line

@@ -10,21 +10,28 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView, LogChunk, LogState
-from solstice_orchestrator.web.api.following import BATCH, Ended, NewAttempt, Piece, Position, follow_log
+from solstice_orchestrator.web.api.following import (
+    BATCH,
+    LogEnded,
+    LogPiece,
+    LogPosition,
+    NewAttempt,
+    follow_log,
+)
 from solstice_orchestrator.web.api.log_rows import LogRows
 from solstice_orchestrator.web.api.runs import answer, known_job, stream
 from solstice_orchestrator.web.formats.api_json import chunk_document, gap_document
 from solstice_orchestrator.web.formats.byte_ranges import ByteRange, byte_range
-from solstice_orchestrator.web.formats.log_text import Gap, LogText, pieces
+from solstice_orchestrator.web.formats.log_text import LogGap, LogText, pieces
 from solstice_orchestrator.web.formats.query_parameters import (
     AttemptQuery,
     LogQuery,
     PlainLogQuery,
     StreamQuery,
-    asked,
+    parse_query,
 )
-from solstice_orchestrator.web.formats.refusals import Refusal
-from solstice_orchestrator.web.formats.sse import Event, Events, Streams
+from solstice_orchestrator.web.formats.refusals import HttpRefusal
+from solstice_orchestrator.web.formats.sse import Event, Events, OpenStreams
 
 LONGEST_CHARACTER: Final = 4
 """Bytes of a UTF-8 sequence: how far back decoding has to begin to know what is half read."""
@@ -36,7 +43,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 class LogApi:
     """The routes below `/api/v1/jobs/{job_id}/log`."""
 
-    def __init__(self, store: JobStore, streams: Streams) -> None:
+    def __init__(self, store: JobStore, streams: OpenStreams) -> None:
         self._store = store
         self._streams = streams
 
@@ -50,12 +57,12 @@ class LogApi:
 
     async def log(self, request: Request) -> Response:
         """Chunks of one attempt's log after a sequence."""
-        query = asked(request, LogQuery)
+        query = parse_query(request, LogQuery)
         job = await known_job(self._store, request)
         # A character may begin in the chunks before the asked-for ones.
         behind = min(query.after, LONGEST_CHARACTER)
         last = query.after - behind
-        attempt, chunks, size, state = asked_attempt(query, job), list[LogChunk](), 0, LogState.OPEN
+        attempt, chunks, size, state = requested_attempt(query, job), list[LogChunk](), 0, LogState.OPEN
         while (left := query.limit + behind - len(chunks)) > 0 and size < PAGE_BYTES:
             page = await self._store.log(job.job_id, attempt=attempt, after=last, limit=min(left, BATCH))
             if page is None:
@@ -72,16 +79,16 @@ class LogApi:
             if chunk.sequence > query.after and len(shown) < query.limit:
                 shown.append(chunk_document(chunk, words))
         told = [chunk for chunk in chunks if chunk.sequence > query.after][: query.limit]
-        gaps = [gap_document(gap) for gap in pieces(query.after, told) if isinstance(gap, Gap)]
+        gaps = [gap_document(gap) for gap in pieces(query.after, told) if isinstance(gap, LogGap)]
         if told and told[-1] is not chunks[-1]:
             state = LogState.OPEN
         return answer({"attempt": attempt, "state": state.value, "chunks": shown, "missing": gaps})
 
     async def text(self, request: Request) -> Response:
         """One attempt's log so far: the bytes as they came, or those of a `Range`; with `?plain=1` what a person would read."""
-        query = asked(request, PlainLogQuery)
+        query = parse_query(request, PlainLogQuery)
         job = await known_job(self._store, request)
-        attempt = asked_attempt(query, job) or job.attempt
+        attempt = requested_attempt(query, job) or job.attempt
         if query.plain == "1":
             return StreamingResponse(_plain(self._store, job.job_id, attempt), media_type=TEXT)
         # We have no validator that an If-Range could match (RFC 9110, section 13.1.5).
@@ -93,16 +100,16 @@ class LogApi:
 
     async def events(self, request: Request) -> Response:
         """The log as it is written: `chunk`, `gap` for what is missing, `attempt` when a new one begins, `end`."""
-        query = asked(request, StreamQuery)
+        query = parse_query(request, StreamQuery)
         job = await known_job(self._store, request)
-        start, pinned = asked_position(request, query, job)
+        start, pinned = requested_position(request, query, job)
         return stream(request, _log_events(self._store, self._streams, job.job_id, start, pinned))
 
     async def _part(self, job: JobView, attempt: int, wanted: ByteRange) -> Response:
         place = await self._store.log_place(job.job_id, attempt=attempt, byte=wanted.first)
         last = place.total - 1 if wanted.last is None else min(wanted.last, place.total - 1)
         if place.start > last:
-            raise Refusal(
+            raise HttpRefusal(
                 416,
                 "no_such_range",
                 f"The log has {place.total} bytes so far.",
@@ -125,36 +132,38 @@ class LogApi:
         )
 
 
-def asked_attempt(query: AttemptQuery, job: JobView) -> int | None:
+def requested_attempt(query: AttemptQuery, job: JobView) -> int | None:
     """The attempt that is asked for; None means the newest."""
     if query.attempt is not None and query.attempt > job.attempt:
-        raise Refusal(
+        raise HttpRefusal(
             404, "not_found", f"Job {job.job_id!r} has had {job.attempt} attempts, not {query.attempt}."
         )
     return query.attempt
 
 
-def asked_position(request: Request, query: StreamQuery, job: JobView) -> tuple[Position | None, int | None]:
+def requested_position(
+    request: Request, query: StreamQuery, job: JobView
+) -> tuple[LogPosition | None, int | None]:
     """Where a stream begins, and the attempt that it keeps to.
 
     `Last-Event-ID` wins over `?after=` (`ATTEMPT.SEQUENCE`, or the sequence alone), since a client that comes
     again repeats the query as it was.
     """
-    pinned = asked_attempt(query, job)
+    pinned = requested_attempt(query, job)
     after = query.after
     if after and after.isascii() and after.isdecimal():
         after = f"{pinned or job.attempt}.{after}"
     text = request.headers.get("last-event-id") or after
     if not text:
-        return Position(pinned, 0) if pinned else None, pinned
-    position = Position.parse(text)
+        return LogPosition(pinned, 0) if pinned else None, pinned
+    position = LogPosition.parse(text)
     if position is None or (pinned and position.attempt != pinned):
-        raise Refusal(400, "invalid_parameter", f"after must be ATTEMPT.SEQUENCE, not {text[:100]!r}.")
+        raise HttpRefusal(400, "invalid_parameter", f"after must be ATTEMPT.SEQUENCE, not {text[:100]!r}.")
     return position, pinned
 
 
 async def _log_events(
-    store: JobStore, streams: Streams, job_id: str, start: Position | None, pinned: int | None
+    store: JobStore, streams: OpenStreams, job_id: str, start: LogPosition | None, pinned: int | None
 ) -> Events:
     text = LogText()
     if start is not None and start.sequence:
@@ -166,21 +175,21 @@ async def _log_events(
     async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
         async for what in told:
             match what:
-                case Piece():
+                case LogPiece():
                     for piece in pieces(what.after, what.chunks):
-                        for event in _told(what.attempt, piece, text):
+                        for event in _piece_events(what.attempt, piece, text):
                             yield event
                 case NewAttempt():
                     text = LogText()
                     yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
-                case Ended():
+                case LogEnded():
                     yield Event(name="end", data=ended_document(what))
                 case _:
                     yield None
 
 
-def _told(attempt: int, piece: Gap | Sequence[LogChunk], text: LogText) -> Iterator[Event]:
-    if isinstance(piece, Gap):
+def _piece_events(attempt: int, piece: LogGap | Sequence[LogChunk], text: LogText) -> Iterator[Event]:
+    if isinstance(piece, LogGap):
         yield Event(name="gap", data=gap_document(piece))
         return
     for chunk in piece:
@@ -188,7 +197,7 @@ def _told(attempt: int, piece: Gap | Sequence[LogChunk], text: LogText) -> Itera
         yield Event(name="chunk", id=f"{attempt}.{chunk.sequence}", data=data)
 
 
-def ended_document(ended: Ended) -> dict[str, str | int | None]:
+def ended_document(ended: LogEnded) -> dict[str, str | int | None]:
     """The data of an `end` event."""
     return {"state": ended.state.value, "reason": ended.reason.value, "exit_code": ended.exit_code}
 

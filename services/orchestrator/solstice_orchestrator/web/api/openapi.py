@@ -8,8 +8,8 @@ from starlette.routing import Route
 
 from solstice_common.http import openapi
 from solstice_common.http.openapi import JSON, Node, answer, content, query_of, refusals, security
-from solstice_common.http.tokens import Scope
-from solstice_orchestrator.web.api.operations import CHOICES, EVENTS, LEADS, OPERATIONS, Operation
+from solstice_common.http.tokens import TokenScope
+from solstice_orchestrator.web.api.operations import CHOICES, EVENTS, LINKS, OPERATIONS, Operation
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleWish
 from solstice_orchestrator.web.formats import api_models
 
@@ -48,7 +48,7 @@ def route() -> Route:
 
 
 def _described(operation: Operation) -> Node:
-    scope = Scope.OPERATE if operation.changes else Scope.READ
+    scope = TokenScope.OPERATE if operation.changes else TokenScope.READ
     names = operation.names
     parameters = [*map(_named, names), *(query_of(operation.query) if operation.query else ())]
     refused = {
@@ -93,7 +93,7 @@ def _links(operation: Operation) -> Node:
     """Every operation whose names are all in the answer; which order a worker gets is for the caller to say."""
     if isinstance(operation.gives, str):
         return {}
-    leads = LEADS.get(operation.gives, {})
+    leads = LINKS.get(operation.gives, {})
     found = {
         other.name: {
             "operationId": other.name,

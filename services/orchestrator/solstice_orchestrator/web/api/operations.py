@@ -204,7 +204,7 @@ OPERATIONS: Final = (
     ),
 )
 
-LEADS: Final[Mapping[Model, Mapping[str, str]]] = {
+LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
     api_models.RunPage: {"run_id": "/runs/0/run_id"},
     api_models.WholeRun: {"run_id": "/run_id", "job_id": "/jobs/0/job_id", "request_id": "/request_id"},
     api_models.Jobs: {"run_id": "/jobs/0/run_id", "job_id": "/jobs/0/job_id"},

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.access import LOCAL
-from solstice_orchestrator.domain.reruns import NotRerun
+from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobFilters, JobView, RunFilters, RunView
 from solstice_orchestrator.web.api.following import MAX_JOBS, follow_run, follow_runs
@@ -17,27 +17,27 @@ from solstice_orchestrator.web.formats.api_json import document, job_document, r
 from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
 from solstice_orchestrator.web.formats.query_parameters import (
     JobsQuery,
-    Nothing,
+    NoParameters,
     PriorityQuery,
     RerunQuery,
     RunsQuery,
-    asked,
+    parse_query,
 )
-from solstice_orchestrator.web.formats.refusals import Refusal, not_found
-from solstice_orchestrator.web.formats.sse import Events, EventStream, Streams
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+from solstice_orchestrator.web.formats.sse import Events, EventStream, OpenStreams
 
 RUNS: Final = "runs"
 JOBS: Final = "jobs"
 _WHY_NOT: Final = {
-    NotRerun.NOT_ENDED: "has not ended, so it is not known what fails of it: wait, or cancel it first",
-    NotRerun.NOTHING_FAILED: "has no job that did not succeed: run all of it again instead",
+    RerunRefusal.NOT_ENDED: "has not ended, so it is not known what fails of it: wait, or cancel it first",
+    RerunRefusal.NOTHING_FAILED: "has no job that did not succeed: run all of it again instead",
 }
 
 
 class Api:
     """The routes below `/api/v1`."""
 
-    def __init__(self, store: JobStore, streams: Streams) -> None:
+    def __init__(self, store: JobStore, streams: OpenStreams) -> None:
         self._store = store
         self._streams = streams
 
@@ -62,7 +62,7 @@ class Api:
 
     async def runs(self, request: Request) -> Response:
         """One page of runs, newest first."""
-        query = asked(request, RunsQuery)
+        query = parse_query(request, RunsQuery)
         wanted = RunFilters(
             repository=query.repository,
             ref=query.ref,
@@ -76,24 +76,24 @@ class Api:
 
     async def run(self, request: Request) -> Response:
         """One run with its jobs."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.run(run_id), run_id)
 
     async def request(self, request: Request) -> Response:
         """The run that a request became; 404 until it is admitted."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         request_id = request.path_params["request_id"]
         run = await self._store.run_of_request(request_id)
         if run is None:
-            raise Refusal(
+            raise HttpRefusal(
                 404, "not_found", f"No run of request {request_id!r}: not admitted yet, or unknown."
             )
         return await self._run(run, request_id)
 
     async def jobs(self, request: Request) -> Response:
         """One page of jobs: of one run in workflow order, else newest first."""
-        query = asked(request, JobsQuery)
+        query = parse_query(request, JobsQuery)
         wanted = JobFilters(
             repository=query.repository,
             ref=query.ref,
@@ -111,20 +111,20 @@ class Api:
 
     async def job(self, request: Request) -> Response:
         """One job with its attempts."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         job = await known_job(self._store, request)
         return answer(job_document(job, await self._store.attempts(job.job_id)))
 
     async def attempts(self, request: Request) -> Response:
         """Every try at a job, oldest first."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         job = await known_job(self._store, request)
         attempts = await self._store.attempts(job.job_id)
         return answer({"attempts": [document(attempt) for attempt in attempts]})
 
     async def run_events(self, request: Request) -> Response:
         """One run, whenever it changes."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         if await self._store.run(run_id) is None:
             raise not_found("run", run_id)
@@ -132,12 +132,12 @@ class Api:
 
     async def events(self, request: Request) -> Response:
         """That the newest runs changed."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         return stream(request, follow_runs(self._store, self._streams))
 
     async def cancel_job(self, request: Request) -> Response:
         """Ask for the end of a job."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         job_id = request.path_params["job_id"]
         job = await self._store.cancel_job(job_id, cancelled_by(request))
         if job is None:
@@ -146,44 +146,46 @@ class Api:
 
     async def cancel_run(self, request: Request) -> Response:
         """Ask for the end of every job of a run."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         run = await self._store.cancel_run(run_id, cancelled_by(request))
         return await self._run(run, run_id, status=202)
 
     async def approve_run(self, request: Request) -> Response:
         """Let the jobs of a run that wait for approval go on."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.approve_run(run_id), run_id)
 
     async def rerun(self, request: Request) -> Response:
         """The same commit again, or what failed of it, as a new run."""
-        query, run_id = asked(request, RerunQuery), request.path_params["run_id"]
+        query, run_id = parse_query(request, RerunQuery), request.path_params["run_id"]
         run = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
-        return await self._run(begun_again(run, f"Run {run_id!r}"), run_id, status=201)
+        return await self._run(new_run_or_refusal(run, f"Run {run_id!r}"), run_id, status=201)
 
     async def rerun_job(self, request: Request) -> Response:
         """One job again, with those that need it, as a new run."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         job = await known_job(self._store, request)
         again = await self._store.rerun_job(job.job_id)
-        run = begun_again(again, f"The run of job {job.job_id!r}")
+        run = new_run_or_refusal(again, f"The run of job {job.job_id!r}")
         return await self._run(run, job.run_id, status=201)
 
     async def prioritise(self, request: Request) -> Response:
         """Put a job that has not ended into another class, where it is the newest."""
-        query, job_id = asked(request, PriorityQuery), request.path_params["job_id"]
+        query, job_id = parse_query(request, PriorityQuery), request.path_params["job_id"]
         job = await self._store.prioritise(job_id, query.priority)
         if job is None:
             raise not_found("job", job_id)
         if job.state.final:
-            raise Refusal(409, "has_ended", f"Job {job_id!r} has ended: {job.state}. Run it again instead.")
+            raise HttpRefusal(
+                409, "has_ended", f"Job {job_id!r} has ended: {job.state}. Run it again instead."
+            )
         return answer(document(job))
 
-    async def _run(self, run: RunView | None, asked: str, *, status: int = 200) -> Response:
+    async def _run(self, run: RunView | None, name: str, *, status: int = 200) -> Response:
         if run is None:
-            raise not_found("run", asked)
+            raise not_found("run", name)
         jobs = await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS)
         return answer(run_document(run, jobs), status=status)
 
@@ -194,7 +196,7 @@ def _place(cursor: str | None, of: str, wanted: Mapping[str, object]) -> str | N
         return None
     place = place_of(cursor, of, wanted)
     if place is None:
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "invalid_cursor",
             "after must be the next of a page of this list with the same filters: begin without it.",
@@ -216,10 +218,10 @@ def stream(request: Request, events: Events) -> Response:
     return EventStream(events)
 
 
-def begun_again(run: RunView | NotRerun | None, what: str) -> RunView | None:
+def new_run_or_refusal(run: RunView | RerunRefusal | None, what: str) -> RunView | None:
     """The new run; a Refusal says why there is none, of what begins the sentence."""
-    if isinstance(run, NotRerun):
-        raise Refusal(409, run.value, f"{what} {_WHY_NOT[run]}.")
+    if isinstance(run, RerunRefusal):
+        raise HttpRefusal(409, run.value, f"{what} {_WHY_NOT[run]}.")
     return run
 
 

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from solstice_orchestrator.queue_times.demand import TARGET_SECONDS, demands, together
+from solstice_orchestrator.queue_times.demand import TARGET_SECONDS, demands, total_demand
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api.runs import answer
 from solstice_orchestrator.web.formats.api_json import scale_document
-from solstice_orchestrator.web.formats.query_parameters import ScaleQuery, asked
+from solstice_orchestrator.web.formats.query_parameters import ScaleQuery, parse_query
 
 
 class ScaleApi:
@@ -25,10 +25,10 @@ class ScaleApi:
 
     async def scale(self, request: Request) -> Response:
         """How much there is to do, together and for each label."""
-        query = asked(request, ScaleQuery)
+        query = parse_query(request, ScaleQuery)
         target = TARGET_SECONDS if query.target_seconds is None else float(query.target_seconds)
         facts = await self._store.demand(target, query.label)
         # In a thread: jobs of ten thousand repositories take a while to add up.
         found = await asyncio.to_thread(demands, facts, target_seconds=target, label=query.label)
         delayed = sum(facts.delayed.values()) if query.label is None else found[query.label].delayed
-        return answer(scale_document(facts.now, target, together(found.values(), delayed), found))
+        return answer(scale_document(facts.now, target, total_demand(found.values(), delayed), found))

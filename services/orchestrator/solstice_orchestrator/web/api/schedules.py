@@ -12,16 +12,26 @@ from starlette.routing import BaseRoute, Route
 from solstice_common.http.access import LOCAL
 from solstice_orchestrator.schedules.cron import timing
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.store.schedule_store import NotScheduled, ScheduleFilters, ScheduleView, Timetable
+from solstice_orchestrator.store.schedule_store import (
+    NotScheduled,
+    ScheduleFilters,
+    ScheduleStore,
+    ScheduleView,
+)
 from solstice_orchestrator.web.api.following import follow_schedules
 from solstice_orchestrator.web.api.runs import answer, stream
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleWish
 from solstice_orchestrator.web.formats.api_json import rfc3339, schedule_document, tick_document
-from solstice_orchestrator.web.formats.bodies import sent
+from solstice_orchestrator.web.formats.bodies import parse_body
 from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
-from solstice_orchestrator.web.formats.query_parameters import NextQuery, Nothing, SchedulesQuery, asked
-from solstice_orchestrator.web.formats.refusals import Refusal, not_found
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.query_parameters import (
+    NextQuery,
+    NoParameters,
+    SchedulesQuery,
+    parse_query,
+)
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+from solstice_orchestrator.web.formats.sse import OpenStreams
 
 SCHEDULES: Final = "schedules"
 SHOWN_TICKS: Final = 20
@@ -30,8 +40,8 @@ SHOWN_TICKS: Final = 20
 class SchedulesApi:
     """The routes below `/api/v1/schedules`; a schedule is named by its name or its id."""
 
-    def __init__(self, store: JobStore, streams: Streams) -> None:
-        self._timetable = store.timetable
+    def __init__(self, store: JobStore, streams: OpenStreams) -> None:
+        self._schedule_store = store.schedule_store
         self._streams = streams
 
     def routes(self) -> list[BaseRoute]:
@@ -48,50 +58,50 @@ class SchedulesApi:
 
     async def schedules(self, request: Request) -> Response:
         """One page of schedules, in the order in which they were added."""
-        query = asked(request, SchedulesQuery)
+        query = parse_query(request, SchedulesQuery)
         wanted = ScheduleFilters(repository=query.repository, ref=query.ref)
         after = None if query.after is None else place_of(query.after, SCHEDULES, wanted)
         if query.after is not None and after is None:
-            raise Refusal(
+            raise HttpRefusal(
                 400,
                 "invalid_cursor",
                 "after must be the next of a page of this list with the same filters: begin without it.",
             )
-        found = await self._timetable.schedules(limit=query.limit + 1, after=after, wanted=wanted)
+        found = await self._schedule_store.schedules(limit=query.limit + 1, after=after, wanted=wanted)
         shown = found[: query.limit]
         following = cursor_of(shown[-1].schedule_id, SCHEDULES, wanted) if len(found) > len(shown) else None
         return answer({"schedules": [schedule_document(each) for each in shown], "next": following})
 
     async def add(self, request: Request) -> Response:
         """Build a branch regularly, from the first tick after this moment on."""
-        asked(request, Nothing)
-        wish = await sent(request, ScheduleWish)
-        added = await self._timetable.add(wish.spec(), caller_of(request))
-        return answer(schedule_document(_named(added, wish.name)), status=201)
+        parse_query(request, NoParameters)
+        requested = await parse_body(request, ScheduleWish)
+        added = await self._schedule_store.add(requested.spec(), caller_of(request))
+        return answer(schedule_document(_named(added, requested.name)), status=201)
 
     async def schedule(self, request: Request) -> Response:
         """One schedule with its newest ticks."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         schedule = await self._known(request)
-        ticks = await self._timetable.ticks(schedule.schedule_id, SHOWN_TICKS)
+        ticks = await self._schedule_store.ticks(schedule.schedule_id, SHOWN_TICKS)
         return answer(schedule_document(schedule) | {"ticks": [tick_document(tick) for tick in ticks]})
 
     async def edit(self, request: Request) -> Response:
         """Change a schedule; with another time or zone its next tick is the first after this moment."""
-        asked(request, Nothing)
-        changes = (await sent(request, ScheduleEdit)).changes()
+        parse_query(request, NoParameters)
+        changes = (await parse_body(request, ScheduleEdit)).changes()
         which = request.path_params["schedule"]
-        changed = await self._timetable.edit(which, changes)
+        changed = await self._schedule_store.edit(which, changes)
         if changed is None:
             raise not_found("schedule", which)
         return answer(schedule_document(_named(changed, changes.get("name", which))))
 
     async def next(self, request: Request) -> Response:
         """When its next ticks are due, also while it is paused."""
-        query = asked(request, NextQuery)
+        query = parse_query(request, NextQuery)
         schedule = await self._known(request)
         when = timing(schedule.cron, schedule.timezone, seconds=True)
-        now = await self._timetable.now()
+        now = await self._schedule_store.now()
         # Some expressions are searched for through centuries.
         ticks = await asyncio.to_thread(lambda: [*islice(when.between(now, float("inf")), query.count)])
         return answer(
@@ -107,35 +117,35 @@ class SchedulesApi:
 
     async def events(self, request: Request) -> Response:
         """That the schedules changed."""
-        asked(request, Nothing)
-        return stream(request, follow_schedules(self._timetable, self._streams))
+        parse_query(request, NoParameters)
+        return stream(request, follow_schedules(self._schedule_store, self._streams))
 
     async def steer(self, request: Request) -> Response:
         """Pause, resume, fire or remove a schedule; of one that was removed, how it was."""
-        asked(request, Nothing)
-        return answer(schedule_document(await steered(self._timetable, request)), status=202)
+        parse_query(request, NoParameters)
+        return answer(schedule_document(await steered(self._schedule_store, request)), status=202)
 
     async def _known(self, request: Request) -> ScheduleView:
         which = request.path_params["schedule"]
-        schedule = await self._timetable.schedule(which)
+        schedule = await self._schedule_store.schedule(which)
         if schedule is None:
             raise not_found("schedule", which)
         return schedule
 
 
-async def steered(timetable: Timetable, request: Request) -> ScheduleView:
+async def steered(schedule_store: ScheduleStore, request: Request) -> ScheduleView:
     """The schedule that the path names, after the action that the path names; as it was when it is removed."""
     which, action = request.path_params["schedule"], request.path_params["action"]
     match action:
         case "pause":
-            found = await timetable.pause(which)
+            found = await schedule_store.pause(which)
         case "resume":
-            found = await timetable.resume(which)
+            found = await schedule_store.resume(which)
         case "fire":
-            found = await timetable.fire(which)
+            found = await schedule_store.fire(which)
         case "remove":
-            found = await timetable.schedule(which)
-            if not await timetable.remove(which):
+            found = await schedule_store.schedule(which)
+            if not await schedule_store.remove(which):
                 found = None
         case unknown:
             raise not_found("action", unknown)
@@ -146,7 +156,7 @@ async def steered(timetable: Timetable, request: Request) -> ScheduleView:
 
 def _named(found: ScheduleView | NotScheduled, name: str) -> ScheduleView:
     if isinstance(found, NotScheduled):
-        raise Refusal(409, found.value, f"There is a schedule {name!r} already: choose another name.")
+        raise HttpRefusal(409, found.value, f"There is a schedule {name!r} already: choose another name.")
     return found
 
 

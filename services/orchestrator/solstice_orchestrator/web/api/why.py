@@ -5,11 +5,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_orchestrator.queue_times.explanation import explain
-from solstice_orchestrator.queue_times.waits import Why
+from solstice_orchestrator.queue_times.waits import WaitExplanation
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api.runs import answer, known_job
 from solstice_orchestrator.web.formats.api_json import why_document
-from solstice_orchestrator.web.formats.query_parameters import Nothing, asked
+from solstice_orchestrator.web.formats.query_parameters import NoParameters, parse_query
 from solstice_orchestrator.web.formats.refusals import not_found
 
 
@@ -28,7 +28,7 @@ class WhyApi:
 
     async def job(self, request: Request) -> Response:
         """Why a job waits; null when it runs or has ended."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         job = await known_job(self._store, request)
         why = await why_job(self._store, job.job_id)
         head = {"job_id": job.job_id, "run_id": job.run_id, "name": job.name, "state": job.state.value}
@@ -36,7 +36,7 @@ class WhyApi:
 
     async def run(self, request: Request) -> Response:
         """Why a run has no jobs yet; null when it has."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         run = await self._store.run(run_id)
         if run is None:
@@ -45,13 +45,13 @@ class WhyApi:
         return answer({"run_id": run_id, "state": run.state.value, "why": why and why_document(why)})
 
 
-async def why_job(store: JobStore, job_id: str) -> Why | None:
+async def why_job(store: JobStore, job_id: str) -> WaitExplanation | None:
     """Why the job waits, if it does."""
     facts = await store.waiting(job_id)
     return None if facts is None else explain(facts)
 
 
-async def why_run(store: JobStore, run_id: str) -> Why | None:
+async def why_run(store: JobStore, run_id: str) -> WaitExplanation | None:
     """Why the run has no jobs yet, if it has none."""
     facts = await store.planning(run_id)
     return None if facts is None else explain(facts)

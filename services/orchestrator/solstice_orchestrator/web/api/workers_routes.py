@@ -7,35 +7,35 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_orchestrator.scheduling.workers import (
-    Drain,
-    NotObeyed,
-    Order,
-    Pause,
-    Quarantine,
-    Resume,
+    DrainOrder,
+    OrderRefusal,
+    PauseOrder,
+    QuarantineOrder,
+    ResumeOrder,
+    WorkerOrder,
     WorkerView,
 )
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api.following import follow_workers
 from solstice_orchestrator.web.api.runs import answer, stream
 from solstice_orchestrator.web.formats.api_json import worker_document
-from solstice_orchestrator.web.formats.query_parameters import Nothing, OrderQuery, asked
-from solstice_orchestrator.web.formats.refusals import Refusal, not_found
-from solstice_orchestrator.web.formats.sse import Streams
+from solstice_orchestrator.web.formats.query_parameters import NoParameters, OrderQuery, parse_query
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+from solstice_orchestrator.web.formats.sse import OpenStreams
 
 QUARANTINE_SECONDS: Final = 3600
 """Of a person's order that does not say how long."""
 
 _WHY_NOT: Final = {
-    NotObeyed.IS_DRAINING: "is draining and ends soon, which nothing takes back: start it again instead",
-    NotObeyed.IS_GONE: "is not there any more, so there is nothing to drain",
+    OrderRefusal.IS_DRAINING: "is draining and ends soon, which nothing takes back: start it again instead",
+    OrderRefusal.IS_GONE: "is not there any more, so there is nothing to drain",
 }
 
 
 class WorkersApi:
     """The routes below `/api/v1/workers`."""
 
-    def __init__(self, store: JobStore, streams: Streams) -> None:
+    def __init__(self, store: JobStore, streams: OpenStreams) -> None:
         self._store = store
         self._streams = streams
 
@@ -50,12 +50,12 @@ class WorkersApi:
 
     async def workers(self, request: Request) -> Response:
         """Every worker, by name."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         return answer({"workers": [worker_document(worker) for worker in await self._store.workers()]})
 
     async def worker(self, request: Request) -> Response:
         """One worker with what it runs."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         worker_id = request.path_params["worker_id"]
         worker = await self._store.worker(worker_id)
         if worker is None:
@@ -64,7 +64,7 @@ class WorkersApi:
 
     async def events(self, request: Request) -> Response:
         """That the workers changed."""
-        asked(request, Nothing)
+        parse_query(request, NoParameters)
         return stream(request, follow_workers(self._store, self._streams))
 
     async def steer(self, request: Request) -> Response:
@@ -74,26 +74,26 @@ class WorkersApi:
 
 async def steered(store: JobStore, request: Request) -> WorkerView:
     """The worker that the path names, after the order that the path names."""
-    worker_id, order = request.path_params["worker_id"], asked_order(request)
+    worker_id, order = request.path_params["worker_id"], requested_order(request)
     worker = await store.steer_worker(worker_id, order)
     if worker is None:
         raise not_found("worker", worker_id)
-    if isinstance(worker, NotObeyed):
-        raise Refusal(409, worker.value, f"Worker {worker_id!r} {_WHY_NOT[worker]}.")
+    if isinstance(worker, OrderRefusal):
+        raise HttpRefusal(409, worker.value, f"Worker {worker_id!r} {_WHY_NOT[worker]}.")
     return worker
 
 
-def asked_order(request: Request) -> Order:
+def requested_order(request: Request) -> WorkerOrder:
     """The order at the end of the path; `seconds` of the query says how long a quarantine lasts."""
     match request.path_params["order"]:
         case "pause":
-            return Pause()
+            return PauseOrder()
         case "resume":
-            return Resume()
+            return ResumeOrder()
         case "drain":
-            return Drain()
+            return DrainOrder()
         case "quarantine":
-            seconds = asked(request, OrderQuery).seconds or QUARANTINE_SECONDS
-            return Quarantine(seconds=float(seconds))
+            seconds = parse_query(request, OrderQuery).seconds or QUARANTINE_SECONDS
+            return QuarantineOrder(seconds=float(seconds))
         case unknown:
             raise not_found("order", unknown)

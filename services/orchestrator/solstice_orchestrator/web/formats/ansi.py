@@ -57,7 +57,7 @@ _BEHIND: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class TextStyle:
     """How characters look; colours are indices into the 256, None is the panel's own."""
 
     foreground: int | None = None
@@ -76,14 +76,14 @@ class Style:
         return " ".join(part for part in (front, back, *sorted(self.flags - {"inverse"})) if part)
 
 
-PLAIN: Final = Style()
+PLAIN: Final = TextStyle()
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """One row of the log. `number` counts the job's own lines from 1; None for a remark of ours."""
 
     number: int | None
-    pieces: tuple[tuple[Style, str], ...]
+    pieces: tuple[tuple[TextStyle, str], ...]
 
     @property
     def text(self) -> str:
@@ -96,11 +96,11 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class RowsUpdate:
     """Rows to put in place of everything from index `first` on; the last of them may change again."""
 
     first: int
-    rows: Sequence[Row]
+    rows: Sequence[LogRow]
 
 
 @dataclass(slots=True)
@@ -109,8 +109,8 @@ class Terminal:
 
     _held: str = ""
     """The beginning of a control sequence."""
-    _style: Style = PLAIN
-    _line: list[tuple[Style, str]] = field(default_factory=list)
+    _style: TextStyle = PLAIN
+    _line: list[tuple[TextStyle, str]] = field(default_factory=list)
     _width: int = 0
     _returned: bool = False
     """A carriage return came: the next character begins the line anew, a line feed ends it as it is."""
@@ -118,7 +118,7 @@ class Terminal:
     """Whether the open line was handed out."""
     _number: int = 1
     _first: int = 0
-    _done: list[Row] = field(default_factory=list)
+    _done: list[LogRow] = field(default_factory=list)
 
     def feed(self, text: str) -> None:
         """Go on with `text`."""
@@ -149,14 +149,14 @@ class Terminal:
         if self._line or self._shown:
             self._end_line()
         self._returned = False
-        self._done.append(Row(None, ((PLAIN, text),)))
+        self._done.append(LogRow(None, ((PLAIN, text),)))
 
     @property
     def line_is_open(self) -> bool:
         """Whether the last row handed out may still change."""
         return self._shown
 
-    def take(self) -> Update | None:
+    def take(self) -> RowsUpdate | None:
         """What changed since the last call; None when nothing did."""
         rows, first = self._done, self._first
         self._done, self._first = [], first + len(rows)
@@ -164,7 +164,7 @@ class Terminal:
             # Handed out again at every call, changed or not: the caller asks after it fed something.
             rows.append(self._open_row())
             self._shown = True
-        return Update(first=first, rows=rows) if rows else None
+        return RowsUpdate(first=first, rows=rows) if rows else None
 
     def _write(self, text: str) -> None:
         if self._returned:
@@ -210,17 +210,17 @@ class Terminal:
         self._shown = False
         self._erase()
 
-    def _open_row(self) -> Row:
-        return Row(self._number, tuple(self._line))
+    def _open_row(self) -> LogRow:
+        return LogRow(self._number, tuple(self._line))
 
 
-def _span(style: Style, text: str) -> str:
+def _span(style: TextStyle, text: str) -> str:
     classes = style.classes()
     return f'<span class="{classes}">{escape(text)}</span>' if classes else escape(text)
 
 
 @lru_cache(maxsize=4096)
-def restyled(style: Style, parameters: str) -> Style:
+def restyled(style: TextStyle, parameters: str) -> TextStyle:
     """`style` after the SGR sequence with these parameters; what is not understood changes nothing."""
     codes = iter(parameters.split(";"))
     for code in codes:
@@ -236,13 +236,13 @@ def restyled(style: Style, parameters: str) -> Style:
     return style
 
 
-def _simple(style: Style, code: int) -> Style:
+def _simple(style: TextStyle, code: int) -> TextStyle:
     match code:
         case 0:
             return PLAIN
         case _ if code in _ON or code in _OFF:
             flags = style.flags - _OFF.get(code, frozenset()) | _ON.get(code, frozenset())
-            return Style(foreground=style.foreground, background=style.background, flags=flags)
+            return TextStyle(foreground=style.foreground, background=style.background, flags=flags)
         case 39 | 49:
             return _coloured(style, None, front=code == 39)
         case _ if 30 <= code <= 37 or 40 <= code <= 47:
@@ -253,10 +253,10 @@ def _simple(style: Style, code: int) -> Style:
             return style
 
 
-def _coloured(style: Style, colour: int | None, *, front: bool) -> Style:
+def _coloured(style: TextStyle, colour: int | None, *, front: bool) -> TextStyle:
     if front:
-        return Style(foreground=colour, background=style.background, flags=style.flags)
-    return Style(foreground=style.foreground, background=colour, flags=style.flags)
+        return TextStyle(foreground=colour, background=style.background, flags=style.flags)
+    return TextStyle(foreground=style.foreground, background=colour, flags=style.flags)
 
 
 def _integers(codes: Iterator[str]) -> Iterator[int]:

@@ -7,17 +7,25 @@ from typing import Any
 
 from solstice_common.times import format_seconds
 from solstice_orchestrator.queue_times.demand import Demand
-from solstice_orchestrator.queue_times.waits import Holder, Why
-from solstice_orchestrator.scheduling.workers import HeldJob, WorkerView
+from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
+from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
-from solstice_orchestrator.web.formats.log_text import Gap
+from solstice_orchestrator.web.formats.log_text import LogGap
 
 Document = dict[str, Any]
 
 
 def document(
-    view: RunView | JobView | AttemptView | WorkerView | HeldJob | Holder | Demand | ScheduleView | TickView,
+    view: RunView
+    | JobView
+    | AttemptView
+    | WorkerView
+    | WorkerJob
+    | Holder
+    | Demand
+    | ScheduleView
+    | TickView,
 ) -> Document:
     """One view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
@@ -48,7 +56,7 @@ def tick_document(tick: TickView) -> Document:
     return document(tick)
 
 
-def why_document(why: Why) -> Document:
+def why_document(why: WaitExplanation) -> Document:
     """Why a job waits, with the `holders` of what it waits for and, if known, its `expected_start`."""
     start = why.expected_start
     return {
@@ -87,7 +95,7 @@ def chunk_document(chunk: LogChunk, text: str) -> Document:
     return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "kind": chunk.kind.value, "text": text}
 
 
-def gap_document(gap: Gap) -> Document:
+def gap_document(gap: LogGap) -> Document:
     """Chunks of a log that are not there."""
     return {"first": gap.first, "last": gap.last}
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from solstice_common.messages.fields import Timestamp
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.queue_times.demand import Demand
-from solstice_orchestrator.queue_times.waits import Holder, Why
-from solstice_orchestrator.scheduling.workers import HeldJob, WorkerView
+from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
+from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogState, RunView
 
@@ -104,7 +104,7 @@ class ExpectedStart(_Answer):
 WaitHolder: Final = _of_view("Holder", Holder, "Who has what is waited for, or goes before.")
 WhyWaiting: Final = _of_view(
     "Why",
-    Why,
+    WaitExplanation,
     "Why something waits.",
     holders=_many(WaitHolder),
     expected_start=ExpectedStart | None,
@@ -127,8 +127,10 @@ WhyRun: Final = _with(
     state=RunState,
     why=WhyWaiting | None,
 )
-Held: Final = _of_view("HeldJob", HeldJob, "A job that a worker runs.")
-Worker: Final = _of_view("Worker", WorkerView, "Who runs jobs.", slots=dict[str, int], jobs=_many(Held))
+WorkerJobModel: Final = _of_view("HeldJob", WorkerJob, "A job that a worker runs.")
+Worker: Final = _of_view(
+    "Worker", WorkerView, "Who runs jobs.", slots=dict[str, int], jobs=_many(WorkerJobModel)
+)
 Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_many(Worker))
 
 

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from solstice_common.http.openapi import JSON
 from solstice_common.validation import in_words
-from solstice_orchestrator.web.formats.refusals import Refusal
+from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -16,11 +16,11 @@ MAX_BYTES: Final = 64 * 1024
 BODY_SECONDS: Final = 10.0
 
 
-async def sent(request: Request, model: type[ModelT]) -> ModelT:
+async def parse_body(request: Request, model: type[ModelT]) -> ModelT:
     """The body of a request; what is no JSON, too large, too slow or wrong is a Refusal."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
-        raise Refusal(
+        raise HttpRefusal(
             415, "unsupported_content_type", f"Send it as {JSON}, not as {kind[:100] or 'nothing'}."
         )
     body = b""
@@ -29,15 +29,15 @@ async def sent(request: Request, model: type[ModelT]) -> ModelT:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_BYTES:
-                    raise Refusal(413, "too_large", f"It has more than {MAX_BYTES} bytes.")
+                    raise HttpRefusal(413, "too_large", f"It has more than {MAX_BYTES} bytes.")
     except (TimeoutError, ClientDisconnect):
-        raise Refusal(
+        raise HttpRefusal(
             408, "body_incomplete", f"The body was not here within {BODY_SECONDS:.0f} s: send it again."
         ) from None
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise Refusal(400, "malformed", f"{_said(error)}.") from None
+        raise HttpRefusal(400, "malformed", f"{_said(error)}.") from None
 
 
 def _said(error: ValidationError) -> str:

@@ -8,7 +8,7 @@ from solstice_orchestrator.store.views import ChunkKind, LogChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class LogGap:
     """Chunks with these sequences, both included, were never stored, or are no more."""
 
     first: int
@@ -37,14 +37,14 @@ class LogText:
         return self._decoder.decode(chunk.data, final=last)
 
 
-def pieces(after: int, chunks: Sequence[LogChunk]) -> Iterator[Gap | Sequence[LogChunk]]:
+def pieces(after: int, chunks: Sequence[LogChunk]) -> Iterator[LogGap | Sequence[LogChunk]]:
     """The chunks behind the sequence `after`, in stretches without a gap, and the gaps between them."""
     begin = 0
     for place, chunk in enumerate(chunks):
         if chunk.sequence > after + 1:
             if place > begin:
                 yield chunks[begin:place]
-            yield Gap(first=after + 1, last=chunk.sequence - 1)
+            yield LogGap(first=after + 1, last=chunk.sequence - 1)
             begin = place
         after = chunk.sequence
     if chunks[begin:]:

@@ -11,7 +11,7 @@ from solstice_common.messages.fields import Label
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.validation import in_words
 from solstice_orchestrator.store.records.schedule_rows import full_ref
-from solstice_orchestrator.web.formats.refusals import Refusal
+from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
 QueryT = TypeVar("QueryT", bound="Query")
 
@@ -33,11 +33,11 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Nothing(Query):
+class NoParameters(Query):
     """No parameters at all."""
 
 
-class Listed(Query):
+class ListQuery(Query):
     """What all lists have in common."""
 
     repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
@@ -51,7 +51,7 @@ class Listed(Query):
         return None if self.branch is None else full_ref(self.branch)
 
 
-class SchedulesQuery(Listed):
+class SchedulesQuery(ListQuery):
     """Which schedules to list."""
 
     limit: Limit = 50
@@ -70,7 +70,7 @@ class NextQuery(Query):
     count: Annotated[int, Field(ge=1, le=100, description="So many ticks.")] = 10
 
 
-class Filters(Listed):
+class FilteredListQuery(ListQuery):
     """What runs and jobs have in common."""
 
     label: Annotated[str | None, Field(description="Only jobs, or runs with a job, that run on this.")] = None
@@ -81,13 +81,13 @@ class Filters(Listed):
     after: After = None
 
 
-class RunsQuery(Filters):
+class RunsQuery(FilteredListQuery):
     """Which runs to list."""
 
     state: Annotated[RunState | None, Field(description="Only in this state.")] = None
 
 
-class JobsQuery(Filters):
+class JobsQuery(FilteredListQuery):
     """Which jobs to list."""
 
     run_id: Annotated[str | None, Field(description="Only of this run, in the order of its workflow.")] = None
@@ -174,7 +174,7 @@ class OrderQuery(Query):
     ] = None
 
 
-def asked(request: Request, model: type[QueryT], *, others: bool = False) -> QueryT:
+def parse_query(request: Request, model: type[QueryT], *, others: bool = False) -> QueryT:
     """The query of a request; what is unknown, wrong or there twice is a Refusal. `others`: unknown ones are passed over."""
     given = [(name, value) for name, value in request.query_params.multi_items() if value]
     known = model.model_fields
@@ -190,5 +190,5 @@ def asked(request: Request, model: type[QueryT], *, others: bool = False) -> Que
         raise _wrong(f"{problem['loc'][0]}: {in_words(problem)}") from None
 
 
-def _wrong(detail: str) -> Refusal:
-    return Refusal(400, "invalid_parameter", f"{detail}.")
+def _wrong(detail: str) -> HttpRefusal:
+    return HttpRefusal(400, "invalid_parameter", f"{detail}.")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 
 
-class Refusal(HTTPException):
+class HttpRefusal(HTTPException):
     """An answer that is not what was asked for; becomes `{"error": {"code", "message"}}` or a page."""
 
     def __init__(
@@ -15,6 +15,6 @@ class Refusal(HTTPException):
         self.code = code
 
 
-def not_found(what: str, name: str) -> Refusal:
+def not_found(what: str, name: str) -> HttpRefusal:
     """There is no such thing."""
-    return Refusal(404, "not_found", f"There is no {what} {name!r} here.")
+    return HttpRefusal(404, "not_found", f"There is no {what} {name!r} here.")

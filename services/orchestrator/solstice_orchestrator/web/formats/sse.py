@@ -40,13 +40,13 @@ Events = AsyncGenerator[Event | None, None]
 """What a stream tells; None says that it looked and there was nothing to tell."""
 
 
-class Changing(Protocol):
+class ChangeSource(Protocol):
     """What tells of its changes: a store, or a part of one."""
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]: ...
 
 
-class Streams:
+class OpenStreams:
     """The open streams of one server."""
 
     def __init__(self) -> None:
@@ -59,26 +59,26 @@ class Streams:
     def close(self) -> None:
         """End every stream soon, and each new one at once; a client comes again to whoever serves then."""
         self.closed = True
-        for bell in self._bells:
-            bell.set()
+        for changed in self._bells:
+            changed.set()
 
     @asynccontextmanager
-    async def changes(self, store: Changing) -> AsyncIterator["Changes"]:
+    async def changes(self, store: ChangeSource) -> AsyncIterator["ChangePacer"]:
         """The store's changes, and the end of the server."""
-        async with store.changes() as bell:
-            self._bells.add(bell)
+        async with store.changes() as changed:
+            self._bells.add(changed)
             try:
-                yield Changes(self, bell)
+                yield ChangePacer(self, changed)
             finally:
-                self._bells.discard(bell)
+                self._bells.discard(changed)
 
 
-class Changes:
+class ChangePacer:
     """Paces one stream: `while await changes.look(): ...` looks at once, and then after every change."""
 
-    def __init__(self, streams: Streams, bell: asyncio.Event) -> None:
+    def __init__(self, streams: OpenStreams, changed: asyncio.Event) -> None:
         self._streams = streams
-        self._bell = bell
+        self._changed = changed
         self._looked_at: float | None = None
 
     async def look(self, settle_seconds: float = SETTLE_SECONDS) -> bool:
@@ -87,12 +87,12 @@ class Changes:
         if self._looked_at is not None:
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._bell.wait()
+                    await self._changed.wait()
                     await asyncio.sleep(self._looked_at + settle_seconds - clock())
             except TimeoutError:
                 pass  # a ring may have gone astray
         self._looked_at = clock()
-        self._bell.clear()
+        self._changed.clear()
         return not self._streams.closed
 
 

@@ -19,19 +19,19 @@ from solstice_orchestrator.store.views import JobView
 from solstice_orchestrator.web.api.following import (
     BATCH,
     MAX_JOBS,
-    Ended,
+    LogEnded,
+    LogPiece,
+    LogPosition,
     NewAttempt,
-    Piece,
-    Position,
     follow_log,
 )
-from solstice_orchestrator.web.api.log_rows import LogRows, Paint, paint
-from solstice_orchestrator.web.api.logs import asked_attempt, asked_position, ended_document
-from solstice_orchestrator.web.api.runs import begun_again, cancelled_by, known_job, stream
+from solstice_orchestrator.web.api.log_rows import LogRows, RenderedLog, render_log
+from solstice_orchestrator.web.api.logs import ended_document, requested_attempt, requested_position
+from solstice_orchestrator.web.api.runs import cancelled_by, known_job, new_run_or_refusal, stream
 from solstice_orchestrator.web.api.schedules import steered as steered_schedule
 from solstice_orchestrator.web.api.why import why_job, why_run
 from solstice_orchestrator.web.api.workers_routes import steered
-from solstice_orchestrator.web.formats.ansi import Update, palette_css
+from solstice_orchestrator.web.formats.ansi import RowsUpdate, palette_css
 from solstice_orchestrator.web.formats.api_json import document, rfc3339
 from solstice_orchestrator.web.formats.query_parameters import (
     LinePageQuery,
@@ -39,10 +39,10 @@ from solstice_orchestrator.web.formats.query_parameters import (
     RerunQuery,
     SchedulesPageQuery,
     StreamQuery,
-    asked,
+    parse_query,
 )
 from solstice_orchestrator.web.formats.refusals import not_found
-from solstice_orchestrator.web.formats.sse import Event, Events, Streams
+from solstice_orchestrator.web.formats.sse import Event, Events, OpenStreams
 from solstice_orchestrator.web.pages import wording
 
 NOT_PLANNED: Final = frozenset({RunState.DELAYED, RunState.PLANNING})
@@ -55,7 +55,7 @@ class Pages:
     def __init__(
         self,
         store: JobStore,
-        streams: Streams,
+        streams: OpenStreams,
         *,
         version: str,
         deliveries_url: str = "",
@@ -96,7 +96,7 @@ class Pages:
 
     async def runs(self, request: Request) -> Response:
         """Runs, newest first."""
-        query = asked(request, PageQuery, others=True)
+        query = parse_query(request, PageQuery, others=True)
         repository, state, after = (query.repository or "").strip(), query.state, query.after
         page = await self._store.runs(
             limit=query.limit,
@@ -149,13 +149,13 @@ class Pages:
         run = await self._store.run(job.run_id)
         if run is None:
             raise not_found("run", job.run_id)
-        query = asked(request, LinePageQuery, others=True)
-        pinned = asked_attempt(query, job)
+        query = parse_query(request, LinePageQuery, others=True)
+        pinned = requested_attempt(query, job)
         attempts = await self._store.attempts(job.job_id)
         shown = pinned or job.attempt
         is_over = job.state.final or shown < job.attempt
         # What is around one line is not live: the newest rows are elsewhere.
-        log = await paint(self._store, job.job_id, shown, ended=is_over, line=query.line)
+        log = await render_log(self._store, job.job_id, shown, ended=is_over, line=query.line)
         return self._page(
             "job.html",
             run=run,
@@ -175,7 +175,7 @@ class Pages:
     async def log_events(self, request: Request) -> Response:
         """The log as rows of safe HTML, as they come and change."""
         job = await known_job(self._store, request)
-        start, pinned = asked_position(request, asked(request, StreamQuery, others=True), job)
+        start, pinned = requested_position(request, parse_query(request, StreamQuery, others=True), job)
         return stream(request, _html_events(self._store, self._streams, job.job_id, start, pinned))
 
     async def cancel_job(self, request: Request) -> Response:
@@ -205,9 +205,9 @@ class Pages:
     async def rerun(self, request: Request) -> Response:
         """The same commit again; leads to the new run."""
         run_id = request.path_params["run_id"]
-        query = asked(request, RerunQuery, others=True)
+        query = parse_query(request, RerunQuery, others=True)
         again = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
-        run = begun_again(again, "This run")
+        run = new_run_or_refusal(again, "This run")
         if run is None:
             raise not_found("run", run_id)
         return RedirectResponse(f"/runs/{run.run_id}", 303)
@@ -215,7 +215,7 @@ class Pages:
     async def rerun_job(self, request: Request) -> Response:
         """One job again, with those that need it; leads to the new run."""
         job = await known_job(self._store, request)
-        run = begun_again(await self._store.rerun_job(job.job_id), "This job's run")
+        run = new_run_or_refusal(await self._store.rerun_job(job.job_id), "This job's run")
         if run is None:
             raise not_found("job", job.job_id)
         return RedirectResponse(f"/runs/{run.run_id}", 303)
@@ -231,15 +231,15 @@ class Pages:
 
     async def schedules(self, request: Request) -> Response:
         """What is built regularly."""
-        after = asked(request, SchedulesPageQuery, others=True).after
-        found = await self._store.timetable.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
+        after = parse_query(request, SchedulesPageQuery, others=True).after
+        found = await self._store.schedule_store.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
         shown = found[:SCHEDULES_SHOWN]
         more = f"/schedules?after={shown[-1].schedule_id}" if len(found) > len(shown) else None
         return self._page("schedules.html", schedules=shown, more=more, after=after)
 
     async def steer_schedule(self, request: Request) -> Response:
         """A button beside a schedule."""
-        await steered_schedule(self._store.timetable, request)
+        await steered_schedule(self._store.schedule_store, request)
         return RedirectResponse("/schedules", 303)
 
     async def palette(self, _: Request) -> Response:
@@ -256,7 +256,7 @@ class Pages:
 
 
 async def _html_events(
-    store: JobStore, streams: Streams, job_id: str, start: Position | None, pinned: int | None
+    store: JobStore, streams: OpenStreams, job_id: str, start: LogPosition | None, pinned: int | None
 ) -> Events:
     log = LogRows()
     if start is not None:
@@ -264,21 +264,21 @@ async def _html_events(
     async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
         async for what in told:
             match what:
-                case Piece():
-                    position = Position(what.attempt, what.chunks[-1].sequence)
+                case LogPiece():
+                    position = LogPosition(what.attempt, what.chunks[-1].sequence)
                     yield _rows_event(position, await log.add(what.chunks))
                 case NewAttempt():
                     log = LogRows()
                     yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
                 case JobView():
                     yield Event(name="job", data={"version": _version(what)})
-                case Ended():
+                case LogEnded():
                     yield Event(name="end", data=ended_document(what))
                 case None:
                     yield None
 
 
-async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: Position) -> None:
+async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: LogPosition) -> None:
     """Bring `log` to where the client is: colours and line numbers depend on everything before."""
     while log.sequence < start.sequence:
         page = await store.log(
@@ -293,19 +293,19 @@ async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: Position)
         await log.add(known)
 
 
-def _rows_event(position: Position, update: Update | None) -> Event | None:
+def _rows_event(position: LogPosition, update: RowsUpdate | None) -> Event | None:
     if update is None:
         return None
     rows = [{"n": row.number, "html": row.html} for row in update.rows]
     return Event(name="rows", id=str(position), data={"first": update.first, "rows": rows})
 
 
-def _hidden_before(log: Paint) -> int:
+def _hidden_before(log: RenderedLog) -> int:
     """How many of the job's own lines come before the first row shown."""
     return next((row.number - 1 for row in log.rows if row.number is not None), 0)
 
 
-def _stream_url(job: JobView, log: Paint, pinned: int | None) -> str:
+def _stream_url(job: JobView, log: RenderedLog, pinned: int | None) -> str:
     query: Mapping[str, object] = {"after": log.position} | ({"attempt": pinned} if pinned else {})
     return f"/jobs/{job.job_id}/log/html-events?{urlencode(query)}"
 

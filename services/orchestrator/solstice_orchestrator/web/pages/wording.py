@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
-from solstice_orchestrator.queue_times.explanation import refusal_words
+from solstice_orchestrator.queue_times.explanation import refusal_text
 from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
@@ -237,7 +237,7 @@ def worker_remark(worker: WorkerView, now: float) -> str:
 
 def _pressure(worker: WorkerView, now: float) -> str:
     if worker.refuses is not None:
-        return f"Starts no jobs for want of {worker.refuses}: {refusal_words(worker, now)}."
+        return f"Starts no jobs for want of {worker.refuses}: {refusal_text(worker, now)}."
     if worker.shrunk_to is not None:
         return f"Takes {worker.shrunk_to} at once for now, after failures or under load."
     return ""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.worker.executors.protocol import LogWriter
 
 PIECE_BYTES: Final = 64 * 1024
@@ -21,7 +21,7 @@ class LimitedLog:
         self._left = limit - self._tail_bytes
         self._tail = bytearray()
         self._dropped = 0
-        self._marks: list[tuple[int, Mark]] = []
+        self._marks: list[tuple[int, LogMark]] = []
         """Those of what follows the cut, and at which byte of it, dropped ones included, each stands."""
         self._line_open = self._cut = False
 
@@ -44,7 +44,7 @@ class LimitedLog:
             del self._tail[:excess]
         return None
 
-    async def mark(self, line: Mark) -> None:
+    async def mark(self, line: LogMark) -> None:
         """A line of ours where the output now is; it is kept, whatever is dropped around it."""
         if self._cut:
             self._marks.append((self._dropped + len(self._tail), line))
@@ -73,9 +73,9 @@ class LimitedLog:
 
     async def remark(self, text: str) -> None:
         """A line of ours."""
-        await self._log_mark(Mark.of(f"! {text}"))
+        await self._log_mark(LogMark.of(f"! {text}"))
 
-    async def _log_mark(self, line: Mark) -> None:
+    async def _log_mark(self, line: LogMark) -> None:
         if self._line_open:
             self._line_open = False
             await self._log(b"\n")

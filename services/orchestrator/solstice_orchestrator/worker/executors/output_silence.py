@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Silence:
+class OutputSilence:
     """Begins when it is made, and anew after each piece of output. Output that the log is slow to take is no silence."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
-from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, directory_bytes
 from solstice_orchestrator.git.failures import is_machine
@@ -26,9 +26,9 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.worker.executors.disk import DiskWatch, overfull
 from solstice_orchestrator.worker.executors.job_environment import environment
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
-from solstice_orchestrator.worker.executors.output_silence import Silence
+from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
-from solstice_orchestrator.worker.executors.supervisor_handle import Keeper, open_supervisor
+from solstice_orchestrator.worker.executors.supervisor_handle import SupervisorHandle, open_supervisor
 from solstice_orchestrator.worker.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
 from solstice_orchestrator.worker.workspaces import Workspace, Workspaces
 
@@ -105,7 +105,7 @@ class ProcessExecutor:
         self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event, visit: Visit
     ) -> Outcome | None:
         request = execution.request
-        await log.mark(Mark.of("$ checkout"))
+        await log.mark(LogMark.of("$ checkout"))
         await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
         bringing = asyncio.create_task(
             check_out(request, place.source, policy=self.git, scratch=self.workspaces.scratch),
@@ -185,19 +185,19 @@ class ProcessExecutor:
         log: LimitedLog,
         stop: asyncio.Event,
     ) -> Outcome:
-        async with open_supervisor(execution, place) as keeper:
-            if not await keeper.is_ready():
+        async with open_supervisor(execution, place) as supervisor:
+            if not await supervisor.is_ready():
                 return Outcome(
                     state=JobState.ERRORED,
                     reason=Reason.EXECUTOR_FAILED,
                     detail="the supervisor of the job's processes did not start",
                 )
-            keeper.tell(json.dumps(plan).encode() + b"\n")
+            supervisor.tell(json.dumps(plan).encode() + b"\n")
             # From here on nothing is the world's failure: the job runs, and may have brought it about.
             outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
             try:
                 async with self.disk.watching(place.root) as filling:
-                    outcome = await self._watched(execution.spec, keeper, log, stop, filling)
+                    outcome = await self._watched(execution.spec, supervisor, log, stop, filling)
             except* Exception as errors:  # noqa: BLE001  whatever it is, it must not pass for the world's failure
                 LOG.warning(
                     LogEvent.EXECUTION_DISTURBED,
@@ -210,25 +210,27 @@ class ProcessExecutor:
     async def _watched(
         self,
         spec: JobSpec,
-        keeper: Keeper,
+        supervisor: SupervisorHandle,
         log: LimitedLog,
         stop: asyncio.Event,
         filling: asyncio.Future[int],
     ) -> Outcome:
         """How the job ended, while output flows, and somebody may cancel, nobody hear a word, or the disk run full."""
         limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
-        quiet, silence = spec.no_output_seconds or self.no_output_seconds, Silence()
+        quiet, silence = spec.no_output_seconds or self.no_output_seconds, OutputSilence()
         async with asyncio.TaskGroup() as tasks:
-            pumping = tasks.create_task(keeper.pump(log, silence), name="job output")
-            marks = [Mark.of(f"$ {step.name}") for step in spec.steps]
-            beginning = tasks.create_task(keeper.let_steps_begin(marks, log, silence), name="job steps")
+            pumping = tasks.create_task(supervisor.pump(log, silence), name="job output")
+            marks = [LogMark.of(f"$ {step.name}") for step in spec.steps]
+            beginning = tasks.create_task(supervisor.let_steps_begin(marks, log, silence), name="job steps")
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
-            asking = tasks.create_task(self._ask_to_end(keeper, [stopping, hearing, filling]), name="job end")
+            asking = tasks.create_task(
+                self._ask_to_end(supervisor, [stopping, hearing, filling]), name="job end"
+            )
             overdue = False
             try:
                 async with asyncio.timeout(limit):
-                    verdict = await keeper.verdict()
+                    verdict = await supervisor.verdict()
             except TimeoutError:
                 # Only a supervisor that the job itself stopped (SIGSTOP) is this late.
                 overdue, verdict = True, Verdict(how="timed_out", scope="job")
@@ -243,16 +245,16 @@ class ProcessExecutor:
                 task.cancel()
             lost = overdue or verdict.how == "vanished"
             if lost:
-                await keeper.kill()
+                await supervisor.kill()
             await asyncio.wait([pumping], timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS)
             pumping.cancel()
         return to_outcome(verdict, spec, asked=asked)
 
-    async def _ask_to_end(self, keeper: Keeper, reasons: Sequence[asyncio.Future[Any]]) -> None:
+    async def _ask_to_end(self, supervisor: SupervisorHandle, reasons: Sequence[asyncio.Future[Any]]) -> None:
         await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
-        keeper.tell(b"stop\n")
+        supervisor.tell(b"stop\n")
         await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
-        await keeper.kill()
+        await supervisor.kill()
 
 
 def _away(why: str) -> Outcome:

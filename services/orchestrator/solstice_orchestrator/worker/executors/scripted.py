@@ -22,8 +22,8 @@ from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason, StepSpec
-from solstice_orchestrator.domain.log_marks import Mark
-from solstice_orchestrator.worker.executors.output_silence import Silence
+from solstice_orchestrator.domain.log_marks import LogMark
+from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.verdict import CANCELLED, silent
 
@@ -51,7 +51,7 @@ class ScriptedExecutor:
     sleep: Sleep = asyncio.sleep
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
-        silence, quiet = Silence(), execution.spec.no_output_seconds or self.no_output_seconds
+        silence, quiet = OutputSilence(), execution.spec.no_output_seconds or self.no_output_seconds
 
         async def heard(data: bytes) -> None:
             with silence.broken():
@@ -85,7 +85,7 @@ class ScriptedExecutor:
 
 async def _play(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
     for step in execution.spec.steps:
-        await log(Mark.of(f"$ {step.name}"))
+        await log(LogMark.of(f"$ {step.name}"))
         try:
             async with asyncio.timeout(step.timeout_seconds):
                 outcome = await _step(step, log, sleep)

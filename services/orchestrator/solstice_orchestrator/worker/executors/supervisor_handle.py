@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from solstice_orchestrator.domain.log_marks import Mark
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import supervisor
-from solstice_orchestrator.processes.children import PipeReader, ended, reading, start, writing
-from solstice_orchestrator.processes.completion import to_its_end
+from solstice_orchestrator.processes.children import PipeReader, exit_code, pipe_reader, pipe_writer, start
+from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup
 from solstice_orchestrator.processes.orphans import kill_orphans
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
-from solstice_orchestrator.worker.executors.output_silence import Silence
+from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.executors.verdict import Verdict, read_verdict, step_announced
 from solstice_orchestrator.worker.workspaces import Workspace, kill_marked
@@ -44,7 +44,7 @@ class Pipes(NamedTuple):
     output: PipeReader
 
 
-class Keeper:
+class SupervisorHandle:
     """A running supervisor, as the orchestrator holds it."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Keeper:
                     self._announced.put_nowait(number)
         return read_verdict(rest or last)
 
-    async def pump(self, log: LimitedLog, silence: Silence) -> None:
+    async def pump(self, log: LimitedLog, silence: OutputSilence) -> None:
         """Carry output to the log until nobody is left to write any."""
         while piece := await self._pipes.output.read(PIECE_BYTES):
             with silence.broken():
@@ -92,7 +92,9 @@ class Keeper:
             self._all_in_log = True
             self._moving.notify_all()
 
-    async def let_steps_begin(self, marks: Sequence[Mark], log: LimitedLog, silence: Silence) -> None:
+    async def let_steps_begin(
+        self, marks: Sequence[LogMark], log: LimitedLog, silence: OutputSilence
+    ) -> None:
         """Each step begins once what was written before it is in the log, and its mark behind that.
 
         The job has no part in this: the supervisor's words about steps come on a pipe that it does not have.
@@ -134,10 +136,10 @@ class Keeper:
         self._pipes.hang_up()
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await ended(self._process)
+                await exit_code(self._process)
         except TimeoutError:
             await self.kill()
-            await ended(self._process)
+            await exit_code(self._process)
         if self._group and not await self._group.end():
             LOG.error(LogEvent.PROCESSES_LEFT, directory=str(self._group.path), count=None)
         # Also of a job that ended well: its supervisor may have left zombies.
@@ -145,7 +147,7 @@ class Keeper:
 
 
 @asynccontextmanager
-async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterator[Keeper]:
+async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterator[SupervisorHandle]:
     """A supervisor that has nothing to do yet; leaving ends it and all below it, also when cancelled."""
     process = start(
         (sys.executable, "-I", "-S", supervisor.__file__, *([str(place.group.path)] if place.group else [])),
@@ -155,10 +157,16 @@ async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterat
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    with reading(process.stdout) as verdicts, reading(process.stderr) as output, ExitStack() as control:
-        send = control.enter_context(writing(process.stdin))
-        keeper = Keeper(process, Pipes(send, control.close, verdicts, output), place.root, place.group)
+    with (
+        pipe_reader(process.stdout) as verdicts,
+        pipe_reader(process.stderr) as output,
+        ExitStack() as control,
+    ):
+        send = control.enter_context(pipe_writer(process.stdin))
+        handle = SupervisorHandle(
+            process, Pipes(send, control.close, verdicts, output), place.root, place.group
+        )
         try:
-            yield keeper
+            yield handle
         finally:
-            await to_its_end(keeper.leave(), f"end of {execution.job_id}")
+            await run_to_completion(handle.leave(), f"end of {execution.job_id}")

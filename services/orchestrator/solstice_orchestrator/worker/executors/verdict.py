@@ -11,14 +11,14 @@ from typing import Final, Literal, get_args
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 
-How = Literal["completed", "failed", "timed_out", "stopped", "unstartable", "vanished"]
+EndKind = Literal["completed", "failed", "timed_out", "stopped", "unstartable", "vanished"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How the steps ended. `vanished`: the supervisor was gone before it could say."""
 
-    how: How
+    how: EndKind
     step: int | None = None
     """Counts from 0."""
     status: int = 0
@@ -45,7 +45,7 @@ def read_verdict(words: bytes) -> Verdict:
     """The supervisor's last line; VANISHED when it is none of its kind."""
     try:
         said = json.loads(words.splitlines()[-1])
-        if said["event"] != "end" or said["how"] not in get_args(How):
+        if said["event"] != "end" or said["how"] not in get_args(EndKind):
             return VANISHED
         return Verdict(
             how=said["how"],

@@ -11,28 +11,28 @@ from typing import Any
 
 import ckdl
 
-from solstice_orchestrator.workflow.kdl.nodes import Node, Position, Property, Scalar, Value
+from solstice_orchestrator.workflow.kdl.nodes import KdlNode, KdlProperty, KdlScalar, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.kdl.scanner import scan
 
-__all__ = ["Node", "Position", "Property", "Scalar", "Value", "read", "scan"]
+__all__ = ["KdlNode", "KdlProperty", "KdlScalar", "KdlValue", "SourcePosition", "read", "scan"]
 
 
-def read(text: str) -> tuple[Node, ...]:
+def read(text: str) -> tuple[KdlNode, ...]:
     """The nodes of a KDL 2 document; InvalidWorkflow names line, column and what is wrong there."""
     nodes = scan(text)
     try:
         document = ckdl.parse(text.removeprefix("\ufeff"), version=2)
     except ckdl.ParseError as error:
         # The two readers are tested to agree; should they not, ckdl's word counts, and this is the nearest we know.
-        first = nodes[0].position if nodes else Position(line=1, column=1)
+        first = nodes[0].position if nodes else SourcePosition(line=1, column=1)
         raise first.problem(f"this document cannot be read as KDL 2 ({error})") from None
     return tuple(_with_values(nodes, document.nodes))
 
 
-def _with_values(ours: Sequence[Node], theirs: Sequence[Any]) -> Iterator[Node]:
+def _with_values(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> Iterator[KdlNode]:
     """Our nodes, with ckdl's values in them."""
     if len(ours) != len(theirs):
-        where = ours[0].position if ours else Position(line=1, column=1)
+        where = ours[0].position if ours else SourcePosition(line=1, column=1)
         raise where.problem("the readers of this document do not agree how many nodes stand here")
     for node, other in zip(ours, theirs, strict=True):
         names = {item.name: item for item in node.properties}
@@ -59,6 +59,6 @@ def _with_values(ours: Sequence[Node], theirs: Sequence[Any]) -> Iterator[Node]:
         )
 
 
-def _bare(value: Any) -> Scalar:
-    plain: Scalar = value.value if isinstance(value, ckdl.Value) else value
+def _bare(value: Any) -> KdlScalar:
+    plain: KdlScalar = value.value if isinstance(value, ckdl.Value) else value
     return plain

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from solstice_common.errors import InvalidWorkflow
 
-Scalar = str | int | float | bool | None
+KdlScalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class SourcePosition:
     """Line and column, both from 1; a column is one character, whatever its width."""
 
     line: int
@@ -20,32 +20,32 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class KdlValue:
     """An argument, or the value of a property."""
 
-    value: Scalar
-    position: Position
+    value: KdlScalar
+    position: SourcePosition
     annotation: str | None = None
     written: str = field(default="", compare=False)
     """As it stands in the file: of the number `1.10` these four characters, which the value no longer knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
+class KdlProperty:
     """`name=value`; a node keeps every one it was given, in order, also when a name comes twice."""
 
     name: str
-    position: Position
-    value: Value
+    position: SourcePosition
+    value: KdlValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class KdlNode:
     """A node and where its name stands; `children` is empty for no block and for an empty one."""
 
     name: str
-    position: Position
+    position: SourcePosition
     annotation: str | None = None
-    arguments: tuple[Value, ...] = ()
-    properties: tuple[Property, ...] = ()
-    children: tuple["Node", ...] = ()
+    arguments: tuple[KdlValue, ...] = ()
+    properties: tuple[KdlProperty, ...] = ()
+    children: tuple["KdlNode", ...] = ()

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.workflow.kdl.nodes import Node, Position, Property, Scalar, Value
-from solstice_orchestrator.workflow.kdl.strings import NEWLINE, SPACE, Misread, read_string
+from solstice_orchestrator.workflow.kdl.nodes import KdlNode, KdlProperty, KdlScalar, KdlValue, SourcePosition
+from solstice_orchestrator.workflow.kdl.strings import NEWLINE, SPACE, KdlSyntaxError, read_string
 from solstice_orchestrator.workflow.kdl.words import read_word
 
 MAX_DEPTH: Final = 32
@@ -20,7 +20,7 @@ MAX_PARTS: Final = 20_000
 """Nodes, arguments and properties together: what is read in well under a second."""
 
 
-def scan(text: str) -> tuple[Node, ...]:
+def scan(text: str) -> tuple[KdlNode, ...]:
     """The nodes of a document; InvalidWorkflow names line, column and what is wrong there."""
     return _Scanner(text.removeprefix("\ufeff")).document()
 
@@ -45,9 +45,9 @@ class _Parts:
     bare: bool
     """The last thing read ended with a word, not with a quote or a brace."""
     block_seen: bool = False
-    arguments: list[Value] = field(default_factory=list)
-    properties: list[Property] = field(default_factory=list)
-    children: tuple[Node, ...] | None = None
+    arguments: list[KdlValue] = field(default_factory=list)
+    properties: list[KdlProperty] = field(default_factory=list)
+    children: tuple[KdlNode, ...] | None = None
 
 
 class _Scanner:
@@ -59,14 +59,14 @@ class _Scanner:
         self._parts = 0
         self._line_starts = [0, *(match.end() for match in _EDITOR_LINE.finditer(text))]
 
-    def position(self, offset: int) -> Position:
+    def position(self, offset: int) -> SourcePosition:
         line = bisect_right(self._line_starts, offset)
-        return Position(line=line, column=offset - self._line_starts[line - 1] + 1)
+        return SourcePosition(line=line, column=offset - self._line_starts[line - 1] + 1)
 
     def problem(self, offset: int, sentence: str) -> InvalidWorkflow:
         return self.position(min(offset, len(self.text))).problem(sentence)
 
-    def document(self) -> tuple[Node, ...]:
+    def document(self) -> tuple[KdlNode, ...]:
         forbidden = _FORBIDDEN.search(self.text)
         if forbidden:
             code = ord(forbidden.group())
@@ -136,10 +136,10 @@ class _Scanner:
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def _nodes(self, depth: int) -> tuple[Node, ...]:
+    def _nodes(self, depth: int) -> tuple[KdlNode, ...]:
         if depth > MAX_DEPTH:
             raise self.problem(self.at, f"blocks may be nested {MAX_DEPTH} deep, no deeper")
-        nodes: list[Node] = []
+        nodes: list[KdlNode] = []
         while True:
             self._line_space()
             if self.at >= len(self.text) or self._sees("}"):
@@ -163,7 +163,7 @@ class _Scanner:
             raise self.problem(start, "this '/-' has nothing after it to take away")
         return True
 
-    def _node(self, depth: int) -> Node:
+    def _node(self, depth: int) -> KdlNode:
         annotation = self._annotation()
         start = self.at
         if self._sees("/-"):
@@ -173,7 +173,7 @@ class _Scanner:
         while True:
             spaced = self._node_space()
             if self._ends_node():
-                return Node(
+                return KdlNode(
                     name=name,
                     position=self.position(start),
                     annotation=annotation,
@@ -209,7 +209,7 @@ class _Scanner:
         parts.bare = self._ends_bare(here)
         if slashdashed:
             return
-        if isinstance(entry, Property):
+        if isinstance(entry, KdlProperty):
             parts.properties.append(entry)
         else:
             parts.arguments.append(entry)
@@ -226,7 +226,7 @@ class _Scanner:
             return True
         return bool(self._take(_NEWLINE) or self._take(_LINE_COMMENT))
 
-    def _block(self, depth: int) -> tuple[Node, ...]:
+    def _block(self, depth: int) -> tuple[KdlNode, ...]:
         start = self.at
         self.at += 1
         nodes = self._nodes(depth + 1)
@@ -237,7 +237,7 @@ class _Scanner:
 
     # -- arguments and properties ---------------------------------------------------------------------------------
 
-    def _entry(self) -> Value | Property:
+    def _entry(self) -> KdlValue | KdlProperty:
         start = self.at
         value = self._value()
         end = self.at
@@ -250,14 +250,14 @@ class _Scanner:
             raise self.problem(start, "the name of a property must be a plain string")
         self.at += 1
         self._node_space()
-        return Property(name=value.value, position=value.position, value=self._value())
+        return KdlProperty(name=value.value, position=value.position, value=self._value())
 
-    def _value(self) -> Value:
+    def _value(self) -> KdlValue:
         position = self.position(self.at)
         annotation = self._annotation()
         start = self.at
         value = self._scalar("a value")
-        return Value(
+        return KdlValue(
             value=value, position=position, annotation=annotation, written=self.text[start : self.at]
         )
 
@@ -287,14 +287,14 @@ class _Scanner:
             raise self.problem(start, f"{what} must be a string, {self._shown(start)} is none")
         return value
 
-    def _scalar(self, what: str) -> Scalar:
+    def _scalar(self, what: str) -> KdlScalar:
         self._count()
         start = self.at
         if _RAW_1.match(self.text, start):
             raise self.problem(start, 'r"..." is a raw string of KDL 1; in KDL 2 write #"..."#')
         try:
             quoted = read_string(self.text, start)
-        except Misread as error:
+        except KdlSyntaxError as error:
             raise self.problem(error.offset, error.problem) from None
         if quoted:
             self.at = quoted.end
@@ -304,7 +304,7 @@ class _Scanner:
             raise self.problem(start, f"{what} is expected here, not {self._shown(start)}")
         try:
             return read_word(word.group(), start)
-        except Misread as error:
+        except KdlSyntaxError as error:
             raise self.problem(error.offset, error.problem) from None
 
     def _shown(self, offset: int) -> str:

@@ -30,7 +30,7 @@ _SIMPLE: Final = {
 }
 
 
-class Misread(ValueError):
+class KdlSyntaxError(ValueError):
     """A string or word is wrong at `offset` of the text."""
 
     def __init__(self, offset: int, problem: str) -> None:
@@ -40,7 +40,7 @@ class Misread(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quoted:
+class QuotedString:
     """The string's value, and the offset behind its last quote or hash."""
 
     value: str
@@ -55,29 +55,29 @@ class _Line:
     text: str
 
 
-def read_string(text: str, start: int) -> Quoted | None:
+def read_string(text: str, start: int) -> QuotedString | None:
     """The quoted or raw string that begins at `start`, None when none does; raises Misread."""
     opening = _OPENING.match(text, start)
     if not opening:
         return None
     hashes, quotes, body = opening["hashes"], opening["quotes"], opening.end()
     if not hashes and quotes == '"' and text.startswith('""', start):
-        return Quoted(value="", end=start + 2)
+        return QuotedString(value="", end=start + 2)
     if hashes and quotes == '"' and text.startswith('"' + hashes, body):
-        return Quoted(value="", end=body + 1 + len(hashes))
+        return QuotedString(value="", end=body + 1 + len(hashes))
     several = quotes == '"""'
     end = _end(text, start, body, quotes + hashes, raw=bool(hashes), several=several)
     after = end + len(quotes) + len(hashes)
     if not several:
         value = text[body:end] if hashes else "".join(_resolved(text[body:end]))
-        return Quoted(value=value, end=after)
+        return QuotedString(value=value, end=after)
     if not _NEWLINE.match(text, body):
-        raise Misread(
+        raise KdlSyntaxError(
             body,
             'after """ a new line must follow; for text on one line use one " on either side',
         )
     lines = list(_lines(text, body, end, raw=bool(hashes)))
-    return Quoted(value=_dedented(lines, raw=bool(hashes)), end=after)
+    return QuotedString(value=_dedented(lines, raw=bool(hashes)), end=after)
 
 
 def _end(text: str, start: int, body: int, closing: str, *, raw: bool, several: bool) -> int:
@@ -89,25 +89,25 @@ def _end(text: str, start: int, body: int, closing: str, *, raw: bool, several: 
         if found == closing:
             return match.start()
         if found != "\\":
-            raise Misread(
+            raise KdlSyntaxError(
                 start,
                 'this string is not closed on its line; for text of several lines use """ on lines of their own',
             )
         at = _escape(text, match.start()).end()
-    raise Misread(start, f"this string is never closed: {closing} is missing")
+    raise KdlSyntaxError(start, f"this string is never closed: {closing} is missing")
 
 
 def _escape(text: str, at: int) -> re.Match[str]:
     escape = _ESCAPE.match(text, at)
     if not escape:
-        raise Misread(
+        raise KdlSyntaxError(
             at,
             'no such escape; there are \\n \\r \\t \\s \\b \\f \\\\ \\" \\u{...}, or use a raw string #"..."#',
         )
     if escape["code"]:
         code = int(escape["code"], 16)
         if code > sys.maxunicode or code in _SURROGATES:
-            raise Misread(at, f"there is no character U+{code:04X}")
+            raise KdlSyntaxError(at, f"there is no character U+{code:04X}")
     return escape
 
 
@@ -151,7 +151,7 @@ def _dedented(lines: list[_Line], *, raw: bool) -> str:
     *content, last = lines
     indent = last.text
     if not _SPACES_ONLY.fullmatch(indent):
-        raise Misread(last.offset, 'the closing """ must stand on a line of its own')
+        raise KdlSyntaxError(last.offset, 'the closing """ must stand on a line of its own')
     kept: list[str] = []
     for line in content:
         if _SPACES_ONLY.fullmatch(line.text):
@@ -159,7 +159,7 @@ def _dedented(lines: list[_Line], *, raw: bool) -> str:
         elif line.text.startswith(indent):
             kept.append(line.text[len(indent) :])
         else:
-            raise Misread(
+            raise KdlSyntaxError(
                 line.offset,
                 'this line must be indented at least as far as the closing """, and in the same way',
             )

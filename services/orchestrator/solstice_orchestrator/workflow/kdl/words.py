@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from solstice_orchestrator.workflow.kdl.nodes import Scalar
-from solstice_orchestrator.workflow.kdl.strings import Misread
+from solstice_orchestrator.workflow.kdl.nodes import KdlScalar
+from solstice_orchestrator.workflow.kdl.strings import KdlSyntaxError
 
 MAX_NUMBER_LENGTH: Final = 64
 
@@ -15,7 +15,7 @@ _DECIMAL: Final = re.compile(
 _RADIX: Final = re.compile(
     r"(?P<sign>[+-]?)0(?:x(?P<x>[0-9a-fA-F][0-9a-fA-F_]*)|o(?P<o>[0-7][0-7_]*)|b(?P<b>[01][01_]*))"
 )
-_KEYWORDS: Final[dict[str, Scalar]] = {
+_KEYWORDS: Final[dict[str, KdlScalar]] = {
     "#true": True,
     "#false": False,
     "#null": None,
@@ -26,26 +26,26 @@ _KEYWORDS: Final[dict[str, Scalar]] = {
 _RESERVED: Final = frozenset({"true", "false", "null", "inf", "-inf", "nan"})
 
 
-def read_word(word: str, start: int) -> Scalar:
+def read_word(word: str, start: int) -> KdlScalar:
     """The value of a word that begins at `start`; raises Misread."""
     if word in _KEYWORDS:
         return _KEYWORDS[word]
     if _NUMBERLIKE.match(word):
         return _number(word, start)
     if word in _RESERVED:
-        raise Misread(start, f'write #{word} for the value, or "{word}" in quotes for the text')
+        raise KdlSyntaxError(start, f'write #{word} for the value, or "{word}" in quotes for the text')
     hash_at = word.find("#")
     if hash_at == 0:
         known = ", ".join(sorted(_KEYWORDS))
-        raise Misread(start, f"{word!r} is no value; those that begin with # are {known}")
+        raise KdlSyntaxError(start, f"{word!r} is no value; those that begin with # are {known}")
     if hash_at > 0:
-        raise Misread(start + hash_at, "a word without quotes cannot hold '#'; put it in quotes")
+        raise KdlSyntaxError(start + hash_at, "a word without quotes cannot hold '#'; put it in quotes")
     return word
 
 
 def _number(word: str, start: int) -> int | float:
     if len(word) > MAX_NUMBER_LENGTH:
-        raise Misread(start, f"a number may be {MAX_NUMBER_LENGTH} characters long, no longer")
+        raise KdlSyntaxError(start, f"a number may be {MAX_NUMBER_LENGTH} characters long, no longer")
     radix = _RADIX.fullmatch(word)
     if radix:
         for name, base in (("x", 16), ("o", 8), ("b", 2)):
@@ -53,6 +53,8 @@ def _number(word: str, start: int) -> int | float:
                 return int(radix["sign"] + radix[name].replace("_", ""), base)
     decimal = _DECIMAL.fullmatch(word)
     if not decimal:
-        raise Misread(start, f'{word!r} is no number; text that begins like one needs quotes: "{word}"')
+        raise KdlSyntaxError(
+            start, f'{word!r} is no number; text that begins like one needs quotes: "{word}"'
+        )
     plain = word.replace("_", "")
     return float(plain) if decimal["rest"] else int(plain)

@@ -8,13 +8,13 @@ from solstice_orchestrator.queue_times.demand import DemandFacts, RunningJob, Wa
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.store.decisions.wait_facts import RECENT, samples_of
 from solstice_orchestrator.store.postgresql.tables import start_limits, workers
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction, job_state
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, job_state
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
 
 
-async def demand(transaction: Transaction, within_seconds: float, label: str | None) -> DemandFacts:
+async def demand(transaction: PostgreSQLTransaction, within_seconds: float, label: str | None) -> DemandFacts:
     connection, rules, now = transaction.connection, transaction.rules, await transaction.now()
     waiting = [
         WaitingJobs(
@@ -46,7 +46,7 @@ async def demand(transaction: Transaction, within_seconds: float, label: str | N
         },
         delayed=await delayed(connection, now + within_seconds),
         workers=await workers.workers(connection, now, rules.lease_seconds),
-        starts=await start_limits.starts(connection, rules, transaction.test_now),
+        starts=await start_limits.load_budget(connection, rules, transaction.test_now),
         recent=await _recent(connection, [each for each in labels if label in {None, each}]),
     )
 

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from solstice_common.messages.states import JobState
-from solstice_common.storage.postgresql import Database
+from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.postgresql.reading import demand, listing, views_of_runs, waiting
 from solstice_orchestrator.store.postgresql.tables import start_limits
 from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.views import (
     AttemptView,
@@ -33,7 +33,7 @@ Clock = Callable[[], float]
 class PostgreSQLQueries:
     """Keeps the promises of `JobQueries`, each answer of one moment."""
 
-    def __init__(self, database: Database, rules: Rules, clock: Clock | None) -> None:
+    def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
         self._database = database
         self._rules = rules
         self._clock = clock
@@ -96,7 +96,7 @@ class PostgreSQLQueries:
         return await self._read(views_of_runs.counts)
 
     async def planning_pause(self) -> float | None:
-        async def ask(transaction: Transaction) -> float | None:
+        async def ask(transaction: PostgreSQLTransaction) -> float | None:
             due = await demand.next_due(transaction.connection)
             return None if due is None else max(0.0, due - await transaction.now())
 
@@ -106,7 +106,7 @@ class PostgreSQLQueries:
         if not self._rules.limits.of_time:
             return None
         found = await self._look(
-            lambda each: start_limits.starts(
+            lambda each: start_limits.load_budget(
                 each.connection, each.rules, each.test_now, since_seconds=since_seconds
             ),
         )
@@ -115,10 +115,12 @@ class PostgreSQLQueries:
     async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
         return await self._database.read(work)
 
-    async def _look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def _look(self, work: Callable[[PostgreSQLTransaction], Awaitable[T]]) -> T:
         """Carry out what only reads, and needs to know the rules and the moment."""
         return await self._read(lambda connection: work(self._transaction(connection)))
 
-    def _transaction(self, connection: "Connection") -> Transaction:
+    def _transaction(self, connection: "Connection") -> PostgreSQLTransaction:
         test_now = None if self._clock is None else self._clock()
-        return Transaction(connection=connection, rules=self._rules, clock=self._heard, test_now=test_now)
+        return PostgreSQLTransaction(
+            connection=connection, rules=self._rules, clock=self._heard, test_now=test_now
+        )

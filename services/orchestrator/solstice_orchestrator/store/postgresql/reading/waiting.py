@@ -14,20 +14,20 @@ from solstice_orchestrator.store.decisions.wait_facts import (
     LOOKED_AT,
     RECENT,
     ahead_of,
+    exclusions_for,
     group_of,
     holder_of,
-    hour_of,
+    job_facts,
     needs_of,
-    of_job,
-    of_planning,
-    passed_over,
+    owner_starts_of_hour,
+    planning_facts,
     samples_of,
     throttle_keys,
 )
 from solstice_orchestrator.store.postgresql.supersede import members_of
 from solstice_orchestrator.store.postgresql.tables import start_limits
-from solstice_orchestrator.store.postgresql.tables import workers as roster
-from solstice_orchestrator.store.postgresql.tables.transaction import Transaction
+from solstice_orchestrator.store.postgresql.tables import workers as workers_table
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 
 if TYPE_CHECKING:
     import asyncpg
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Seen = dict[str, WaitFacts | None]
 
 
-async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
+async def planning(transaction: PostgreSQLTransaction, run_id: str) -> WaitFacts | None:
     run = await transaction.connection.fetchrow(
         "SELECT runs.*, requests.repository, requests.created_at FROM runs JOIN requests USING (run_id)"
         " WHERE runs.run_id = $1 AND runs.state IN ('delayed', 'planning')",
@@ -44,16 +44,18 @@ async def planning(transaction: Transaction, run_id: str) -> WaitFacts | None:
     if run is None:
         return None
     now = await transaction.now()
-    workers = await roster.workers(transaction.connection, now, transaction.rules.lease_seconds)
-    return of_planning(run, now, workers)
+    workers = await workers_table.workers(transaction.connection, now, transaction.rules.lease_seconds)
+    return planning_facts(run, now, workers)
 
 
-async def waiting(transaction: Transaction, job_id: str, seen: Seen | None = None) -> WaitFacts | None:
+async def waiting(
+    transaction: PostgreSQLTransaction, job_id: str, seen: Seen | None = None
+) -> WaitFacts | None:
     """About one job; `seen` collects what was looked at on the way to one that is blocked."""
     job = await transaction.connection.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
     if job is None:
         return None
-    facts = of_job(job, await transaction.now())
+    facts = job_facts(job, await transaction.now())
     if facts.state is JobState.BLOCKED:
         return await _blocked(transaction, job, facts, {} if seen is None else seen)
     if facts.state in IN_LINE:
@@ -63,7 +65,9 @@ async def waiting(transaction: Transaction, job_id: str, seen: Seen | None = Non
     return facts
 
 
-async def _others(transaction: Transaction, job_ids: Sequence[str], seen: Seen) -> Sequence[WaitFacts | None]:
+async def _others(
+    transaction: PostgreSQLTransaction, job_ids: Sequence[str], seen: Seen
+) -> Sequence[WaitFacts | None]:
     """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
     found: list[WaitFacts | None] = []
     for job_id in job_ids:
@@ -75,7 +79,7 @@ async def _others(transaction: Transaction, job_ids: Sequence[str], seen: Seen) 
 
 
 async def _blocked(
-    transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts, seen: Seen
+    transaction: PostgreSQLTransaction, job: "asyncpg.Record", facts: WaitFacts, seen: Seen
 ) -> WaitFacts:
     connection = transaction.connection
     facts = replace(facts, recent=await _recent(transaction, facts.runs_on))
@@ -96,7 +100,7 @@ async def _blocked(
     return replace(facts, needs=[replace(need, facts=each) for need, each in zip(needs, others, strict=True)])
 
 
-async def _jobs_of(transaction: Transaction, holder: Holder) -> Sequence[str]:
+async def _jobs_of(transaction: PostgreSQLTransaction, holder: Holder) -> Sequence[str]:
     """The jobs of a holder of a group that have not ended."""
     if holder.job_id is not None:
         return (holder.job_id,)
@@ -108,7 +112,7 @@ async def _jobs_of(transaction: Transaction, holder: Holder) -> Sequence[str]:
     return [row["job_id"] for row in rows]
 
 
-async def _recent(transaction: Transaction, label: str) -> Sequence[Sample]:
+async def _recent(transaction: PostgreSQLTransaction, label: str) -> Sequence[Sample]:
     rows = await transaction.connection.fetch(
         "SELECT repository, finished_at - started_at AS seconds FROM jobs"
         " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = $1 AND started_at IS NOT NULL"
@@ -119,12 +123,12 @@ async def _recent(transaction: Transaction, label: str) -> Sequence[Sample]:
     return samples_of(rows)
 
 
-async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
+async def _in_line(transaction: PostgreSQLTransaction, job: "asyncpg.Record", facts: WaitFacts) -> WaitFacts:
     connection, rules = transaction.connection, transaction.rules
     cap = rules.limits.caps.cap(facts.repository)
     owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
-    starts = await start_limits.starts(connection, rules, transaction.test_now)
-    others = passed_over(starts, facts)
+    starts = await start_limits.load_budget(connection, rules, transaction.test_now)
+    others = exclusions_for(starts, facts)
     common = (
         facts.runs_on,
         facts.job_id,
@@ -150,15 +154,15 @@ async def _in_line(transaction: Transaction, job: "asyncpg.Record", facts: WaitF
         else await _holders(transaction, "repository = $1", facts.repository),
         owner_cap=owner_cap,
         running_of_owner=() if owner_cap is None else await _holders(transaction, "owner = $1", facts.owner),
-        owner_hour=hour_of(starts, facts.owner),
+        owner_hour=owner_starts_of_hour(starts, facts.owner),
         running=await _holders(transaction, "runs_on = $1", facts.runs_on),
-        workers=await roster.workers(connection, facts.now, rules.lease_seconds),
+        workers=await workers_table.workers(connection, facts.now, rules.lease_seconds),
         throttles=starts.throttles(throttle_keys(facts)),
         recent=await _recent(transaction, facts.runs_on),
     )
 
 
-async def _holders(transaction: Transaction, which: str, value: str) -> Sequence[Holder]:
+async def _holders(transaction: PostgreSQLTransaction, which: str, value: str) -> Sequence[Holder]:
     rows = await transaction.connection.fetch(
         "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"  # noqa: S608  made of constants
         f" WHERE state = 'running' AND {which} ORDER BY started_at, job_id LIMIT $2",

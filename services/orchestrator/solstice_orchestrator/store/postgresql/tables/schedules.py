@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from solstice_orchestrator.schedules.ticks import KEPT_TICKS, TickState
 from solstice_orchestrator.store.decisions import tick as tick_changes
-from solstice_orchestrator.store.decisions.schedule import Changed
+from solstice_orchestrator.store.decisions.schedule import ScheduleUpdate
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
 from solstice_orchestrator.store.records.schedule_rows import (
     SCHEDULE,
@@ -27,7 +27,7 @@ from solstice_orchestrator.store.records.schedule_rows import (
 from solstice_orchestrator.store.schedule_store import (
     ScheduleFilters,
     ScheduleView,
-    Settled,
+    SettledTick,
     TickTask,
     TickView,
 )
@@ -55,7 +55,7 @@ _RECORD: Final = (
 )
 
 
-async def listed(
+async def list_schedules(
     connection: "Connection", wanted: ScheduleFilters, *, after: str | None, limit: int
 ) -> Sequence[ScheduleView]:
     """In the order in which they were added, behind the one with the id `after`."""
@@ -70,10 +70,10 @@ async def listed(
         ref and full_ref(ref),
         limit,
     )
-    return [await seen(connection, schedule_of(row)) for row in rows]
+    return [await view_schedule(connection, schedule_of(row)) for row in rows]
 
 
-async def known(connection: "Connection", which: str, *, lock: bool = False) -> Schedule | None:
+async def find_schedule(connection: "Connection", which: str, *, lock: bool = False) -> Schedule | None:
     """By its id or its name."""
     row = await connection.fetchrow(
         f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id = $1 OR name = $1"  # noqa: S608  made of constants
@@ -83,13 +83,13 @@ async def known(connection: "Connection", which: str, *, lock: bool = False) -> 
     return None if row is None else schedule_of(row)
 
 
-async def seen(connection: "Connection", schedule: Schedule) -> ScheduleView:
+async def view_schedule(connection: "Connection", schedule: Schedule) -> ScheduleView:
     """The schedule with its newest tick."""
-    last = await newest(connection, schedule.schedule_id, 1)
+    last = await newest_ticks(connection, schedule.schedule_id, 1)
     return schedule_view(schedule, last[0] if last else None)
 
 
-async def newest(connection: "Connection", schedule_id: str, limit: int) -> Sequence[TickView]:
+async def newest_ticks(connection: "Connection", schedule_id: str, limit: int) -> Sequence[TickView]:
     """Its newest ticks, newest first."""
     return [tick_view_of(row) for row in await connection.fetch(_NEWEST, schedule_id, limit)]
 
@@ -104,7 +104,7 @@ async def pending_of(connection: "Connection", schedule: Schedule) -> Tick | Non
     return None if row is None else tick_of(row)
 
 
-async def of_task(connection: "Connection", task: TickTask) -> tuple[Schedule, Tick] | None:
+async def tick_of_task(connection: "Connection", task: TickTask) -> tuple[Schedule, Tick] | None:
     """The tick with its schedule, locked."""
     row = await connection.fetchrow(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE tick_id = $1"  # noqa: S608  made of constants
@@ -114,13 +114,13 @@ async def of_task(connection: "Connection", task: TickTask) -> tuple[Schedule, T
     return None if row is None else scheduled_tick_of(row)
 
 
-async def held(connection: "Connection", task: TickTask) -> tuple[Schedule, Tick] | None:
+async def claimed_tick(connection: "Connection", task: TickTask) -> tuple[Schedule, Tick] | None:
     """The tick with its schedule, locked, while it is in the hands of this attempt."""
-    found = await of_task(connection, task)
-    return None if found is None or not tick_changes.is_held(found[1], task) else found
+    found = await tick_of_task(connection, task)
+    return None if found is None or not tick_changes.is_claimed(found[1], task) else found
 
 
-async def overdue(connection: "Connection", now: float, limit: int) -> Sequence[Schedule]:
+async def overdue_schedules(connection: "Connection", now: float, limit: int) -> Sequence[Schedule]:
     """Those whose next tick has come, locked, but for those that others look at."""
     rows = await connection.fetch(
         f"SELECT {SCHEDULE} FROM schedules WHERE next_at <= $1 ORDER BY next_at LIMIT $2"  # noqa: S608  made of constants
@@ -131,7 +131,7 @@ async def overdue(connection: "Connection", now: float, limit: int) -> Sequence[
     return [schedule_of(row) for row in rows]
 
 
-async def due(connection: "Connection", now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
+async def due_ticks(connection: "Connection", now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
     """Ticks that are due and in nobody's hands, locked, but for those that others look at."""
     rows = await connection.fetch(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
@@ -143,7 +143,7 @@ async def due(connection: "Connection", now: float, limit: int) -> Sequence[tupl
     return [scheduled_tick_of(row) for row in rows]
 
 
-async def with_runs(connection: "Connection", schedule_ids: Sequence[str]) -> dict[str, str]:
+async def schedules_with_runs(connection: "Connection", schedule_ids: Sequence[str]) -> dict[str, str]:
     """Which of these have a run that has not ended."""
     rows = await connection.fetch(
         "SELECT ticks.schedule_id, runs.run_id FROM ticks JOIN runs USING (run_id)"
@@ -162,30 +162,30 @@ async def next_at(connection: "Connection") -> float | None:
     return None if at is None else float(at)
 
 
-async def change(connection: "Connection", changed: Changed) -> ScheduleView:
+async def update_schedule(connection: "Connection", changed: ScheduleUpdate) -> ScheduleView:
     """The schedule as it is seen once this is written."""
-    await write(connection, changed)
-    return await seen(connection, changed.schedule)
+    await write_update(connection, changed)
+    return await view_schedule(connection, changed.schedule)
 
 
-async def write(connection: "Connection", changed: Changed) -> Sequence[Settled]:
+async def write_update(connection: "Connection", changed: ScheduleUpdate) -> Sequence[SettledTick]:
     """Write what a decision yielded; what of it is settled."""
     await connection.execute(_KEEP, *changed.schedule)
     for tick in changed.ended:
-        await record(connection, tick)
+        await record_tick(connection, tick)
     new = [tick for tick in changed.new if await _insert(connection, tick)]
     settled = (tick for tick in (*changed.ended, *new) if tick.state is not TickState.DUE)
     return [settled_of(changed.schedule, tick) for tick in settled]
 
 
-async def record(connection: "Connection", tick: Tick) -> None:
+async def record_tick(connection: "Connection", tick: Tick) -> None:
     """How a tick that was due stands now."""
     await connection.execute(_RECORD, *tick)
     if tick.settled_at is not None:
         await _forget_oldest(connection, tick.schedule_id)
 
 
-async def remove(connection: "Connection", schedule: Schedule) -> None:
+async def remove_schedule(connection: "Connection", schedule: Schedule) -> None:
     """Forget it with its ticks."""
     for table in ("ticks", "schedules"):
         await connection.execute(
@@ -194,7 +194,7 @@ async def remove(connection: "Connection", schedule: Schedule) -> None:
         )
 
 
-async def forget(connection: "Connection", before: float) -> None:
+async def forget_ticks(connection: "Connection", before: float) -> None:
     """What became of ticks that were settled before that moment."""
     await connection.execute("DELETE FROM ticks WHERE settled_at < $1", before)
 

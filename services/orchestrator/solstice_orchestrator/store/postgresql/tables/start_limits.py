@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from solstice_orchestrator.scheduling.order import Candidate, Room
+from solstice_orchestrator.scheduling.order import Candidate, StartRoom
 from solstice_orchestrator.scheduling.quotas import MINUTE
-from solstice_orchestrator.scheduling.rates import Scope
-from solstice_orchestrator.scheduling.starts import BucketRow, StartedRow, Starts, buckets_of, started_of
+from solstice_orchestrator.scheduling.rates import BucketScope
+from solstice_orchestrator.scheduling.starts import BucketRow, StartBudget, StartedRow, buckets_of, started_of
 from solstice_orchestrator.store.postgresql.tables.columns import NOW
 from solstice_orchestrator.store.records.moment import Rules
 
@@ -32,19 +32,19 @@ _BUCKET: Final = ", ".join(BucketRow._fields)
 _STARTED: Final = ", ".join(StartedRow._fields)
 
 
-async def starts(
+async def load_budget(
     connection: "Connection", rules: Rules, test_now: float | None, *, since_seconds: float = 0.0
-) -> Starts:
+) -> StartBudget:
     """How things stand, as far as the limits ask for it: nothing is asked where none is set.
 
     With the buckets and counts that have come to mean nothing in the last `since_seconds`.
     """
     limits, now = rules.limits, test_now
     if not limits.any:
-        return Starts(limits=limits)
+        return StartBudget(limits=limits)
     if now is None:
         now = float(await connection.fetchval(f"SELECT {NOW}")) if limits.of_time else 0.0
-    found = Starts(
+    found = StartBudget(
         limits=limits,
         buckets=buckets_of(
             map(
@@ -62,9 +62,9 @@ async def starts(
     return await _counted(connection, found, since_seconds)
 
 
-async def ours(
+async def lock_budget(
     connection: "Connection", rules: Rules, test_now: float | None, labels: Collection[str]
-) -> Starts:
+) -> StartBudget:
     """The same for a claim for these labels: the buckets that it may take from are ours until the transaction ends."""
     rates = rules.limits.rates
     names = [label for label in labels if rates.labels.rate(label) is not None]
@@ -79,21 +79,21 @@ async def ours(
             names,
         )
     # Statements of their own: they see what was committed, and the time that passed, while the locks were waited for.
-    return await starts(connection, rules, test_now)
+    return await load_budget(connection, rules, test_now)
 
 
 async def room(
-    connection: "Connection", starts: Starts, repositories: Collection[str], owners: Collection[str]
-) -> Room:
+    connection: "Connection", budget: StartBudget, repositories: Collection[str], owners: Collection[str]
+) -> StartRoom:
     """How many more jobs of these may start; none of those for whom somebody else claims at this moment.
 
     They are ours until the transaction ends.
     """
-    limits = starts.limits
+    limits = budget.limits
     capped = sorted(each for each in repositories if limits.caps.cap(each) is not None)
     bound = sorted(each for each in owners if limits.quotas.bound(each))
     if not capped and not bound:
-        return starts.room(repositories, owners)
+        return budget.room(repositories, owners)
     rows = await connection.fetch(
         "SELECT class, name FROM unnest($1::integer[], $2::text[]) AS one (class, name)"
         " WHERE pg_try_advisory_xact_lock(class, hashtext(name))",
@@ -102,18 +102,20 @@ async def room(
     )
     locked = {(row["class"], row["name"]) for row in rows}
     # Counted when the locks are ours: nobody starts another one of them before we have committed.
-    found = (await _counted(connection, starts)).room(repositories, owners)
+    found = (await _counted(connection, budget)).room(repositories, owners)
     others = [each for each in capped if (_REPOSITORY_LOCK, each) not in locked]
     strangers = [each for each in bound if (_OWNER_LOCK, each) not in locked]
-    return Room(
+    return StartRoom(
         repositories={**found.repositories, **dict.fromkeys(others, 0)},
         owners={**found.owners, **dict.fromkeys(strangers, 0)},
     )
 
 
-async def keep(connection: "Connection", starts: Starts, chosen: Sequence[Candidate], now: float) -> None:
+async def record_starts(
+    connection: "Connection", budget: StartBudget, chosen: Sequence[Candidate], now: float
+) -> None:
     """What a claim leaves; what says nothing any more is forgotten."""
-    buckets = starts.spent(chosen, now)
+    buckets = budget.spent(chosen, now)
     if buckets:
         await connection.execute(
             "INSERT INTO start_buckets SELECT * FROM unnest"
@@ -122,13 +124,13 @@ async def keep(connection: "Connection", starts: Starts, chosen: Sequence[Candid
             " SET amount = excluded.amount, at = excluded.at, full_at = excluded.full_at",
             *[list(column) for column in zip(*buckets, strict=True)],
         )
-    if any(row.scope == Scope.REPOSITORY for row in buckets):
+    if any(row.scope == BucketScope.REPOSITORY for row in buckets):
         await connection.execute(
             "DELETE FROM start_buckets WHERE scope = $1 AND full_at <= $2",
-            Scope.REPOSITORY.value,
+            BucketScope.REPOSITORY.value,
             now - MINUTE,
         )
-    counted = starts.counted(chosen, now)
+    counted = budget.counted(chosen, now)
     if counted:
         await connection.execute(
             "INSERT INTO owner_starts SELECT * FROM unnest($1::text[], $2::double precision[], $3::integer[])"
@@ -143,9 +145,9 @@ async def keep(connection: "Connection", starts: Starts, chosen: Sequence[Candid
         )
 
 
-async def _counted(connection: "Connection", starts: Starts, since_seconds: float = 0.0) -> Starts:
+async def _counted(connection: "Connection", budget: StartBudget, since_seconds: float = 0.0) -> StartBudget:
     """The same with what runs and has started by now."""
-    limits = starts.limits
+    limits = budget.limits
     running: Mapping[str, int] = {}
     if limits.of_running:
         rows = await connection.fetch(
@@ -153,9 +155,9 @@ async def _counted(connection: "Connection", starts: Starts, since_seconds: floa
         )
         running = {row["repository"]: row["jobs"] for row in rows}
     if not limits.quotas.starts_per_hour.any:
-        return replace(starts, running=running)
+        return replace(budget, running=running)
     rows = await connection.fetch(
         f"SELECT {_STARTED} FROM owner_starts WHERE until > $1",  # noqa: S608  made of constants
-        starts.now - since_seconds,
+        budget.now - since_seconds,
     )
-    return replace(starts, running=running, started=started_of(map(tuple, rows)))
+    return replace(budget, running=running, started=started_of(map(tuple, rows)))

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
-from solstice_orchestrator.store.decisions.queue_turns import Line, Place, arrange, places, still_running
-from solstice_orchestrator.store.decisions.transitions import Ledger
+from solstice_orchestrator.scheduling.order import ClaimExclusions, QueueState, exclusions_of
+from solstice_orchestrator.store.decisions.queue_turns import (
+    QueueKey,
+    RepositoryQueueKey,
+    arrange,
+    queue_places,
+    still_running,
+)
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.tables import start_limits, workers
 from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
 from solstice_orchestrator.store.postgresql.tables.columns import ATTEMPT, JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.tables.writing import statement_of
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
-from solstice_orchestrator.store.records.changes import Attempt, Changes, Job, Run
+from solstice_orchestrator.store.records.changes import Attempt, Job, RowChanges, Run
 from solstice_orchestrator.store.records.moment import Moment, Rules
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ _REASONS: Final = {reason.value: reason for reason in Reason}
 
 
 @dataclass(slots=True, kw_only=True)
-class Transaction:
+class PostgreSQLTransaction:
     """All that happens in it happens at one moment, wholly or not at all."""
 
     connection: "Connection"
@@ -66,7 +72,7 @@ class Transaction:
         return Moment(now, self.rules)
 
 
-async def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Ledger:
+async def load_runs(transaction: PostgreSQLTransaction, run_ids: Iterable[str]) -> UnitOfWork:
     """These runs with all their jobs, locked."""
     fetch = transaction.connection.fetch
     runs = await fetch(
@@ -80,10 +86,10 @@ async def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Le
         [row["run_id"] for row in runs],
     )
     moment = transaction.moment(runs[0] if runs else None)
-    return await _ledger(transaction, moment, map(run_of, runs), map(job_of, jobs))
+    return await _load(transaction, moment, map(run_of, runs), map(job_of, jobs))
 
 
-async def ledger_of_jobs(transaction: Transaction, job_ids: Iterable[str]) -> Ledger:
+async def load_jobs(transaction: PostgreSQLTransaction, job_ids: Iterable[str]) -> UnitOfWork:
     """The runs of these jobs, with all their jobs, locked."""
     rows = await transaction.connection.fetch(
         # In one statement, for no run gets new jobs once it has some. Each row is locked, and so is given as it is now.
@@ -95,16 +101,16 @@ async def ledger_of_jobs(transaction: Transaction, job_ids: Iterable[str]) -> Le
     )
     runs = [run_of(row[_JOB_WIDTH:]) for row in rows if row["position"] == 0]
     moment = transaction.moment(rows[0] if rows else None)
-    return await _ledger(transaction, moment, runs, map(job_of, rows))
+    return await _load(transaction, moment, runs, map(job_of, rows))
 
 
-async def _ledger(
-    transaction: Transaction, moment: Moment, runs: Iterable[Run], jobs: Iterable[Job]
-) -> Ledger:
+async def _load(
+    transaction: PostgreSQLTransaction, moment: Moment, runs: Iterable[Run], jobs: Iterable[Job]
+) -> UnitOfWork:
     jobs = list(jobs)
     # What a dead letter would have to tell of.
     failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
-    return Ledger(moment, runs, jobs, await attempts_of(transaction, failed))
+    return UnitOfWork(moment, runs, jobs, await attempts_of(transaction, failed))
 
 
 _RUN_ONCE: Final = RUN.replace(
@@ -113,7 +119,7 @@ _RUN_ONCE: Final = RUN.replace(
 """The request of a run comes with its first job alone."""
 
 
-async def attempts_of(transaction: Transaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
+async def attempts_of(transaction: PostgreSQLTransaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
     """The ended attempts of these jobs, oldest first."""
     if not job_ids:
         return ()
@@ -139,7 +145,7 @@ def job_state(word: str) -> JobState:
     return _JOB_STATES[word]
 
 
-async def write(transaction: Transaction, changes: Changes) -> None:
+async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None:
     """Write what a decision yielded."""
     if changes.arrivals or changes.given_up:
         changes = await _arrange(transaction, changes)
@@ -155,12 +161,15 @@ async def write(transaction: Transaction, changes: Changes) -> None:
         )
 
 
-async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
+async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> RowChanges:
     """The same with turns for those that begin to wait."""
     execute, fetch = transaction.connection.execute, transaction.connection.fetch
-    wanted = places(changes)
-    lines = list(dict.fromkeys(place.line for place in wanted))
-    labels, priorities = [line.label for line in lines], [line.priority for line in lines]
+    wanted = queue_places(changes)
+    queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in wanted))
+    labels, priorities = (
+        [queue_key.label for queue_key in queue_keys],
+        [queue_key.priority for queue_key in queue_keys],
+    )
     # Whoever joins a line does so alone; the sorted lines are locked in one order.
     await execute(
         "INSERT INTO clocks SELECT *, 0 FROM unnest($1::text[], $2::integer[]) ON CONFLICT DO NOTHING",
@@ -168,7 +177,7 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
         priorities,
     )
     clocks = {
-        Line(row["label"], row["priority"]): row["clock"]
+        QueueKey(row["label"], row["priority"]): row["clock"]
         for row in await fetch(
             "SELECT label, priority, clock FROM clocks"
             " WHERE (label, priority) IN (SELECT * FROM unnest($1::text[], $2::integer[]))"
@@ -177,13 +186,18 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
             priorities,
         )
     }
-    passed_over = PassedOver()
+    excluded = ClaimExclusions()
     if transaction.rules.limits.by_sender:
-        standing = await start_limits.starts(transaction.connection, transaction.rules, transaction.test_now)
-        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
-    queues = {line: await _queue(transaction, line, clocks[line], passed_over) for line in lines}
+        budget = await start_limits.load_budget(
+            transaction.connection, transaction.rules, transaction.test_now
+        )
+        excluded = exclusions_of(replace(budget, running=still_running(budget.running, changes)).rooms())
+    queues = {
+        queue_key: await _queue(transaction, queue_key, clocks[queue_key], excluded)
+        for queue_key in queue_keys
+    }
     known = {
-        Place(Line(row["label"], row["priority"]), row["repository"]): row["next_turn"]
+        RepositoryQueueKey(QueueKey(row["label"], row["priority"]), row["repository"]): row["next_turn"]
         for row in await fetch(
             "SELECT * FROM turns"
             " WHERE (label, priority, repository) IN (SELECT * FROM unnest($1::text[], $2::integer[], $3::text[]))",
@@ -195,8 +209,8 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
         "UPDATE clocks SET clock = new.clock FROM unnest($1::text[], $2::integer[], $3::bigint[])"
         " AS new (label, priority, clock) WHERE clocks.label = new.label AND clocks.priority = new.priority"
         " AND clocks.clock <> new.clock",
-        [line.label for line in arranged.clocks],
-        [line.priority for line in arranged.clocks],
+        [queue_key.label for queue_key in arranged.clocks],
+        [queue_key.priority for queue_key in arranged.clocks],
         list(arranged.clocks.values()),
     )
     await execute(
@@ -208,30 +222,34 @@ async def _arrange(transaction: Transaction, changes: Changes) -> Changes:
     return arranged.changes
 
 
-async def _queue(transaction: Transaction, line: Line, clock: int, passed_over: PassedOver) -> Queue:
+async def _queue(
+    transaction: PostgreSQLTransaction, queue_key: QueueKey, clock: int, excluded: ClaimExclusions
+) -> QueueState:
     first = await transaction.connection.fetchrow(
         "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
         " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
         " WHERE state = 'waiting' AND runs_on = $1 AND priority = $2 AND repository <> ALL($3) AND owner <> ALL($4)"
         " ORDER BY turn, job_id LIMIT 1",
-        line.label,
-        line.priority,
-        list(passed_over.repositories),
-        list(passed_over.owners),
+        queue_key.label,
+        queue_key.priority,
+        list(excluded.repositories),
+        list(excluded.owners),
     )
     if first is not None:
-        return Queue(clock=clock, first_turn=first["turn"], first_next_turn=first["next_turn"] or 0)
+        return QueueState(clock=clock, first_turn=first["turn"], first_next_turn=first["next_turn"] or 0)
     # Nobody waits: what each took is forgotten.
     gone = await transaction.connection.fetch(
-        "DELETE FROM turns WHERE label = $1 AND priority = $2 RETURNING next_turn", line.label, line.priority
+        "DELETE FROM turns WHERE label = $1 AND priority = $2 RETURNING next_turn",
+        queue_key.label,
+        queue_key.priority,
     )
-    return Queue(clock=clock, largest_next_turn=max((row["next_turn"] for row in gone), default=0))
+    return QueueState(clock=clock, largest_next_turn=max((row["next_turn"] for row in gone), default=0))
 
 
-def _columns_of(wanted: Iterable[Place]) -> tuple[list[str], list[int], list[str]]:
+def _columns_of(wanted: Iterable[RepositoryQueueKey]) -> tuple[list[str], list[int], list[str]]:
     listed = list(wanted)
     return (
-        [place.line.label for place in listed],
-        [place.line.priority for place in listed],
-        [place.repository for place in listed],
+        [repository_queue.queue_key.label for repository_queue in listed],
+        [repository_queue.queue_key.priority for repository_queue in listed],
+        [repository_queue.repository for repository_queue in listed],
     )

@@ -7,21 +7,21 @@ from msgspec.json import Decoder
 
 from solstice_orchestrator.scheduling.workers import (
     FORGET_SECONDS,
-    Condition,
-    HeldJob,
-    NotObeyed,
-    Order,
-    Ordered,
-    WorkerCard,
+    DesiredWorkerState,
+    OrderRefusal,
+    WorkerJob,
+    WorkerOrder,
+    WorkerPressure,
+    WorkerRegistration,
     WorkerState,
     WorkerView,
+    apply_order,
     may_claim,
-    obey,
     presence_at,
     state_at,
 )
 from solstice_orchestrator.store.decisions.worker_records import (
-    Worker,
+    WorkerRow,
     after_ends,
     forgotten_with,
     registered,
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
     from solstice_common.storage.postgresql import Connection
 
-WORKER: Final = ", ".join(f"workers.{name}" for name in Worker._fields)
+WORKER: Final = ", ".join(f"workers.{name}" for name in WorkerRow._fields)
 ENCODED: Final = f"SELECT json_build_array({WORKER})::text FROM workers"  # noqa: S608  made of constants
 """One column for `decode_worker`: where the worker comes with each of many rows, only one of them is looked at."""
 _KEEP: Final = (
-    f"INSERT INTO workers ({', '.join(Worker._fields)})"  # noqa: S608  made of constants
-    f" VALUES ({', '.join(f'${number}' for number in range(1, len(Worker._fields) + 1))})"
-    f" ON CONFLICT (worker_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in Worker._fields[1:])}"
+    f"INSERT INTO workers ({', '.join(WorkerRow._fields)})"  # noqa: S608  made of constants
+    f" VALUES ({', '.join(f'${number}' for number in range(1, len(WorkerRow._fields) + 1))})"
+    f" ON CONFLICT (worker_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in WorkerRow._fields[1:])}"
 )
 
 
-async def beat(connection: "Connection", worker_id: str, now: float) -> Worker:
+async def record_heartbeat(connection: "Connection", worker_id: str, now: float) -> WorkerRow:
     """The worker is alive; how it stands."""
     row = await connection.fetchrow(
         "INSERT INTO workers (worker_id, started_at, seen_at) VALUES ($1, $2, $2)"  # noqa: S608  made of constants
@@ -57,7 +57,7 @@ async def beat(connection: "Connection", worker_id: str, now: float) -> Worker:
     return worker_of(row)
 
 
-async def appear(connection: "Connection", worker_id: str, now: float, lease_seconds: float) -> None:
+async def record_claim(connection: "Connection", worker_id: str, now: float, lease_seconds: float) -> None:
     """The worker claims: it is known from now on.
 
     This is no heartbeat while there is one: leases are prolonged with heartbeats alone, so that they never outlive what
@@ -75,58 +75,58 @@ async def appear(connection: "Connection", worker_id: str, now: float, lease_sec
 
 async def takes_jobs(connection: "Connection", worker_id: str, now: float) -> bool:
     """Whether it gets jobs, or runs to plan; one that never registered does."""
-    worker = await known(connection, worker_id)
-    return worker is None or may_claim(worker.standing, now)
+    worker = await find_worker(connection, worker_id)
+    return worker is None or may_claim(worker.eligibility, now)
 
 
 async def register(
-    connection: "Connection", card: WorkerCard, now: float, lease_seconds: float
+    connection: "Connection", registration: WorkerRegistration, now: float, lease_seconds: float
 ) -> WorkerState:
     namesakes = [
         worker_of(row)
         for row in await connection.fetch(
             f"SELECT {WORKER} FROM workers WHERE name = $1 AND worker_id <> $2"  # noqa: S608  made of constants
             " ORDER BY worker_id FOR UPDATE",
-            card.name,
-            card.worker_id,
+            registration.name,
+            registration.worker_id,
         )
     ]
-    worker = registered(card, await known(connection, card.worker_id), namesakes, now)
+    worker = registered(registration, await find_worker(connection, registration.worker_id), namesakes, now)
     await connection.execute(_KEEP, *worker)
     await connection.execute(
         "DELETE FROM workers WHERE worker_id = ANY($1)", forgotten_with(namesakes, now, lease_seconds)
     )
-    return state_at(worker.standing, now)
+    return state_at(worker.eligibility, now)
 
 
-async def leave(connection: "Connection", worker_id: str, now: float) -> None:
+async def record_leave(connection: "Connection", worker_id: str, now: float) -> None:
     await connection.execute(
         "UPDATE workers SET seen_at = $2, ended_at = $2 WHERE worker_id = $1", worker_id, now
     )
 
 
-async def report(connection: "Connection", worker_id: str, condition: Condition, now: float) -> None:
+async def report(connection: "Connection", worker_id: str, pressure: WorkerPressure, now: float) -> None:
     await connection.execute(
         "UPDATE workers SET shrunk_to = $2, refuses = $3, refusal = $4, condition_at = $5 WHERE worker_id = $1",
         worker_id,
-        condition.shrunk_to,
-        condition.refuses and condition.refuses.value,
-        condition.refusal,
+        pressure.shrunk_to,
+        pressure.refuses and pressure.refuses.value,
+        pressure.refusal,
         now,
     )
 
 
 async def steer(
-    connection: "Connection", worker_id: str, order: Order, now: float, lease_seconds: float
-) -> WorkerView | NotObeyed | None:
-    worker = await known(connection, worker_id, lock=True)
+    connection: "Connection", worker_id: str, order: WorkerOrder, now: float, lease_seconds: float
+) -> WorkerView | OrderRefusal | None:
+    worker = await find_worker(connection, worker_id, lock=True)
     if worker is None:
         return None
     presence = presence_at(worker.seen_at, worker.ended_at, now, lease_seconds)
-    standing = obey(worker.standing, presence, order, now)
-    if isinstance(standing, NotObeyed):
-        return standing
-    await connection.execute(_KEEP, *worker.stands(standing))
+    eligibility = apply_order(worker.eligibility, presence, order, now)
+    if isinstance(eligibility, OrderRefusal):
+        return eligibility
+    await connection.execute(_KEEP, *worker.with_eligibility(eligibility))
     (view,) = await workers(connection, now, lease_seconds, worker_id=worker_id)
     return view
 
@@ -135,13 +135,13 @@ async def workers(
     connection: "Connection", now: float, lease_seconds: float, *, worker_id: str | None = None
 ) -> Sequence[WorkerView]:
     """All, or the one; by name, the newest of a name first."""
-    held: dict[str, list[HeldJob]] = {}
+    held: dict[str, list[WorkerJob]] = {}
     for job in await connection.fetch(
         "SELECT worker_id, job_id, name, runs_on, attempt, started_at FROM jobs"
         " WHERE state = 'running' ORDER BY started_at, job_id"
     ):
         held.setdefault(job["worker_id"], []).append(
-            HeldJob(
+            WorkerJob(
                 job_id=job["job_id"],
                 name=job["name"],
                 runs_on=job["runs_on"],
@@ -169,12 +169,12 @@ async def note_troubles(
     What they say for them is written with them.
     """
     for worker_id, ended in sorted(troubled_ends(attempts).items()):
-        worker = await known(connection, worker_id, lock=True)
+        worker = await find_worker(connection, worker_id, lock=True)
         if worker is not None:
             await connection.execute(_KEEP, *after_ends(worker, ended, jobs, now))
 
 
-async def forget(connection: "Connection", now: float, lease_seconds: float) -> None:
+async def forget_workers(connection: "Connection", now: float, lease_seconds: float) -> None:
     """Workers that have been gone for long, or whose place another of their name has taken."""
     await connection.execute(
         "DELETE FROM workers AS gone WHERE seen_at <= $1 OR seen_at <= $2 AND name <> '' AND EXISTS"
@@ -184,7 +184,7 @@ async def forget(connection: "Connection", now: float, lease_seconds: float) -> 
     )
 
 
-async def known(connection: "Connection", worker_id: str, *, lock: bool = False) -> Worker | None:
+async def find_worker(connection: "Connection", worker_id: str, *, lock: bool = False) -> WorkerRow | None:
     row = await connection.fetchrow(
         f"SELECT {WORKER} FROM workers WHERE worker_id = $1 {'FOR NO KEY UPDATE' if lock else ''}",  # noqa: S608  made of constants
         worker_id,
@@ -192,11 +192,11 @@ async def known(connection: "Connection", worker_id: str, *, lock: bool = False)
     return None if row is None else worker_of(row)
 
 
-def worker_of(row: "asyncpg.Record") -> Worker:
+def worker_of(row: "asyncpg.Record") -> WorkerRow:
     """From the columns `WORKER`."""
-    worker = Worker(*row)
-    return worker._replace(ordered=Ordered(worker.ordered))
+    worker = WorkerRow(*row)
+    return worker._replace(ordered=DesiredWorkerState(worker.ordered))
 
 
-decode_worker: Final = Decoder(Worker).decode
+decode_worker: Final = Decoder(WorkerRow).decode
 """From the column `ENCODED`."""

@@ -12,16 +12,16 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, structs
 
 from solstice_orchestrator.store.decisions.worker_records import healthy_ends
-from solstice_orchestrator.store.outbox.batches import Parcel, pack
+from solstice_orchestrator.store.outbox.batches import OutboxBatch, pack
 from solstice_orchestrator.store.postgresql.tables.columns import NOW, type_of
-from solstice_orchestrator.store.records.attempts import untold
+from solstice_orchestrator.store.records.attempts import attempts_to_insert
 from solstice_orchestrator.store.records.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
     Attempt,
-    Changes,
     Job,
-    Kin,
+    RefRun,
+    RowChanges,
     Run,
 )
 
@@ -39,7 +39,7 @@ _PLACES_OF_JOB: Final = {name: Job.__struct_fields__.index(name) for name in ("j
 """The key first, then what decisions change."""
 
 
-def statement_of(changes: Changes) -> tuple[str, Sequence[Any]] | None:
+def statement_of(changes: RowChanges) -> tuple[str, Sequence[Any]] | None:
     """The statement and its arguments; None when there is nothing to write.
 
     No part of it sees what another one does, and none needs to: each row is changed by one of them, once.
@@ -52,7 +52,7 @@ def statement_of(changes: Changes) -> tuple[str, Sequence[Any]] | None:
     return _with(tuple(before), last), arguments
 
 
-def statement_if_unchanged(changes: Changes, now: float | None) -> tuple[str, Sequence[Any]]:
+def statement_if_unchanged(changes: RowChanges, now: float | None) -> tuple[str, Sequence[Any]]:
     """The same for rows that nobody has locked or looked at: it undoes itself (a serialization failure) unless they are as before.
 
     Unless `now` is None, the database's clock has to show that as well, give or take `OUTDATED_SECONDS`; its row says
@@ -75,7 +75,7 @@ def statement_if_unchanged(changes: Changes, now: float | None) -> tuple[str, Se
 
 
 def _updates(
-    changes: Changes, arguments: list[Any], of_runs: Sequence[str], of_jobs: Sequence[str]
+    changes: RowChanges, arguments: list[Any], of_runs: Sequence[str], of_jobs: Sequence[str]
 ) -> list[str]:
     """`of_runs`, `of_jobs`: the columns that have to be as before; with any, the rows that were changed are returned."""
     runs_before = [changes.runs_before.get(run.run_id, run) for run in changes.runs]
@@ -87,7 +87,7 @@ def _updates(
     return [part for part in parts if part]
 
 
-def _rest(changes: Changes, arguments: list[Any]) -> list[str]:
+def _rest(changes: RowChanges, arguments: list[Any]) -> list[str]:
     parts = [
         _insert(
             "jobs",
@@ -95,9 +95,9 @@ def _rest(changes: Changes, arguments: list[Any]) -> list[str]:
             [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
             arguments,
         ),
-        _insert("attempts", Attempt._fields, untold(changes), arguments),
-        _insert("outbox", Parcel._fields, pack(changes.statuses, changes.letters), arguments),
-        _insert("lineages", Kin._fields, changes.kin, arguments),
+        _insert("attempts", Attempt._fields, attempts_to_insert(changes), arguments),
+        _insert("outbox", OutboxBatch._fields, pack(changes.statuses, changes.dead_letters), arguments),
+        _insert("lineages", RefRun._fields, changes.ref_runs, arguments),
         _clear_failures(healthy_ends(changes.attempts), arguments),
     ]
     return [part for part in parts if part]

@@ -37,7 +37,7 @@ def demand(
         },
         delayed=delayed(connection, moment.now + within_seconds),
         workers=workers.workers(connection, moment.now, moment.rules.lease_seconds),
-        starts=start_limits.starts(connection, moment),
+        starts=start_limits.load_budget(connection, moment),
         recent={each: _recent(connection, each) for each in labels if label in {None, each}},
     )
 

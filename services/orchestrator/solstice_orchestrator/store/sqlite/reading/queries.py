@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
 from solstice_common.messages.states import JobState
-from solstice_common.storage.sqlite import Database
+from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.records.moment import Moment, Rules
@@ -27,7 +27,7 @@ Clock = Callable[[], float]
 class SqliteQueries:
     """Keeps the promises of `JobQueries`, each answer of one moment."""
 
-    def __init__(self, database: Database, rules: Rules, clock: Clock) -> None:
+    def __init__(self, database: SqliteDatabase, rules: Rules, clock: Clock) -> None:
         self._database = database
         self._rules = rules
         self._clock = clock
@@ -108,7 +108,7 @@ class SqliteQueries:
         if not self._rules.limits.of_time:
             return None
         starts = await self._database.read(
-            lambda connection: start_limits.starts(
+            lambda connection: start_limits.load_budget(
                 connection, Moment(self._clock(), self._rules), since_seconds=since_seconds
             )
         )

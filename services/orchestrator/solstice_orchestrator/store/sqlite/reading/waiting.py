@@ -16,20 +16,20 @@ from solstice_orchestrator.store.decisions.wait_facts import (
     LOOKED_AT,
     RECENT,
     ahead_of,
+    exclusions_for,
     group_of,
     holder_of,
-    hour_of,
+    job_facts,
     needs_of,
-    of_job,
-    of_planning,
-    passed_over,
+    owner_starts_of_hour,
+    planning_facts,
     samples_of,
     throttle_keys,
 )
 from solstice_orchestrator.store.records.moment import Moment
 from solstice_orchestrator.store.sqlite.supersede import members_of
 from solstice_orchestrator.store.sqlite.tables import start_limits, workers
-from solstice_orchestrator.store.sqlite.tables.transaction import Transaction
+from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 Seen = dict[str, WaitFacts | None]
 
@@ -40,7 +40,9 @@ def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> Wai
     ).fetchone()
     if run is None:
         return None
-    return of_planning(run, moment.now, workers.workers(connection, moment.now, moment.rules.lease_seconds))
+    return planning_facts(
+        run, moment.now, workers.workers(connection, moment.now, moment.rules.lease_seconds)
+    )
 
 
 def waiting(
@@ -50,11 +52,11 @@ def waiting(
     job = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
     if job is None:
         return None
-    facts = of_job(job, moment.now)
+    facts = job_facts(job, moment.now)
     if facts.state is JobState.BLOCKED:
         return _blocked(connection, moment, job, facts, {} if seen is None else seen)
     if facts.state in IN_LINE:
-        return _in_line(Transaction(connection=connection, moment=moment), job, facts)
+        return _in_line(SqliteTransaction(connection=connection, moment=moment), job, facts)
     if seen is not None and facts.state is JobState.RUNNING:
         return replace(facts, recent=_recent(connection, facts.runs_on))
     return facts
@@ -115,12 +117,12 @@ def _recent(connection: sqlite3.Connection, label: str) -> Sequence[Sample]:
     return samples_of(rows)
 
 
-def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
+def _in_line(transaction: SqliteTransaction, job: sqlite3.Row, facts: WaitFacts) -> WaitFacts:
     connection, rules, now = transaction.connection, transaction.rules, transaction.now
     cap = rules.limits.caps.cap(facts.repository)
     owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
-    starts = start_limits.starts(connection, transaction.moment)
-    others = passed_over(starts, facts)
+    starts = start_limits.load_budget(connection, transaction.moment)
+    others = exclusions_for(starts, facts)
     is_late = facts.state is JobState.WAITING and overdue(facts.since, now, rules.max_wait_seconds)
     ahead = connection.execute(
         _AHEAD_OF_LATE if is_late else _AHEAD,
@@ -147,7 +149,7 @@ def _in_line(transaction: Transaction, job: sqlite3.Row, facts: WaitFacts) -> Wa
         running_of_repository=() if cap is None else _holders(connection, "repository = ?", facts.repository),
         owner_cap=owner_cap,
         running_of_owner=() if owner_cap is None else _holders(connection, "owner = ?", facts.owner),
-        owner_hour=hour_of(starts, facts.owner),
+        owner_hour=owner_starts_of_hour(starts, facts.owner),
         running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
         workers=workers.workers(connection, now, rules.lease_seconds),
         throttles=starts.throttles(throttle_keys(facts)),

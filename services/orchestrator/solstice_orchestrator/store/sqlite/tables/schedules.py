@@ -7,7 +7,7 @@ from typing import Final
 
 from solstice_orchestrator.schedules.ticks import KEPT_TICKS, TickState
 from solstice_orchestrator.store.decisions import tick as tick_changes
-from solstice_orchestrator.store.decisions.schedule import Changed
+from solstice_orchestrator.store.decisions.schedule import ScheduleUpdate
 from solstice_orchestrator.store.records.schedule_rows import (
     SCHEDULE,
     TICK,
@@ -24,7 +24,7 @@ from solstice_orchestrator.store.records.schedule_rows import (
 from solstice_orchestrator.store.schedule_store import (
     ScheduleFilters,
     ScheduleView,
-    Settled,
+    SettledTick,
     TickTask,
     TickView,
 )
@@ -36,7 +36,7 @@ _NEWEST: Final = (
 )
 
 
-def listed(
+def list_schedules(
     connection: sqlite3.Connection, wanted: ScheduleFilters, *, after: str | None, limit: int
 ) -> Sequence[ScheduleView]:
     """In the order in which they were added, behind the one with the id `after`."""
@@ -48,10 +48,10 @@ def listed(
         " ORDER BY schedule_id LIMIT ?4",
         (after or "", wanted.get("repository"), ref and full_ref(ref), limit),
     ).fetchall()
-    return [seen(connection, schedule_of(row)) for row in rows]
+    return [view_schedule(connection, schedule_of(row)) for row in rows]
 
 
-def known(connection: sqlite3.Connection, which: str) -> Schedule | None:
+def find_schedule(connection: sqlite3.Connection, which: str) -> Schedule | None:
     """By its id or its name."""
     row = connection.execute(
         f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id = ?1 OR name = ?1",  # noqa: S608  made of constants
@@ -60,13 +60,13 @@ def known(connection: sqlite3.Connection, which: str) -> Schedule | None:
     return None if row is None else schedule_of(row)
 
 
-def seen(connection: sqlite3.Connection, schedule: Schedule) -> ScheduleView:
+def view_schedule(connection: sqlite3.Connection, schedule: Schedule) -> ScheduleView:
     """The schedule with its newest tick."""
-    last = newest(connection, schedule.schedule_id, 1)
+    last = newest_ticks(connection, schedule.schedule_id, 1)
     return schedule_view(schedule, last[0] if last else None)
 
 
-def newest(connection: sqlite3.Connection, schedule_id: str, limit: int) -> Sequence[TickView]:
+def newest_ticks(connection: sqlite3.Connection, schedule_id: str, limit: int) -> Sequence[TickView]:
     """Its newest ticks, newest first."""
     return [tick_view_of(row) for row in connection.execute(_NEWEST, (schedule_id, limit)).fetchall()]
 
@@ -80,7 +80,7 @@ def pending_of(connection: sqlite3.Connection, schedule: Schedule) -> Tick | Non
     return None if row is None else tick_of(row)
 
 
-def of_task(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
+def tick_of_task(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
     """The tick with its schedule."""
     row = connection.execute(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE tick_id = ?",  # noqa: S608  made of constants
@@ -89,13 +89,13 @@ def of_task(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, T
     return None if row is None else scheduled_tick_of(row)
 
 
-def held(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
+def claimed_tick(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
     """The tick with its schedule, while the tick is in the hands of this attempt."""
-    found = of_task(connection, task)
-    return None if found is None or not tick_changes.is_held(found[1], task) else found
+    found = tick_of_task(connection, task)
+    return None if found is None or not tick_changes.is_claimed(found[1], task) else found
 
 
-def overdue(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[Schedule]:
+def overdue_schedules(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[Schedule]:
     """Those whose next tick has come."""
     rows = connection.execute(
         f"SELECT {SCHEDULE} FROM schedules WHERE next_at <= ? ORDER BY next_at LIMIT ?",  # noqa: S608  made of constants
@@ -104,7 +104,7 @@ def overdue(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[
     return [schedule_of(row) for row in rows.fetchall()]
 
 
-def due(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
+def due_ticks(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
     """Ticks that are due and in nobody's hands."""
     rows = connection.execute(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
@@ -114,7 +114,7 @@ def due(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[tupl
     return [scheduled_tick_of(row) for row in rows.fetchall()]
 
 
-def with_runs(connection: sqlite3.Connection, schedule_ids: Sequence[str]) -> dict[str, str]:
+def schedules_with_runs(connection: sqlite3.Connection, schedule_ids: Sequence[str]) -> dict[str, str]:
     """Which of these have a run that has not ended."""
     rows = connection.execute(
         "SELECT ticks.schedule_id, runs.run_id FROM ticks JOIN runs USING (run_id)"  # noqa: S608  made of constants
@@ -133,23 +133,23 @@ def next_at(connection: sqlite3.Connection) -> float | None:
     return None if row[0] is None else float(row[0])
 
 
-def change(connection: sqlite3.Connection, changed: Changed) -> ScheduleView:
+def update_schedule(connection: sqlite3.Connection, changed: ScheduleUpdate) -> ScheduleView:
     """The schedule as it is seen once this is written."""
-    write(connection, changed)
-    return seen(connection, changed.schedule)
+    write_update(connection, changed)
+    return view_schedule(connection, changed.schedule)
 
 
-def write(connection: sqlite3.Connection, changed: Changed) -> Sequence[Settled]:
+def write_update(connection: sqlite3.Connection, changed: ScheduleUpdate) -> Sequence[SettledTick]:
     """Write what a decision yielded; what of it is settled."""
     _keep(connection, changed.schedule)
     for tick in changed.ended:
-        record(connection, tick)
+        record_tick(connection, tick)
     new = [tick for tick in changed.new if _insert(connection, tick)]
     settled = (tick for tick in (*changed.ended, *new) if tick.state is not TickState.DUE)
     return [settled_of(changed.schedule, tick) for tick in settled]
 
 
-def record(connection: sqlite3.Connection, tick: Tick) -> None:
+def record_tick(connection: sqlite3.Connection, tick: Tick) -> None:
     """How a tick that was due stands now."""
     connection.execute(
         f"UPDATE ticks SET {', '.join(f'{name} = ?' for name in Tick._fields[1:])}"  # noqa: S608  made of constants
@@ -160,7 +160,7 @@ def record(connection: sqlite3.Connection, tick: Tick) -> None:
         _forget_oldest(connection, tick.schedule_id)
 
 
-def remove(connection: sqlite3.Connection, schedule: Schedule) -> None:
+def remove_schedule(connection: sqlite3.Connection, schedule: Schedule) -> None:
     """Forget it with its ticks."""
     for table in ("ticks", "schedules"):
         connection.execute(
@@ -169,7 +169,7 @@ def remove(connection: sqlite3.Connection, schedule: Schedule) -> None:
         )
 
 
-def forget(connection: sqlite3.Connection, before: float) -> None:
+def forget_ticks(connection: sqlite3.Connection, before: float) -> None:
     """What became of ticks that were settled before that moment."""
     connection.execute("DELETE FROM ticks WHERE settled_at < ?", (before,))
 

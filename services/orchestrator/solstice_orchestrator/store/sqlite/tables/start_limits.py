@@ -6,27 +6,27 @@ from typing import Final
 
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import MINUTE
-from solstice_orchestrator.scheduling.rates import Scope
-from solstice_orchestrator.scheduling.starts import BucketRow, StartedRow, Starts, buckets_of, started_of
+from solstice_orchestrator.scheduling.rates import BucketScope
+from solstice_orchestrator.scheduling.starts import BucketRow, StartBudget, StartedRow, buckets_of, started_of
 from solstice_orchestrator.store.records.moment import Moment
 
 _BUCKET: Final = ", ".join(BucketRow._fields)
 _STARTED: Final = ", ".join(StartedRow._fields)
 
 
-def starts(connection: sqlite3.Connection, moment: Moment, *, since_seconds: float = 0.0) -> Starts:
+def load_budget(connection: sqlite3.Connection, moment: Moment, *, since_seconds: float = 0.0) -> StartBudget:
     """How things stand, as far as the limits ask for it: nothing is asked where none is set.
 
     With the buckets and counts that have come to mean nothing in the last `since_seconds`.
     """
     limits = moment.rules.limits
     if not limits.any:
-        return Starts(limits=limits)
+        return StartBudget(limits=limits)
 
     def rows(query: str) -> list[sqlite3.Row]:
         return connection.execute(query, (moment.now - since_seconds,)).fetchall()
 
-    return Starts(
+    return StartBudget(
         limits=limits,
         running=_running(connection) if limits.of_running else {},
         started=started_of(rows(f"SELECT {_STARTED} FROM owner_starts WHERE until > ?"))  # noqa: S608  made of constants
@@ -39,16 +39,18 @@ def starts(connection: sqlite3.Connection, moment: Moment, *, since_seconds: flo
     )
 
 
-def keep(connection: sqlite3.Connection, starts: Starts, chosen: Sequence[Candidate], now: float) -> None:
+def record_starts(
+    connection: sqlite3.Connection, budget: StartBudget, chosen: Sequence[Candidate], now: float
+) -> None:
     """What a claim leaves; what says nothing any more is forgotten."""
-    buckets = starts.spent(chosen, now)
+    buckets = budget.spent(chosen, now)
     if buckets:
         connection.executemany("INSERT OR REPLACE INTO start_buckets VALUES (?, ?, ?, ?, ?)", buckets)
         connection.execute(
             "DELETE FROM start_buckets WHERE scope = ? AND full_at <= ?",
-            (Scope.REPOSITORY.value, now - MINUTE),
+            (BucketScope.REPOSITORY.value, now - MINUTE),
         )
-    counted = starts.counted(chosen, now)
+    counted = budget.counted(chosen, now)
     if counted:
         connection.executemany(
             "INSERT INTO owner_starts VALUES (?, ?, ?)"

@@ -12,18 +12,24 @@ from solstice_common.messages.states import JobState, RunState
 from solstice_common.storage.sqlite import insert_many
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import Status
-from solstice_orchestrator.scheduling.order import PassedOver, Queue, full
-from solstice_orchestrator.store.decisions.queue_turns import Line, Place, arrange, places, still_running
-from solstice_orchestrator.store.decisions.transitions import Ledger
-from solstice_orchestrator.store.outbox.batches import Parcel, pack
+from solstice_orchestrator.scheduling.order import ClaimExclusions, QueueState, exclusions_of
+from solstice_orchestrator.store.decisions.queue_turns import (
+    QueueKey,
+    RepositoryQueueKey,
+    arrange,
+    queue_places,
+    still_running,
+)
+from solstice_orchestrator.store.decisions.transitions import UnitOfWork
+from solstice_orchestrator.store.outbox.batches import OutboxBatch, pack
 from solstice_orchestrator.store.records.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
     Attempt,
-    Changes,
+    DeadLetter,
     Job,
-    Kin,
-    Letter,
+    RefRun,
+    RowChanges,
     Run,
 )
 from solstice_orchestrator.store.records.moment import Moment, Rules
@@ -43,7 +49,7 @@ REASONS: Final = {reason.value: reason for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class SqliteTransaction:
     """All that happens in it happens at one moment, wholly or not at all."""
 
     connection: sqlite3.Connection
@@ -60,7 +66,7 @@ class Transaction:
         return self.moment.rules
 
 
-def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Ledger:
+def load_runs(transaction: SqliteTransaction, run_ids: Iterable[str]) -> UnitOfWork:
     """These runs with all their jobs."""
     execute, ids = transaction.connection.execute, json.dumps(list(run_ids))
     runs = execute(f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))", (ids,))  # noqa: S608  made of constants
@@ -73,19 +79,19 @@ def ledger_of_runs(transaction: Transaction, run_ids: Iterable[str]) -> Ledger:
     ]
     # What a dead letter would have to tell of.
     failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
-    return Ledger(transaction.moment, map(run_of, runs), jobs, attempts_of(transaction, failed))
+    return UnitOfWork(transaction.moment, map(run_of, runs), jobs, attempts_of(transaction, failed))
 
 
-def ledger_of_jobs(transaction: Transaction, job_ids: Iterable[str]) -> Ledger:
+def load_jobs(transaction: SqliteTransaction, job_ids: Iterable[str]) -> UnitOfWork:
     """The runs of these jobs, with all their jobs."""
     found = transaction.connection.execute(
         "SELECT DISTINCT run_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(job_ids)),),
     )
-    return ledger_of_runs(transaction, [row["run_id"] for row in found])
+    return load_runs(transaction, [row["run_id"] for row in found])
 
 
-def attempts_of(transaction: Transaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
+def attempts_of(transaction: SqliteTransaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
     """The ended attempts of these jobs, oldest first."""
     if not job_ids:
         return ()
@@ -106,7 +112,7 @@ def job_of(row: Sequence[Any]) -> Job:
     return Job(JOB_STATES[row[0]], REASONS[row[1]], *row[2:])
 
 
-def write(transaction: Transaction, changes: Changes) -> None:
+def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
     """Write what a decision yielded."""
     connection = transaction.connection
     if changes.arrivals or changes.given_up:
@@ -121,69 +127,77 @@ def write(transaction: Transaction, changes: Changes) -> None:
         [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
-    insert_many(connection, f"INSERT INTO lineages ({', '.join(Kin._fields)}) VALUES", changes.kin)
+    insert_many(connection, f"INSERT INTO lineages ({', '.join(RefRun._fields)}) VALUES", changes.ref_runs)
     note_ends(connection, changes.attempts, changes.jobs, transaction.now)
-    tell(connection, changes.statuses, changes.letters)
+    insert_messages(connection, changes.statuses, changes.dead_letters)
     transaction.groups.update(changes.groups)
 
 
-def tell(connection: sqlite3.Connection, statuses: Sequence[Status], letters: Sequence[Letter] = ()) -> None:
+def insert_messages(
+    connection: sqlite3.Connection, statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()
+) -> None:
     """Into the outbox."""
     insert_many(
-        connection, f"INSERT INTO outbox ({', '.join(Parcel._fields)}) VALUES", pack(statuses, letters)
+        connection,
+        f"INSERT INTO outbox ({', '.join(OutboxBatch._fields)}) VALUES",
+        pack(statuses, dead_letters),
     )
 
 
-def _arrange(transaction: Transaction, changes: Changes) -> Changes:
+def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
     """The same with turns for those that begin to wait."""
     execute = transaction.connection.execute
-    wanted = places(changes)
-    passed_over = PassedOver()
+    wanted = queue_places(changes)
+    excluded = ClaimExclusions()
     if transaction.rules.limits.by_sender:
-        standing = start_limits.starts(transaction.connection, transaction.moment)
-        passed_over = full(replace(standing, running=still_running(standing.running, changes)).rooms())
+        budget = start_limits.load_budget(transaction.connection, transaction.moment)
+        excluded = exclusions_of(replace(budget, running=still_running(budget.running, changes)).rooms())
     queues = {
-        line: _queue(transaction, line, passed_over) for line in dict.fromkeys(place.line for place in wanted)
+        queue_key: _queue(transaction, queue_key, excluded)
+        for queue_key in dict.fromkeys(repository_queue.queue_key for repository_queue in wanted)
     }
     known = {}
-    for place in wanted:
+    for repository_queue in wanted:
         row = execute(
             "SELECT next_turn FROM turns WHERE label = ? AND priority = ? AND repository = ?",
-            (*place.line, place.repository),
+            (*repository_queue.queue_key, repository_queue.repository),
         ).fetchone()
         if row is not None:
-            known[place] = int(row["next_turn"])
+            known[repository_queue] = int(row["next_turn"])
     arranged = arrange(changes, queues, known)
-    for line, clock in arranged.clocks.items():
-        execute("INSERT OR REPLACE INTO clocks VALUES (?, ?, ?)", (*line, clock))
-    for place, next_turn in arranged.next_turns.items():
-        _keep_turn(transaction, place, next_turn)
+    for queue_key, clock in arranged.clocks.items():
+        execute("INSERT OR REPLACE INTO clocks VALUES (?, ?, ?)", (*queue_key, clock))
+    for repository_queue, next_turn in arranged.next_turns.items():
+        _store_next_turn(transaction, repository_queue, next_turn)
     return arranged.changes
 
 
-def _keep_turn(transaction: Transaction, place: Place, next_turn: int) -> None:
+def _store_next_turn(
+    transaction: SqliteTransaction, repository_queue: RepositoryQueueKey, next_turn: int
+) -> None:
     transaction.connection.execute(
-        "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?)", (*place.line, place.repository, next_turn)
+        "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?)",
+        (*repository_queue.queue_key, repository_queue.repository, next_turn),
     )
 
 
-def _queue(transaction: Transaction, line: Line, passed_over: PassedOver) -> Queue:
+def _queue(transaction: SqliteTransaction, queue_key: QueueKey, excluded: ClaimExclusions) -> QueueState:
     execute = transaction.connection.execute
-    clock = execute("SELECT clock FROM clocks WHERE label = ? AND priority = ?", line).fetchone()
+    clock = execute("SELECT clock FROM clocks WHERE label = ? AND priority = ?", queue_key).fetchone()
     first = execute(
         "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
         " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
         " WHERE state = 'waiting' AND runs_on = ? AND priority = ?"
         " AND repository NOT IN (SELECT value FROM json_each(?))"
         " AND owner NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, age LIMIT 1",
-        (*line, json.dumps(list(passed_over.repositories)), json.dumps(list(passed_over.owners))),
+        (*queue_key, json.dumps(list(excluded.repositories)), json.dumps(list(excluded.owners))),
     ).fetchone()
     largest = 0
     if first is None:
         # Nobody waits: what each took is forgotten.
-        gone = execute("DELETE FROM turns WHERE label = ? AND priority = ? RETURNING next_turn", line)
+        gone = execute("DELETE FROM turns WHERE label = ? AND priority = ? RETURNING next_turn", queue_key)
         largest = max((row["next_turn"] for row in gone.fetchall()), default=0)
-    return Queue(
+    return QueueState(
         clock=clock["clock"] if clock else 0,
         first_turn=first and first["turn"],
         first_next_turn=(first and first["next_turn"]) or 0,

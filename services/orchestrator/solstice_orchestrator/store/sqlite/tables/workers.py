@@ -7,21 +7,21 @@ from typing import Final
 
 from solstice_orchestrator.scheduling.workers import (
     FORGET_SECONDS,
-    Condition,
-    HeldJob,
-    NotObeyed,
-    Order,
-    Ordered,
-    WorkerCard,
+    DesiredWorkerState,
+    OrderRefusal,
+    WorkerJob,
+    WorkerOrder,
+    WorkerPressure,
+    WorkerRegistration,
     WorkerState,
     WorkerView,
+    apply_order,
     may_claim,
-    obey,
     presence_at,
     state_at,
 )
 from solstice_orchestrator.store.decisions.worker_records import (
-    Worker,
+    WorkerRow,
     after_ends,
     forgotten_with,
     healthy_ends,
@@ -31,11 +31,11 @@ from solstice_orchestrator.store.decisions.worker_records import (
 )
 from solstice_orchestrator.store.records.changes import Attempt, Job
 
-WORKER: Final = ", ".join(Worker._fields)
-_MARKS: Final = ", ".join("?" * len(Worker._fields))
+WORKER: Final = ", ".join(WorkerRow._fields)
+_MARKS: Final = ", ".join("?" * len(WorkerRow._fields))
 
 
-def beat(connection: sqlite3.Connection, worker_id: str, now: float) -> Worker:
+def record_heartbeat(connection: sqlite3.Connection, worker_id: str, now: float) -> WorkerRow:
     """The worker is alive; how it stands."""
     row = connection.execute(
         "INSERT INTO workers (worker_id, started_at, seen_at) VALUES (?1, ?2, ?2)"  # noqa: S608  made of constants
@@ -45,7 +45,7 @@ def beat(connection: sqlite3.Connection, worker_id: str, now: float) -> Worker:
     return _worker(row)
 
 
-def appear(connection: sqlite3.Connection, worker_id: str, now: float, lease_seconds: float) -> None:
+def record_claim(connection: sqlite3.Connection, worker_id: str, now: float, lease_seconds: float) -> None:
     """The worker claims: it is known from now on.
 
     This is no heartbeat while there is one: leases are prolonged with heartbeats alone, so that they never outlive what
@@ -61,54 +61,54 @@ def appear(connection: sqlite3.Connection, worker_id: str, now: float, lease_sec
 
 def takes_jobs(connection: sqlite3.Connection, worker_id: str, now: float) -> bool:
     """Whether it gets jobs, or runs to plan; one that never registered does."""
-    worker = known(connection, worker_id)
-    return worker is None or may_claim(worker.standing, now)
+    worker = find_worker(connection, worker_id)
+    return worker is None or may_claim(worker.eligibility, now)
 
 
 def register(
-    connection: sqlite3.Connection, card: WorkerCard, now: float, lease_seconds: float
+    connection: sqlite3.Connection, registration: WorkerRegistration, now: float, lease_seconds: float
 ) -> WorkerState:
     namesakes = [
         _worker(row)
         for row in connection.execute(
             f"SELECT {WORKER} FROM workers WHERE name = ? AND worker_id <> ?",  # noqa: S608  made of constants
-            (card.name, card.worker_id),
+            (registration.name, registration.worker_id),
         )
     ]
-    worker = registered(card, known(connection, card.worker_id), namesakes, now)
+    worker = registered(registration, find_worker(connection, registration.worker_id), namesakes, now)
     _keep(connection, worker)
     connection.execute(
         "DELETE FROM workers WHERE worker_id IN (SELECT value FROM json_each(?))",
         (json.dumps(forgotten_with(namesakes, now, lease_seconds)),),
     )
-    return state_at(worker.standing, now)
+    return state_at(worker.eligibility, now)
 
 
-def leave(connection: sqlite3.Connection, worker_id: str, now: float) -> None:
+def record_leave(connection: sqlite3.Connection, worker_id: str, now: float) -> None:
     connection.execute(
         "UPDATE workers SET seen_at = ?2, ended_at = ?2 WHERE worker_id = ?1", (worker_id, now)
     )
 
 
-def report(connection: sqlite3.Connection, worker_id: str, condition: Condition, now: float) -> None:
-    refuses = condition.refuses and condition.refuses.value
+def report(connection: sqlite3.Connection, worker_id: str, pressure: WorkerPressure, now: float) -> None:
+    refuses = pressure.refuses and pressure.refuses.value
     connection.execute(
         "UPDATE workers SET shrunk_to = ?, refuses = ?, refusal = ?, condition_at = ? WHERE worker_id = ?",
-        (condition.shrunk_to, refuses, condition.refusal, now, worker_id),
+        (pressure.shrunk_to, refuses, pressure.refusal, now, worker_id),
     )
 
 
 def steer(
-    connection: sqlite3.Connection, worker_id: str, order: Order, now: float, lease_seconds: float
-) -> WorkerView | NotObeyed | None:
-    worker = known(connection, worker_id)
+    connection: sqlite3.Connection, worker_id: str, order: WorkerOrder, now: float, lease_seconds: float
+) -> WorkerView | OrderRefusal | None:
+    worker = find_worker(connection, worker_id)
     if worker is None:
         return None
     presence = presence_at(worker.seen_at, worker.ended_at, now, lease_seconds)
-    standing = obey(worker.standing, presence, order, now)
-    if isinstance(standing, NotObeyed):
-        return standing
-    _keep(connection, worker.stands(standing))
+    eligibility = apply_order(worker.eligibility, presence, order, now)
+    if isinstance(eligibility, OrderRefusal):
+        return eligibility
+    _keep(connection, worker.with_eligibility(eligibility))
     (view,) = workers(connection, now, lease_seconds, worker_id=worker_id)
     return view
 
@@ -117,13 +117,13 @@ def workers(
     connection: sqlite3.Connection, now: float, lease_seconds: float, *, worker_id: str | None = None
 ) -> Sequence[WorkerView]:
     """All, or the one; by name, the newest of a name first."""
-    held: dict[str, list[HeldJob]] = {}
+    held: dict[str, list[WorkerJob]] = {}
     for job in connection.execute(
         "SELECT worker_id, job_id, name, runs_on, attempt, started_at FROM jobs"
         " WHERE finished_at IS NULL AND state = 'running' ORDER BY started_at, age"
     ):
         held.setdefault(job["worker_id"], []).append(
-            HeldJob(
+            WorkerJob(
                 job_id=job["job_id"],
                 name=job["name"],
                 runs_on=job["runs_on"],
@@ -155,12 +155,12 @@ def note_ends(
             (json.dumps(healthy),),
         )
     for worker_id, ended in troubled_ends(attempts).items():
-        worker = known(connection, worker_id)
+        worker = find_worker(connection, worker_id)
         if worker is not None:
             _keep(connection, after_ends(worker, ended, jobs, now))
 
 
-def forget(connection: sqlite3.Connection, now: float, lease_seconds: float) -> None:
+def forget_workers(connection: sqlite3.Connection, now: float, lease_seconds: float) -> None:
     """Workers that have been gone for long, or whose place another of their name has taken."""
     connection.execute(
         "DELETE FROM workers AS gone WHERE seen_at <= ?1 OR seen_at <= ?2 AND name <> '' AND EXISTS"
@@ -169,7 +169,7 @@ def forget(connection: sqlite3.Connection, now: float, lease_seconds: float) -> 
     )
 
 
-def known(connection: sqlite3.Connection, worker_id: str) -> Worker | None:
+def find_worker(connection: sqlite3.Connection, worker_id: str) -> WorkerRow | None:
     row = connection.execute(
         f"SELECT {WORKER} FROM workers WHERE worker_id = ?",  # noqa: S608  made of constants
         (worker_id,),
@@ -177,10 +177,10 @@ def known(connection: sqlite3.Connection, worker_id: str) -> Worker | None:
     return None if row is None else _worker(row)
 
 
-def _keep(connection: sqlite3.Connection, worker: Worker) -> None:
+def _keep(connection: sqlite3.Connection, worker: WorkerRow) -> None:
     connection.execute(f"INSERT OR REPLACE INTO workers ({WORKER}) VALUES ({_MARKS})", worker)  # noqa: S608  made of constants
 
 
-def _worker(row: sqlite3.Row) -> Worker:
-    worker = Worker(*row)
-    return worker._replace(ordered=Ordered(worker.ordered))
+def _worker(row: sqlite3.Row) -> WorkerRow:
+    worker = WorkerRow(*row)
+    return worker._replace(ordered=DesiredWorkerState(worker.ordered))
