@@ -54,7 +54,7 @@ async def populate_schedules(store: JobStore, clock: ManualClock) -> None:
     await store.schedule_store.pause("weekly")
 
 
-async def populate(store: JobStore, clock: ManualClock) -> PopulatedStore:
+async def populate(store: JobStore, clock: ManualClock, *, with_marks: bool = True) -> PopulatedStore:
     """Let all this happen; the clock goes forward by some hours, and little that is young is left to be told."""
     await populate_schedules(store, clock)
     finished = await planned(
@@ -70,7 +70,7 @@ async def populate(store: JobStore, clock: ManualClock) -> PopulatedStore:
         (claim,) = await claimed(store)
         chunks = [LogChunk(sequence=1 + at, at=clock() + at, data=data) for at, data in enumerate(LOG)]
         mark = LogChunk(sequence=len(LOG) + 1, at=clock(), data=b"! over\n", kind=ChunkKind.MARK)
-        assert await store.append_log(claim.key, [*chunks, mark])
+        assert await store.append_log(claim.key, [*chunks, mark] if with_marks else chunks)
         clock.forward(30.25)
         assert await store.finish(claim.key, outcome)
 

@@ -141,6 +141,14 @@ class ClientSettings(SolsticeSettings):
     def _http(cls, url: str) -> str:
         if not url.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
+        try:
+            parts = urlsplit(url)
+            is_address = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address or "#" in url or "?" in url:
+            # The value is not repeated: it may hold a password.
+            raise ValueError("must be a URL: http://HOST:PORT")
         return url.rstrip("/")
 
 

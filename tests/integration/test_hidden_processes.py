@@ -27,7 +27,7 @@ SERVICES = {
 SERVICE = f"""
 import ctypes, importlib, os, sys
 module, _, name = sys.argv[1].rpartition(".")
-from solstice_common.runtime.process import hide
+from solstice_common.runtime.process import hide_secrets
 settings = getattr(importlib.import_module(module), name)()
 assert "planted" in settings.amqp_url
 if os.geteuid() == 0:
@@ -35,7 +35,7 @@ if os.geteuid() == 0:
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a process is that was started by this user
 print("open", flush=True)
 sys.stdin.readline()
-hide(settings)
+hide_secrets(settings)
 print("AMQP_URL" in os.environ, "GITHUB_WEBHOOK_SECRET" in os.environ, flush=True)
 sys.stdin.readline()
 """

@@ -17,7 +17,7 @@ import orjson
 
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
 from solstice_common.messages.states import FINAL
-from solstice_common.settings import ClientSettings
+from solstice_common.settings import ClientSettings, without_password
 
 Document = dict[str, Any]
 
@@ -53,7 +53,8 @@ class OrchestratorClient:
     """One orchestrator, asked over HTTP. Open with `OrchestratorClient.open(url)`."""
 
     def __init__(self, url: str, http: httpx2.AsyncClient, resume_seconds: float) -> None:
-        self.url = url
+        self.url = without_password(url)
+        """As it may be printed."""
         self._http = http
         self._resume_seconds = resume_seconds
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.cli.output import said_when_slow
-from solstice_common.settings import ClientSettings
+from solstice_common.settings import ClientSettings, without_password
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def answered_at_length(
     settings: ClientSettings, ask: Callable[[OrchestratorClient, Callable[[], None]], Awaitable[T]]
 ) -> T:
     """As `answered`, for questions that take long by nature: `ask` calls its second argument at the first answer."""
-    with said_when_slow(f"the orchestrator at {settings.solstice_url}") as answers:
+    with said_when_slow(f"the orchestrator at {without_password(settings.solstice_url)}") as answers:
 
         async def asked() -> T:
             async with OrchestratorClient.of(settings) as api:

@@ -20,7 +20,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 IDS = [f"0190b8c7-0000-7000-8000-00000000{number:04x}" for number in range(3)]
 SHOW = """
 from datetime import UTC, datetime
-from solstice_cli import display
+from solstice_cli.output import display
 ids = {ids!r}
 now = datetime(2026, 1, 31, 12, tzinfo=UTC)
 common = {{"state": "cancelled", "created_at": "2026-01-31T11:00:00Z", "started_at": "2026-01-31T11:00:00Z",
@@ -70,7 +70,7 @@ def test_no_id_and_no_state_is_cut(what: str, columns: int, tmp_path: Path) -> N
 
 DEAD = """
 from rich.console import Console
-from solstice_forge import statuses_command
+from solstice_forge.commands import statuses_command
 from solstice_forge.statuses.dead_statuses import DeadStatus
 letter = DeadStatus(reason="not_found", detail="the forge answered 404 Not Found: [Not Found]", attempts=3,
     refused_at="2026-01-31T11:00:00.000Z", source_name="forgejo-inside", state="succeeded", commit_sha="c" * 40,
@@ -92,10 +92,10 @@ def test_a_dead_status_is_shown_whole(columns: int, tmp_path: Path) -> None:
 
 DELIVERIES = """
 import time
-from solstice_forge import deliveries_command
-from solstice_forge.inbox.log import Entry
+from solstice_forge.commands import deliveries_command
+from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
-found = [Entry(row_id=each, source_name="forgejo-of-the-tide-club", delivery_id="d", event_name="pull_request_review_comment",
+found = [DeliveryEntry(row_id=each, source_name="forgejo-of-the-tide-club", delivery_id="d", event_name="pull_request_review_comment",
     received_at=time.time() - 90000, repo_full_name="a-very-long-owner-name/a-very-long-repository-name",
     decision=Decision.DUPLICATE, reason="same_event_of_another_hook", detail="", request_ids=("r" * 36,), repeats=7,
     published=None, attempts=1, last_failure=None) for each in {numbers}]

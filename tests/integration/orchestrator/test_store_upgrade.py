@@ -34,7 +34,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def populated(file: Path, clock: ManualClock) -> PopulatedStore:
     async with open_store(f"sqlite:///{file}", clock=clock) as store:
-        return await populate(store, clock)
+        # An older version tells no marks in a log from what the job printed.
+        return await populate(store, clock, with_marks=False)
 
 
 async def fill(url: str, file: Path, steps: tuple[Migration, ...]) -> None:

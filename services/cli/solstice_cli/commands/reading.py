@@ -14,7 +14,7 @@ from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.settings import ClientSettings
+from solstice_common.settings import ClientSettings, without_password
 
 PAGE: Final = 100
 
@@ -142,9 +142,9 @@ def show(
     if as_json:
         print_json(document)
     elif kind == "run":
-        _show_run(document, settings.solstice_url, display.now_utc())
+        _show_run(document, without_password(settings.solstice_url), display.now_utc())
     else:
-        _show_job(document, settings.solstice_url)
+        _show_job(document, without_password(settings.solstice_url))
 
 
 def _show_run(run: Document, url: str, now: datetime) -> None:
