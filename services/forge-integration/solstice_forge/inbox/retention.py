@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_forge.inbox.sweeping import DAY_SECONDS, InboxCleanup, SweepResult
 from solstice_forge.log_events import LogEvent
 
@@ -16,13 +16,10 @@ log = structlog.get_logger("solstice_forge.inbox.retention")
 
 LOOK_SECONDS: Final = 3600.0
 """How often something old is looked for, give or take a fifth; at the start somewhere within the first of these."""
-JITTER: Final = 0.2
 ROWS_PER_STEP: Final = 100
 """How many go in one transaction; whoever waits for it waits for some milliseconds."""
 PAUSE_SECONDS: Final = 0.2
 """Between two transactions, so that others always come in between."""
-
-Sleep = Callable[[float], Awaitable[None]]
 
 
 async def run_retention(
@@ -35,21 +32,23 @@ async def run_retention(
     sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Remove bodies older than `body_days` and deliveries older than `memory_days` until cancelled; 0 keeps them for ever."""
-    # Replicas that started together drift apart, and a start is no moment to burden the inbox.
-    await sleep(LOOK_SECONDS * rng.uniform(0.0, 1.0))
-    while True:
-        try:
-            bodies = await sweep(inbox.strip, _before(clock(), body_days), sleep=sleep)
-            deliveries = await sweep(inbox.forget, _before(clock(), memory_days), sleep=sleep)
-        except StoreUnavailable as error:
-            log.warning(LogEvent.RETENTION_HELD, detail=str(error))
-        except Exception as error:
-            # A mistake of ours about an old delivery must not stop new ones; what is kept too long harms nobody.
-            log.exception(LogEvent.RETENTION_HELD, detail=str(error))
-        else:
-            if bodies or deliveries:
-                log.info(LogEvent.DELIVERIES_PURGED, bodies=bodies, deliveries=deliveries)
-        await sleep(LOOK_SECONDS * rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+
+    async def purge_old() -> None:
+        bodies = await sweep(inbox.strip, _before(clock(), body_days), sleep=sleep)
+        deliveries = await sweep(inbox.forget, _before(clock(), memory_days), sleep=sleep)
+        if bodies or deliveries:
+            log.info(LogEvent.DELIVERIES_PURGED, bodies=bodies, deliveries=deliveries)
+
+    # The start of a replica is no moment to burden the inbox.
+    await periodic(
+        purge_old,
+        every_seconds=LOOK_SECONDS,
+        rng=rng,
+        log=log,
+        failed=LogEvent.RETENTION_HELD,
+        first_after="part of the interval",
+        sleep=sleep,
+    )
 
 
 async def sweep(

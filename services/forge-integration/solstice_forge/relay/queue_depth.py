@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
 
 from solstice_common.broker.protocol import Broker
 from solstice_common.errors import BrokerUnavailable
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 
@@ -40,13 +40,15 @@ async def run_queue_depth(
     queued: QueueDepth,
     *,
     rng: random.Random,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Look about every LOOK_SECONDS, until cancelled."""
-    while True:
-        try:
-            await queued.look()
-        except Exception as error:
-            # A mistake of ours here must not end what keeps webhooks.
-            log.exception(LogEvent.QUEUE_DEPTH_UNKNOWN, detail=str(error))
-        await sleep(LOOK_SECONDS * rng.uniform(0.8, 1.2))
+    await periodic(
+        queued.look,
+        every_seconds=LOOK_SECONDS,
+        rng=rng,
+        log=log,
+        failed=LogEvent.QUEUE_DEPTH_UNKNOWN,
+        first_after="nothing",
+        sleep=sleep,
+    )

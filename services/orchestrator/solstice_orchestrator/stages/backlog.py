@@ -2,12 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.backpressure import holds_intake
@@ -68,15 +67,18 @@ async def run_backlog(
     backlog: Backlog,
     *,
     rng: random.Random,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Look about every LOOK_SECONDS, until cancelled; never where intake is never held."""
-    while backlog.limited:
-        try:
-            await backlog.look()
-        except StoreUnavailable as error:
-            log.debug(LogEvent.BACKLOG_UNKNOWN, detail=str(error))
-        except Exception as error:
-            # A mistake of ours here must not end what takes and runs jobs.
-            log.exception(LogEvent.BACKLOG_UNKNOWN, detail=str(error))
-        await sleep(LOOK_SECONDS * rng.uniform(0.8, 1.2))
+    if not backlog.limited:
+        return
+    await periodic(
+        backlog.look,
+        every_seconds=LOOK_SECONDS,
+        rng=rng,
+        log=log,
+        failed=LogEvent.BACKLOG_UNKNOWN,
+        unavailable="debug",
+        first_after="nothing",
+        sleep=sleep,
+    )

@@ -2,13 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
 
-from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.queue_times.explanation import explain
@@ -57,16 +56,15 @@ async def run_forecast_checks(
     *,
     metrics: Metrics,
     rng: random.Random,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """A round about every `EVERY_SECONDS`, until cancelled."""
-    estimates = ForecastChecks(store, metrics)
-    while True:
-        await sleep(EVERY_SECONDS * rng.uniform(0.8, 1.2))
-        try:
-            await estimates.round()
-        except StoreUnavailable as error:
-            log.debug(LogEvent.ESTIMATES_HELD, detail=str(error))
-        except Exception as error:
-            # A mistake of ours in what is only measured must not stop what is done.
-            log.exception(LogEvent.ESTIMATES_HELD, detail=str(error))
+    await periodic(
+        ForecastChecks(store, metrics).round,
+        every_seconds=EVERY_SECONDS,
+        rng=rng,
+        log=log,
+        failed=LogEvent.ESTIMATES_HELD,
+        unavailable="debug",
+        sleep=sleep,
+    )

@@ -2,15 +2,16 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 
 from solstice_common.broker.protocol import Broker, Message
-from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobStatusV1
 from solstice_common.messages.states import JobState
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES
 from solstice_orchestrator.domain.identifiers import id_source
@@ -133,17 +134,17 @@ async def run_queue_reports(
     *,
     every_seconds: float,
     rng: random.Random,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """A round about every `every_seconds`, until cancelled; 0: never."""
     if every_seconds <= 0:
         return
-    while True:
-        await sleep(every_seconds * rng.uniform(0.8, 1.2))
-        try:
-            await reports.round(waited_seconds=every_seconds / 2)
-        except StoreUnavailable as error:
-            log.debug(LogEvent.LINE_REPORTS_HELD, detail=str(error))
-        except Exception as error:
-            # A mistake of ours in what is only said must not stop what is done.
-            log.exception(LogEvent.LINE_REPORTS_HELD, detail=str(error))
+    await periodic(
+        partial(reports.round, waited_seconds=every_seconds / 2),
+        every_seconds=every_seconds,
+        rng=rng,
+        log=log,
+        failed=LogEvent.LINE_REPORTS_HELD,
+        unavailable="debug",
+        sleep=sleep,
+    )

@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import Purged
 
@@ -16,7 +16,6 @@ log = structlog.get_logger("solstice_orchestrator.stages.retention")
 DAY_SECONDS: Final = 86_400.0
 LOOK_SECONDS: Final = 3600.0
 """How often something old is looked for, give or take a fifth; at the start somewhere within the first of these."""
-JITTER: Final = 0.2
 RUNS_PER_PURGE: Final = 50
 """How many go in one transaction; whoever waits for it waits for some milliseconds."""
 PAUSE_SECONDS: Final = 0.2
@@ -34,25 +33,27 @@ async def run_retention(
     *,
     days: float,
     rng: random.Random,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Remove runs that ended more than `days` ago, until cancelled; 0 keeps them for ever, and returns."""
     if not days:
         return
-    # Orchestrators that started together drift apart, and a start is no moment to burden the store.
-    await sleep(LOOK_SECONDS * rng.uniform(0.0, 1.0))
-    while True:
-        try:
-            removed = await purge_all(store, days * DAY_SECONDS, sleep=sleep)
-        except StoreUnavailable as error:
-            log.warning(LogEvent.RETENTION_HELD, detail=str(error))
-        except Exception as error:
-            # A mistake of ours about one run must not stop jobs; what is kept too long harms nobody.
-            log.exception(LogEvent.RETENTION_HELD, detail=str(error))
-        else:
-            if removed:
-                log.info(LogEvent.RUNS_PURGED, runs=removed, older_than_days=days)
-        await sleep(LOOK_SECONDS * rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+
+    async def purge_old() -> None:
+        removed = await purge_all(store, days * DAY_SECONDS, sleep=sleep)
+        if removed:
+            log.info(LogEvent.RUNS_PURGED, runs=removed, older_than_days=days)
+
+    # The start of an orchestrator is no moment to burden the store.
+    await periodic(
+        purge_old,
+        every_seconds=LOOK_SECONDS,
+        rng=rng,
+        log=log,
+        failed=LogEvent.RETENTION_HELD,
+        first_after="part of the interval",
+        sleep=sleep,
+    )
 
 
 async def purge_all(
@@ -60,7 +61,7 @@ async def purge_all(
     older_than_seconds: float,
     *,
     removed: Callable[[int], None] = lambda _: None,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> int:
     """Remove all that is so old, in small steps; returns how many runs that was, and tells `removed` so far.
 
