@@ -13,7 +13,7 @@ from solstice_common.storage.postgresql import Connection
 from solstice_forge.inbox.log import DeliveryFilter
 from solstice_forge.inbox.postgresql import PostgreSQLInbox
 from solstice_forge.inbox.postgresql.groups import Groups
-from solstice_forge.inbox.postgresql.leader_lock import LOCK
+from solstice_forge.inbox.postgresql.inbox import LOCK
 from solstice_forge.inbox.protocol import Decision
 from solstice_orchestrator.store import open_store
 from tests.builders import job_request
@@ -81,8 +81,8 @@ async def test_turn_of_a_silent_process_ends(
     postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a frozen process looks like to the server: a session that does not say a word.
-    monkeypatch.setattr("solstice_forge.inbox.postgresql.leader_lock.IDLE_SECONDS", 1)
-    monkeypatch.setattr("solstice_forge.inbox.postgresql.leader_lock.SPEAK_SECONDS", 3600.0)
+    monkeypatch.setattr("solstice_common.storage.postgresql_leader_lock.IDLE_SECONDS", 1)
+    monkeypatch.setattr("solstice_common.storage.postgresql_leader_lock.SPEAK_SECONDS", 3600.0)
     async with PostgreSQLInbox.open(postgresql_database.url) as inbox, inbox.relaying():
         await inbox.keep(delivery("d-1"))
         silent = holder(postgresql_database)

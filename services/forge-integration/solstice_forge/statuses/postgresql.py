@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from solstice_common.errors import StoreUnavailable
 from solstice_common.storage.migrations import migrations_of
 from solstice_common.storage.postgresql import PostgreSQLDatabase
-from solstice_forge.inbox.postgresql.leader_lock import LeaderLock
+from solstice_common.storage.postgresql_leader_lock import LeaderLock
 from solstice_forge.remote.call_pacing import CallLimits
 from solstice_forge.statuses.call_endings import CallEnding, Undeliverable
 from solstice_forge.statuses.changes import after, dead_letter_headers, is_under_way, orphaned, place_of

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from solstice_common.runtime.file_notifier import FileNotifier
+from solstice_common.storage.file_leader_lock import file_lock
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
 from solstice_forge.remote.call_pacing import CallLimits
 from solstice_forge.statuses.call_endings import CallEnding, Undeliverable
 from solstice_forge.statuses.changes import after, dead_letter_headers, is_under_way, orphaned, place_of
-from solstice_forge.statuses.leader_lock import file_lock
 from solstice_forge.statuses.protocol import (
     ContextStatus,
     OutgoingStatus,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from solstice_common.storage.migrations import migrations_of
 from solstice_common.storage.postgresql import PostgreSQLDatabase
+from solstice_common.storage.postgresql_leader_lock import LeaderLock
 from solstice_forge.inbox import paging
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
 from solstice_forge.inbox.postgresql import forget, lookups
 from solstice_forge.inbox.postgresql.groups import Groups
 from solstice_forge.inbox.postgresql.keep import keep_all
-from solstice_forge.inbox.postgresql.leader_lock import LeaderLock
 from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
 from solstice_forge.inbox.reading import DeliveryQueries
 from solstice_forge.inbox.reconcile_state import ReconcileState
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
 
 CHANNEL: Final = "solstice_inbox"
+LOCK: Final = 5_075_117_324
+"""Of the leader that relays, the same in every version."""
 MIGRATIONS: Final = "inbox_migrations"
 """The table of what was applied, beside that of an orchestrators' store in the same database."""
 KEEP_SECONDS: Final = 4.0
@@ -112,7 +114,9 @@ class PostgreSQLInbox:
 
     @asynccontextmanager
     async def relaying(self) -> AsyncIterator[None]:
-        async with LeaderLock.open(self._url, lambda: self._database.notify(CHANNEL)) as leader_lock:
+        async with LeaderLock.open(
+            self._url, lambda: self._database.notify(CHANNEL), lock=LOCK
+        ) as leader_lock:
             self._leader_lock = leader_lock
             try:
                 yield

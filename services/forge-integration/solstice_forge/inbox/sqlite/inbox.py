@@ -1,9 +1,6 @@
 """The inbox in one SQLite file. Several processes may keep deliveries in it; one of them relays."""
 
 import asyncio
-import contextlib
-import fcntl
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,6 +11,7 @@ import orjson
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.file_notifier import FileNotifier
 from solstice_common.settings import sqlite_path
+from solstice_common.storage.file_leader_lock import file_lock
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
 from solstice_forge.inbox import lookups, paging
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
@@ -27,7 +25,6 @@ from solstice_forge.inbox.sweeping import SweepResult
 
 BUSY_SECONDS: Final = 3.0
 """How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
-_LOCK_POLL_SECONDS: Final = 1.0
 MARK_SECONDS: Final = 0.005
 """How long what was published may wait to be marked along with something else."""
 # The rows as one JSON text: Python's module gives up the interpreter once per row it fetches or binds, and takes it
@@ -118,16 +115,9 @@ class SqliteInbox:
     async def backlog(self) -> int:
         return await self._database.read(_backlog)
 
-    @asynccontextmanager
-    async def relaying(self) -> AsyncIterator[None]:
-        path = self._database.path.with_name(self._database.path.name + ".relay")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while not _lock(descriptor):  # noqa: ASYNC110  another process's lock sends no notification
-                await asyncio.sleep(_LOCK_POLL_SECONDS)
-            yield
-        finally:
-            os.close(descriptor)
+    def relaying(self) -> AbstractAsyncContextManager[None]:
+        path = self._database.path
+        return file_lock(path.with_name(path.name + ".relay"))
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._notifier.listen()
@@ -179,10 +169,3 @@ def _json(row_ids: Sequence[int]) -> str:
 
 def _backlog(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM requests WHERE published = 0").fetchone()[0])
-
-
-def _lock(descriptor: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False

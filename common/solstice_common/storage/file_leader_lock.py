@@ -1,4 +1,7 @@
-"""One process at a time, of those on this machine: a lock on a file, which the death of its holder releases."""
+"""A leader lock on a file: one process of this machine at a time.
+
+The kernel releases it when its holder dies.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +17,7 @@ POLL_SECONDS: Final = 0.5
 
 @asynccontextmanager
 async def file_lock(path: Path) -> AsyncIterator[None]:
-    """Waits until nobody else has the lock of `path`, and has it until left."""
+    """Wait until no other process holds the lock of `path`, and hold it until left. Raises OSError as `os.open` does."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not _lock(descriptor):  # noqa: ASYNC110  another process's lock sends no notification

@@ -1,7 +1,7 @@
-"""Who relays: one forge-integration at a time, by an advisory lock that a connection of its own holds.
+"""A leader lock in PostgreSQL: an advisory lock that a connection of its own holds.
 
-The lock goes with the connection: whoever dies frees it at once, whoever is cut off or frozen after `IDLE_SECONDS`,
-when the server ends a session that has not said a word for so long.
+The lock goes with the connection: a holder that dies frees it at once; one that is cut off or frozen frees it after
+`IDLE_SECONDS`, when the server ends a session that was silent for so long.
 
 Source: postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS, .../runtime-config-client.html.
 """
@@ -20,8 +20,6 @@ from solstice_common.storage.postgresql import CONNECTION_ERRORS, connected
 if TYPE_CHECKING:
     import asyncpg
 
-LOCK: Final = 5_075_117_324
-"""A number of our own, the same in every version; locks are per database."""
 POLL_SECONDS: Final = 1.0
 SPEAK_SECONDS: Final = 10.0
 """How often the holder says that it is there."""
@@ -43,13 +41,14 @@ class LeaderLock:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, url: str, taken: Callable[[], None], *, lock: int = LOCK
-    ) -> AsyncIterator["LeaderLock"]:
-        """Have the lock, and whenever it was lost, try to have it again; `taken` is called each time it is had."""
+    async def open(cls, url: str, taken: Callable[[], None], *, lock: int) -> AsyncIterator["LeaderLock"]:
+        """Hold the lock, and take it again whenever it was lost; call `taken` each time it is taken.
+
+        `lock` is a number of its user's own, the same in every version; locks are per database.
+        """
         leader_lock = cls(url, taken, lock)
-        keeping = asyncio.create_task(leader_lock._keep(), name="inbox-leader-lock")
-        waiting = asyncio.create_task(leader_lock.held.wait(), name="inbox-leader-lock-wait")
+        keeping = asyncio.create_task(leader_lock._keep(), name="leader-lock")
+        waiting = asyncio.create_task(leader_lock.held.wait(), name="leader-lock-wait")
         try:
             await asyncio.wait({keeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
