@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from solstice_common.http.bodies import Bodies
 from solstice_common.http.bounds import Bounds
+from solstice_common.http.reading_turns import ReadingTurns
 from solstice_common.http.refusals import CROWDED_OUT
 
 _LOOKS: Final = 10
@@ -57,6 +58,7 @@ class ServerConnections:
     def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
         self.bounds = bounds
         self.bodies = Bodies(bounds.body_bytes)
+        self.turns = ReadingTurns()
         self.refused = refused
         """Told the reason of every refusal of the protocol."""
         self._states: dict[Connection, ConnectionState] = {}

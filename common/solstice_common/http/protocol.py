@@ -25,6 +25,7 @@ from solstice_common.http.bounds import (
     Bounds,
 )
 from solstice_common.http.connections import ConnectionState, ServerConnections, connection_state
+from solstice_common.http.reading_turns import LARGE_READ, TurnTakingFlow
 from solstice_common.http.transport import OneWriteTransport
 
 
@@ -42,6 +43,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.body: Body | None = None
         """The bytes that the body which is arriving takes of the budget."""
         self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
+        self._reading: TurnTakingFlow = None  # type: ignore[assignment]  # likewise
         self._is_trusted = False
         self._own_cycle: RequestResponseCycle | None = None
         """Of the request that is arriving."""
@@ -62,6 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._out = OneWriteTransport(transport, self.loop, self._reads_on)
         super().connection_made(self._out)  # type: ignore[arg-type]  # it delegates
+        self.flow = self._reading = TurnTakingFlow(self._out, self.shared.turns)  # type: ignore[arg-type]  # as above
         if self.shared.admit(self, self.loop):
             self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
         else:
@@ -71,6 +74,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(data) <= HEAD_BYTES - self.arrival.head_bytes:
             self._feed(data)
             return
+        self._feed_in_pieces(data)
+        if len(data) >= LARGE_READ and (self.is_over or not self.arrival.in_head):
+            self._reading.wait_for_turn()
+
+    def _feed_in_pieces(self, data: bytes) -> None:
         view, begin = memoryview(data), 0
         while begin < len(view):
             # No more than what completes a head of the largest size: so it does not matter how it was cut.
