@@ -1,4 +1,7 @@
-"""Where requests, runs, jobs, attempts, logs and the outbox are kept; the URL's scheme chooses."""
+"""The store keeps requests, runs, jobs, attempts, logs and the outbox.
+
+The URL's scheme chooses which store.
+"""
 
 import random
 import time
@@ -38,10 +41,10 @@ async def open_store(
     supersede: SupersedeRule = SupersedeRule.RUNNING,
     v1_trust: frozenset[Source] = V1_TRUST,
 ) -> AsyncIterator[JobStore]:
-    """The store at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
+    """Open the store at `url` (`sqlite:///FILE`, `postgresql://...`) and migrate its schema.
 
-    `public_url` is where readers find the pages; statuses link to it. `clock` is for tests: a store goes by its own,
-    which with PostgreSQL is the database's. Raises ConfigurationError for a URL of no known scheme, StoreUnavailable,
+    `public_url` is where readers find the pages; statuses link to it. `clock` is for tests: a store uses its own, which
+    with PostgreSQL is the database's. Raises ConfigurationError for a URL of no known scheme, StoreUnavailable,
     SchemaTooNew.
     """
     rng = rng or _default_rng()
@@ -57,7 +60,7 @@ async def open_store(
         v1_trust=v1_trust,
         holder=f"{rng.getrandbits(64):016x}",
     )
-    # Imported late: a process that uses one store does not pay for the other's client library.
+    # Imported late: a process that uses one store does not load the other's client library.
     if url.partition(":")[0] in {"postgresql", "postgres"}:
         from solstice_orchestrator.store.postgresql import PostgreSQLStore  # noqa: PLC0415
 
@@ -71,5 +74,5 @@ async def open_store(
 
 
 def _default_rng() -> random.Random:
-    """Jitter and ids need no secrecy, only not to be the same in two processes."""
+    """Return a random generator that differs between processes; jitter and ids need no secrecy."""
     return random.Random(random.SystemRandom().getrandbits(128))  # noqa: S311

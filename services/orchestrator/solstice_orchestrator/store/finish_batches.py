@@ -1,4 +1,4 @@
-"""Ends that come while others are being written are written together, in the next transaction."""
+"""Batching of attempt ends: those that come during a write share the next transaction."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,14 +8,17 @@ from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.store.decisions.finish import AttemptEnd
 
 TRANSACTIONS_AT_ONCE: Final = 2
-"""One is decided on here while the other is written there."""
+"""Two at once: while one writes, the other decides."""
 ENDS_AT_ONCE: Final = 256
 
 _Waiting = tuple[AttemptEnd, "asyncio.Future[bool]"]
 
 
 class FinishBatcher:
-    """Call it with the end of an attempt, and await the answer; `write` records the ends of many in one transaction."""
+    """Call it with the end of an attempt, and await the answer.
+
+    `write` records the ends of many attempts in one transaction.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class FinishBatcher:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((end, answer))
         if self._serving < self._at_once:
-            # It begins with the next turn of the loop, and so takes along whatever else came in this one.
+            # It begins in the next iteration of the event loop, so it includes all other ends of this iteration.
             self._serving += 1
             task = asyncio.create_task(self._serve(), name="ends of attempts")
             self._tasks.add(task)
@@ -45,7 +48,7 @@ class FinishBatcher:
                 group, self._waiting = self._waiting[:ENDS_AT_ONCE], self._waiting[ENDS_AT_ONCE:]
                 await self._answer(group)
         finally:
-            # In the same turn in which nobody was found waiting: whoever comes next has a new one begun.
+            # In the same iteration in which the queue was found empty: the next call starts a new task.
             self._serving -= 1
 
     async def _answer(self, group: Sequence[_Waiting]) -> None:
@@ -57,7 +60,7 @@ class FinishBatcher:
                     if not answer.done():
                         answer.set_exception(error)
                 return
-            # One of them is at fault; the others are innocent.
+            # One of these ends caused the error; retry each alone so that the others succeed.
             for one in group:
                 await self._answer([one])
             return

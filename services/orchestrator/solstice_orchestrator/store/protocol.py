@@ -1,4 +1,4 @@
-"""What the job store promises. Every method is one transaction; what it returns is durable."""
+"""The job store's promises: every method is one transaction, and its result is durable."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """The request, or one with its idempotency key, was admitted before, as this run."""
+    """The request, or one with its idempotency key, was admitted earlier as this run."""
 
     run_id: str
 
@@ -43,17 +43,17 @@ Admission = Admitted | Duplicate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """What came of a cancel request a change request."""
+    """The result of cancelling a change request."""
 
     run_ids: tuple[str, ...]
-    """Runs that ended, or whose jobs are asked to."""
+    """Runs that ended, or whose jobs were asked to end."""
     known: bool
-    """Whether there is any run of the change request."""
+    """Whether the change request has any run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningTask:
-    """A run whose workflow has to be read; `attempt` fences, as for jobs."""
+    """A run whose workflow must be read; `attempt` fences, as for jobs."""
 
     run_id: str
     attempt: int
@@ -61,14 +61,17 @@ class PlanningTask:
 
 
 class AttemptKey(Value, frozen=True, kw_only=True):
-    """One try at a job. `number` grows with every claim, so that a late holder can be told apart."""
+    """One attempt at a job.
+
+    `number` grows with every claim, so the store can recognise a late holder.
+    """
 
     job_id: str
     number: int
 
 
 class Claim(Value, frozen=True, kw_only=True):
-    """A job that is now ours to run, until `lease_until` (seconds since the epoch) unless renewed."""
+    """A job claimed until `lease_until` (seconds since the epoch) unless renewed."""
 
     key: AttemptKey
     run_id: str
@@ -81,31 +84,38 @@ class Claim(Value, frozen=True, kw_only=True):
 
     @property
     def request(self) -> JobRequestV1:
-        """What was asked for. Read when somebody looks: the claim itself, which holds locks, does not."""
+        """The job's request.
+
+        It is decoded on first use: a claim holds locks and must not decode.
+        """
         return stored_request(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """What the holder of some attempts must know."""
+    """What the holder of some attempts must know after a renewal."""
 
     lost: frozenset[AttemptKey]
-    """Taken from us: kill the processes, write nothing. Not what we ended ourselves."""
+    """Attempts that the store took away: kill the processes, write nothing. Without those that the holder ended
+    itself.
+    """
     cancelled: frozenset[AttemptKey]
-    """Still ours, and somebody asked for their end."""
+    """Attempts that the holder still has and whose end was asked for."""
     state: WorkerState = WorkerState.ACTIVE
-    """What the worker may do about new jobs; claims keep to it by themselves."""
+    """What the worker may do about new jobs; claims obey it too."""
     quarantined_until: float | None = None
-    """By the store's clock; may be over."""
+    """By the store's clock; may be in the past."""
     registered: bool = True
-    """False when the store does not know what the worker is: it registers (again)."""
+    """False when the store does not know the worker's properties: the worker registers (again)."""
 
 
 class OutboxKind(StrEnum):
     STATUS = "status"
     """`body` is canonical `jobstatus.v1`, for the statuses' exchange."""
     DEAD_LETTER = "dead_letter"
-    """`body` is the `jobrequest.v1` as it came, for the jobs' dead-letter exchange: its infrastructure budget is spent."""
+    """`body` is the `jobrequest.v1` as it came, for the jobs' dead-letter exchange: the infrastructure budget is
+    spent.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,24 +123,24 @@ class OutboxMessage:
     """A message that waits for its confirm."""
 
     number: int
-    """Which one it is; those of one request grow in the order in which they are to be told."""
+    """Identifies the message; the numbers of one request grow in publishing order."""
     request_id: str
     body: bytes
     kind: OutboxKind = OutboxKind.STATUS
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Of a dead letter: why, and the history of its attempts."""
+    """Of a dead letter: its reason and the history of its attempts."""
 
 
 LOG_CHUNKS_PER_PURGE: Final = 1000
-"""A step of a purge that would remove more removes so many, and nothing else."""
+"""How many log chunks one purge step removes at most; a full step removes nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purged:
-    """What one step of a purge came to."""
+    """The result of one purge step."""
 
     runs: int
-    """How many were removed, with everything that belonged to them."""
+    """How many runs were removed, with everything that belonged to them."""
     more: bool
     """Whether the next step may find more."""
 
@@ -148,7 +158,7 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
 
     @property
     def schedule_store(self) -> ScheduleStore:
-        """What is built regularly."""
+        """The schedules of this store."""
         ...
 
     # -- requests become runs -----------------------------------------------------------------------------------
@@ -156,21 +166,25 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
     async def admit(
         self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
     ) -> Sequence[Admission]:
-        """Store each request as a run in state PLANNING, once per request id and per idempotency key.
+        """Store each request as a PLANNING run, once per request id and idempotency key.
 
-        DELAYED when it is not to start before a moment that has not come; it is PLANNING when somebody claims after that.
-        `bodies` are the requests as they came; whoever has them at hand saves their being encoded again.
+        A request that must not start before a later moment becomes DELAYED; a claim after that moment makes it
+        PLANNING. `bodies` are the requests as they came; a caller that has them saves encoding them again.
         """
         ...
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-        """Take runs whose workflow has to be read, oldest first, under a lease. None for a worker that is not active."""
+        """Take runs whose workflow must be read, oldest first, under a lease.
+
+        A worker that is not active gets none.
+        """
         ...
 
     async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
-        """Let others plan the runs that this worker has and does not know of: all but `claimed`.
+        """Release the planning of this worker's runs that are not in `claimed`.
 
-        The answer to `claim_planning` is lost when the store goes away as it is given. It does not count as a try.
+        The answer to `claim_planning` is lost when the store becomes unavailable while it answers. The lost claim does
+        not count as an attempt.
         """
         ...
 
@@ -181,133 +195,150 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
         run: RunSpec = DEFAULT_RUN_SPEC,
         answers: OrderAnswers | None = None,
     ) -> bool | OrderQuestion:
-        """The run has these jobs: those that need nothing WAITING, the others BLOCKED. False when fenced.
+        """Give the run these jobs: WAITING without needs, BLOCKED with them. False when fenced.
 
-        All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole.
-        Given `answers`, it may be a Question that has to be among them before it is known whose place the run takes, and
-        nothing is changed; without, the order in which the requests were made decides.
+        All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole. Given
+        `answers`, the result may be a Question that needs an answer before the store can decide which run supersedes
+        which; then nothing is changed. Without `answers`, the order in which the requests were made decides.
         """
         ...
 
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
-        """The workflow cannot be used.
+        """Record that the run could not be planned.
 
-        INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (whatever is not one of the following) end the run as
-        ERRORED. An infrastructure reason lets it be planned again after a backoff, at most MAX_ATTEMPTS times,
-        then ERRORED. RELEASED and MACHINE_FAILED hand it back at once and do not count;
-        nor does HOST_AWAY, after a backoff.
+        INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (every reason that is not listed below) end the run as ERRORED.
+        An infrastructure reason lets it be planned again after a backoff, at most MAX_ATTEMPTS times, then ERRORED.
+        RELEASED and MACHINE_FAILED hand it back at once and do not count; nor does HOST_AWAY, after a backoff.
         """
         ...
 
     # -- jobs run -----------------------------------------------------------------------------------------------
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        """Take at most `limit` waiting jobs that fit the `free` slots per label, in dispatch order.
+        """Take at most `limit` waiting jobs that fit the `free` slots per label, in order.
 
-        None for a worker that is not active.
+        The order is the dispatch order. A worker that is not active gets none.
         """
         ...
 
     async def renew(self, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
-        """Prolong the leases of what is held, and the worker's own heartbeat (planning lives by that one alone)."""
+        """Renew the leases of these attempts, and the worker's own heartbeat.
+
+        Planning leases depend on the heartbeat alone.
+        """
         ...
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-        """Keep these chunks; safe to repeat. False when fenced."""
+        """Store these log chunks; safe to repeat. False when fenced."""
         ...
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
-        """Record how the attempt ended and what follows from it; safe to repeat. False when fenced.
+        """Record how the attempt ended and what follows; safe to repeat. False when fenced.
 
-        It is under way once this is called: ends that are told before the first is awaited are recorded together.
+        The write starts when this is called: ends from calls made before the first is awaited are recorded together.
 
-        Final outcome: the job ends, jobs that need it become WAITING or SKIPPED, the run ends with its last job.
-        One of OWN_FAILURES, and the job's own `retries` not spent: WAITING again at once, RETRYING.
-        Infrastructure reason: BACKOFF with full jitter, or ERRORED when the budget is spent; MACHINE_FAILED spends none.
-        RELEASED: WAITING again at once, the attempt does not count against either budget.
-        None of the three once its end was asked for: then it ends for the reason for which it was.
+        Final outcome: the job ends, jobs that need it become WAITING or SKIPPED, the run ends with its last job. One of
+        OWN_FAILURES, and the job's own `retries` not spent: WAITING again at once, RETRYING. Infrastructure reason:
+        BACKOFF with full jitter, or ERRORED when the budget is spent; MACHINE_FAILED spends none. RELEASED: WAITING
+        again at once, the attempt does not count against either budget. When the job's end was asked for, none of these
+        three applies: the job ends for the reason that was given.
         """
         ...
 
     async def rescue(self) -> Sequence[AttemptKey]:
-        """End attempts whose lease has run out, and return them; end what is left of runs that are out of time.
+        """End and return attempts whose lease ran out; end runs that exceeded their time limit.
 
-        LEASE_EXPIRED, or AGENT_LOST when their worker's heartbeat stopped too. Planning leases that ran out are
-        taken back, and jobs whose backoff is over wait again.
+        The reason is LEASE_EXPIRED, or AGENT_LOST when their worker's heartbeat stopped too. Planning leases that ran
+        out are taken back, and jobs whose backoff is over wait again.
         """
         ...
 
     # -- people steer -------------------------------------------------------------------------------------------
 
     async def cancel_job(self, job_id: str, detail: str = "") -> JobView | None:
-        """End a job: at once when it is not running, by its holder otherwise. None when there is none.
+        """End a job: at once when it is not running, else through its holder.
 
-        The detail says who asked, for people.
+        The detail names the requester, for readers. None when the job does not exist.
         """
         ...
 
     async def cancel_run(self, run_id: str, detail: str = "") -> RunView | None:
-        """End every job of a run that has not ended, or its planning, likewise. None when there is none."""
+        """End every job of an unfinished run, or its planning, like `cancel_job`.
+
+        None when the run does not exist.
+        """
         ...
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
-        """End every run of a change request that was asked for before the cancel request, whether it is here or comes later.
+        """End every run of a change request that was requested before the cancel request.
 
-        Safe to repeat. What was asked for at that moment or later is left alone, and comes to no harm.
+        This includes runs that arrive later. Safe to repeat. Runs requested at that moment or later are left alone.
         """
         ...
 
     async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
-        """Put a job into another class, where it is the newest; nothing changes once it has ended. None when there is none."""
+        """Move a job to another priority class, as its newest job.
+
+        Nothing changes when the job has ended. None when the job does not exist.
+        """
         ...
 
     async def approve_run(self, run_id: str) -> RunView | None:
-        """Let the jobs of a run that wait for APPROVAL go on; changes nothing when none does. None when there is no such run."""
+        """Release the jobs of a run that wait for APPROVAL.
+
+        Nothing changes when none waits. None when the run does not exist.
+        """
         ...
 
     async def rerun(self, run_id: str) -> RunView | None:
-        """A new run of the same request, under a new request id, with `rerun_of`. None when there is none."""
+        """Create a new run of the same request, with a new request id and `rerun_of`.
+
+        None when the run does not exist.
+        """
         ...
 
     async def rerun_failed(self, run_id: str) -> RunView | RerunRefusal | None:
-        """As `rerun`, with those jobs alone that did not succeed, and those that need one of them (`reruns.py`)."""
+        """Rerun the jobs of a run that did not succeed, and their dependents (`reruns.py`)."""
         ...
 
     async def rerun_job(self, job_id: str) -> RunView | RerunRefusal | None:
-        """As `rerun`, with this job, those that need it, and what they need that did not succeed."""
+        """Rerun this job, its dependents, and those of its needs that did not succeed."""
         ...
 
-    # -- the outcome is told ------------------------------------------------------------------------------------
+    # -- statuses and dead letters are published ------------------------------------------------------------------
 
     async def outbox(self, limit: int) -> Sequence[OutboxMessage]:
-        """Messages that wait to be published, oldest first; perhaps fewer than there are within the limit, but not none.
+        """Return messages that wait to be published, oldest first.
 
-        Nothing while another opened store publishes them, so that their order is kept: whoever was given some is
-        the publisher until it has confirmed all there are, or has not asked again for a third of a lease.
+        There may be fewer than the limit while more exist, but never none while some exist. None are returned while
+        another opened store publishes, so that their order is kept. A store that received some is the publisher until
+        it has confirmed all there are, or has not asked again for a third of a lease.
         """
         ...
 
     async def published(self, numbers: Sequence[int]) -> None:
-        """The messages with these numbers have been confirmed."""
+        """Record that the broker confirmed the messages with these numbers."""
         ...
 
-    # -- what is old goes ---------------------------------------------------------------------------------------
+    # -- old runs are removed -------------------------------------------------------------------------------------
 
     async def purgeable(self, older_than_seconds: float) -> int:
-        """How many runs ended more than so long ago."""
+        """Count the runs that ended more than this long ago."""
         ...
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
-        """Remove some of these runs, at most `limit`, the oldest first: with their requests, jobs, attempts and logs.
+        """Remove at most `limit` of these runs, oldest first, with everything that belongs to them.
 
-        Short, so that nobody waits long: call it again while there is more. What still waits in the outbox is told
-        all the same. A request whose run is gone is forgotten: should it ever come again, it is a new run.
+        That is their requests, jobs, attempts and logs. One call is short, so that other callers do not wait long: call
+        it again while there is more. Messages in the outbox are still published. The store forgets a removed run's
+        request: if it comes again, it becomes a new run.
         """
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event set whenever something may have changed, here or in another process.
 
-        It may come too often, never not at all; whoever waits also looks again now and then.
+        It may be set too often, but is never missed for ever; a caller that waits for it also looks again from time to
+        time.
         """
         ...

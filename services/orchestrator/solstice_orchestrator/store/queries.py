@@ -1,4 +1,4 @@
-"""What the store tells of runs, jobs, attempts and logs; nothing of it changes anything."""
+"""Read-only queries of the job store: runs, jobs, attempts, logs, waiting and demand."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Unpack
@@ -19,10 +19,10 @@ from solstice_orchestrator.store.views import (
 
 
 class JobQueries(Protocol):
-    """Part of `JobStore`, and under its promises; each answer is of one moment."""
+    """The part of `JobStore` that reads; each answer shows one moment."""
 
     async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
-        """Runs, newest first, behind the one with the id `after`."""
+        """Return runs, newest first, after the one with the id `after`."""
         ...
 
     async def run(self, run_id: str) -> RunView | None: ...
@@ -32,63 +32,82 @@ class JobQueries(Protocol):
     async def jobs(
         self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
     ) -> Sequence[JobView]:
-        """Jobs behind the one with the id `after`: of one run in workflow order, else newest first."""
+        """Return jobs after the one with the id `after`.
+
+        Those of one run are in workflow order, others newest first.
+        """
         ...
 
     async def job(self, job_id: str) -> JobView | None: ...
 
     async def attempts(self, job_id: str) -> Sequence[AttemptView]:
-        """Every try at the job, oldest first."""
+        """Return every attempt at the job, oldest first."""
         ...
 
     async def log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
     ) -> LogPage | None:
-        """Log chunks with a sequence above `after`, of the newest attempt unless told. None when there is no job."""
+        """Return log chunks with a sequence above `after`, of the newest attempt by default.
+
+        None when the job does not exist.
+        """
         ...
 
     async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
-        """Where that byte of an attempt's log is; counted from its end when negative, and then at least the first."""
+        """Return where in an attempt's log this byte is.
+
+        A negative offset counts from the end, and stops at the first byte.
+        """
         ...
 
     async def planning(self, run_id: str) -> WaitFacts | None:
-        """Why a run has no jobs yet, for `waiting.explain`; None when it has, or there is no such run."""
+        """Return why a run has no jobs yet, for `waiting.explain`.
+
+        None when it has jobs or does not exist.
+        """
         ...
 
     async def waiting(self, job_id: str) -> WaitFacts | None:
-        """Why the job waits, for `waiting.explain`, all of one moment. None when there is no such job."""
+        """Return why the job waits, for `waiting.explain`, as of one moment.
+
+        None when the job does not exist.
+        """
         ...
 
     async def backlog(self, most: int) -> int:
-        """How many runs are to be planned, and jobs wait for a slot, together; `most` means at least as many.
+        """Count the runs to be planned and the jobs that wait for a slot, together.
 
-        Not those that are delayed: their time has not come.
+        `most` means at least that many. Delayed runs are not counted: their time has not come.
         """
         ...
 
     async def delayed(self) -> int:
-        """How many runs are DELAYED."""
+        """Count the runs that are DELAYED."""
         ...
 
     async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
-        """What there is to do, for `demand.demands`, all of one moment; of one label alone if given.
+        """Return the work to do, for `demand.demands`, as of one moment; optionally of one label.
 
-        Delayed runs are those that start within so many seconds.
+        Delayed runs count when they start within this many seconds.
         """
         ...
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
-        """How many unfinished jobs there are per state and label."""
+        """Count the unfinished jobs per state and label."""
         ...
 
     async def planning_pause(self) -> float | None:
-        """In how many seconds the next delayed run is to be planned, 0 when it is due; None when none is delayed."""
+        """Return the seconds until the next delayed run is to be planned.
+
+        0 when it is due; None when none is delayed.
+        """
         ...
 
     async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
-        """In how many seconds the first label, repository or owner that had reached its rate or quota may start one more job.
+        """Return the seconds until the first exhausted rate or quota allows one more job.
 
-        Asked of a claim that began `since_seconds` ago: 0 for one that has come to its next start meanwhile. None when
-        none had reached its own: then it was not for one of these that nothing was claimed.
+        Rates and quotas are those of labels, repositories and owners. Asked after a claim that began `since_seconds`
+        ago: 0 for one that has reached its next start since then. None when none was exhausted: then another limit kept
+        the claim empty.
         """
         ...

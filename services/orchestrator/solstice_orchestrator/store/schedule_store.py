@@ -1,4 +1,7 @@
-"""What the store promises about schedules: what is asked for regularly, and every tick once, whoever is there to fire it."""
+"""The store's promises about schedules: every tick is recorded and fired once.
+
+It does not matter which process fires it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,12 +18,12 @@ from solstice_orchestrator.schedules.ticks import TickReason, TickState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSpec:
-    """What a person wants to be built regularly; `cron.timing` has read `cron` and `timezone`."""
+    """What to build regularly; `cron.timing` has read `cron` and `timezone`."""
 
     name: str
     repo_url: str
     branch: str
-    """Without `refs/heads/`; of another ref, its full name."""
+    """A branch without `refs/heads/`, or the full name of another ref."""
     cron: str
     timezone: str = "UTC"
     repo_full_name: str | None = None
@@ -33,7 +36,7 @@ class ScheduleSpec:
 
 
 class ScheduleChanges(TypedDict, total=False):
-    """What of a ScheduleSpec is to be otherwise."""
+    """The fields of a ScheduleSpec that are to change."""
 
     name: str
     repo_url: str
@@ -53,32 +56,32 @@ class ScheduleFilters(TypedDict, total=False):
     """Which schedules to list."""
 
     repository: str | None
-    """Its full name or URL."""
+    """The repository's full name or URL."""
     ref: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickView:
-    """What became of a tick, or of several in a row that were missed."""
+    """The result of a tick, or of several missed ticks in a row."""
 
     tick_at: float
-    """When it was due, whenever that was noticed; of several the last."""
+    """When the tick was due, even if it was noticed later; of several, the last."""
     first_at: float | None
-    """Of several, the first."""
+    """When the first of several ticks was due."""
     count: int
-    """How many it stands for; at least so many when it is 1000."""
+    """How many ticks it represents; 1000 means at least 1000."""
     by_hand: bool
     state: TickState
     reason: TickReason
     detail: str
     failures: int
-    """How often the forge could not be asked."""
+    """How often asking the forge failed."""
     retry_at: float | None
-    """Of one that is due: not before this moment."""
+    """The earliest next try of a tick that is due."""
     settled_at: float | None
     run_id: str | None
     run_state: RunState | None
-    """None as well when the run has been removed."""
+    """None also when the run has been removed."""
     commit_sha: str | None
 
 
@@ -101,7 +104,7 @@ class ScheduleView:
     priority: Priority | None
     paused: bool
     created_by: str | None
-    """The name of the token that asked for it."""
+    """The name of the token that created it."""
     created_at: float
     changed_at: float
     next_at: float | None
@@ -111,30 +114,30 @@ class ScheduleView:
 
 
 class NotScheduled(StrEnum):
-    """Why a schedule is not as it was asked for."""
+    """Why a schedule could not be stored as requested."""
 
     NAME_TAKEN = "name_taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickTask:
-    """A tick that is ours to fire; `attempt` fences, as for jobs."""
+    """A tick claimed to be fired; `attempt` fences, as for jobs."""
 
     tick_id: str
     attempt: int
     schedule_id: str
     schedule: str
-    """Its name."""
+    """The schedule's name."""
     repo_url: str
     ref: str
-    """In full."""
+    """The ref's full name."""
     tick_at: float
     by_hand: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledTick:
-    """What became of a tick of a schedule, for logs and metrics."""
+    """The result of a schedule's tick, for logs and metrics."""
 
     schedule_id: str
     schedule: str
@@ -149,83 +152,101 @@ class SettledTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedTicks:
-    """What is to be fired, and what has been settled without that."""
+    """The ticks to fire, and those that were settled without firing."""
 
     tasks: Sequence[TickTask] = ()
     settled: Sequence[SettledTick] = field(default_factory=tuple)
     more: bool = False
-    """Whether there may be more at this moment."""
+    """Whether more ticks may be due now."""
 
 
 class ScheduleStore(Protocol):
-    """Part of `JobStore`, and under its promises; a schedule is named by its id or by its name.
+    """The part of `JobStore` for schedules; an id or a name identifies a schedule.
 
     * The store's clock alone decides what is due. Every tick that comes while its schedule is not paused is one row, or
-      part of the one row for several that were missed, whoever looks and however often: it fires once, or it is
-      recorded why it did not.
+      part of the one row for several missed ticks, however many processes look and however often: it fires once, or the
+      row says why it did not.
     * A tick fires in the transaction that admits its request.
     """
 
     async def add(self, spec: ScheduleSpec, created_by: str | None) -> ScheduleView | NotScheduled:
-        """A new schedule; its first tick is the first after this moment."""
+        """Add a schedule; its first tick is the first after this moment."""
         ...
 
     async def schedules(
         self, *, limit: int, after: str | None = None, wanted: ScheduleFilters | None = None
     ) -> Sequence[ScheduleView]:
-        """In the order in which they were added, behind the one with the id `after`."""
+        """Return schedules in the order in which they were added, after the id `after`."""
         ...
 
     async def schedule(self, which: str) -> ScheduleView | None: ...
 
     async def ticks(self, schedule_id: str, limit: int) -> Sequence[TickView]:
-        """What became of its ticks, newest first; KEPT_TICKS are kept."""
+        """Return the results of its ticks, newest first; the store keeps KEPT_TICKS."""
         ...
 
     async def now(self) -> float:
-        """The store's clock."""
+        """Return the time of the store's clock."""
         ...
 
     async def edit(self, which: str, changes: ScheduleChanges) -> ScheduleView | NotScheduled | None:
-        """Make it otherwise; with another time or zone its next tick is the first after this moment."""
+        """Change the schedule.
+
+        With another time or zone its next tick is the first after this moment.
+        """
         ...
 
     async def pause(self, which: str) -> ScheduleView | None:
-        """No ticks until it is resumed: those that come meanwhile are not missed. One that is due does not fire."""
+        """Stop the ticks until `resume`; a tick that is due does not fire.
+
+        Ticks that come while it is paused do not count as missed.
+        """
         ...
 
     async def resume(self, which: str) -> ScheduleView | None:
-        """Its next tick is the first after this moment."""
+        """Start the ticks again: the next is the first after this moment."""
         ...
 
     async def remove(self, which: str) -> bool:
-        """Forget it with its ticks; its runs stay. False when there was none."""
+        """Remove the schedule and its ticks; its runs stay. False when it does not exist."""
         ...
 
     async def fire(self, which: str) -> ScheduleView | None:
-        """One tick at this moment, whatever else there is, also when it is paused. It is tried once."""
+        """Add one tick now, even when the schedule is paused or a run is unfinished.
+
+        It is tried once.
+        """
         ...
 
     async def claim(self, worker_id: str, limit: int) -> ClaimedTicks:
-        """Record the ticks that have come, and take those that are due, under a lease."""
+        """Record the ticks that have come, and claim those that are due, under a lease."""
         ...
 
     async def fired(self, task: TickTask, commit_sha: str) -> SettledTick | None:
-        """Ask for this commit: the run exists when this returns. Safe to repeat. None when fenced."""
+        """Admit a run of this commit, which exists when this returns.
+
+        Safe to repeat. None when fenced.
+        """
         ...
 
     async def not_fired(
         self, task: TickTask, reason: TickReason, detail: str, *, retry: bool
     ) -> SettledTick | None:
-        """It could not be fired. `retry`: after a backoff, unless it was asked for by hand. None when fenced."""
+        """Record that the tick could not be fired. None when fenced.
+
+        With `retry` it is tried again after a backoff, unless it was made by hand.
+        """
         ...
 
     async def release(self, task: TickTask) -> None:
-        """Let somebody else fire it, at once."""
+        """Release the tick at once, so that another worker can fire it."""
         ...
 
     async def pause_seconds(self) -> float | None:
-        """In how many seconds there is something to claim: 0 when there is now, None when nothing is to come."""
+        """Return the seconds until there is something to claim.
+
+        0 when there is something now, None when no tick will come.
+        """
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:

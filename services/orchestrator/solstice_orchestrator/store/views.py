@@ -1,4 +1,4 @@
-"""What readers of the job store see: runs, jobs, attempts and logs, and what they may ask for."""
+"""What readers of the job store see: runs, jobs, attempts and logs, with filters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class JobView:
     needs: tuple[str, ...]
     priority: Priority
     attempt: int
-    """How often it was claimed; 0 before the first time."""
+    """How often the job was claimed; 0 before the first claim."""
     created_at: float
     started_at: float | None
     finished_at: float | None
@@ -46,11 +46,11 @@ class JobView:
     step: str | None
     worker_id: str | None
     retries: int = 0
-    """Its author's own budget for failures of the job itself."""
+    """How many failures of the job itself its author allows to retry."""
     retried: int = 0
-    """How much of that is spent."""
+    """How much of that budget is spent."""
     sequence: int = 0
-    """Of the newest status that was told of it."""
+    """Sequence of the job's newest status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,37 +74,40 @@ class RunView:
     finished_at: float | None
     rerun_of: str | None
     source_name: str | None = None
-    """The hook that it came through."""
+    """The source that the request came through."""
     not_before: float | None = None
-    """When it was to start at the earliest, if that was asked for."""
+    """The earliest start, if the request named one."""
     delivery_id: str | None = None
-    """The forge's id of the delivery that asked for it."""
+    """The forge's id of the delivery that made the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of runs, newest first; `next` is the cursor of the following page, None on the last."""
+    """One page of runs, newest first.
+
+    `next` is the cursor of the following page, None on the last.
+    """
 
     runs: Sequence[RunView]
     next: str | None
 
 
 class RunFilters(TypedDict, total=False):
-    """What runs are asked for; what is None or left out is not asked. All of it together has to hold."""
+    """Which runs to list; a run must match every filter that is not None."""
 
     repository: str | None
-    """Its full name, or its URL if it has no name."""
+    """The repository's full name, or its URL if it has no name."""
     ref: str | None
     """`refs/heads/main`"""
     state: RunState | None
     label: str | None
-    """A job of it runs on that,"""
+    """The run has a job with this label,"""
     priority: Priority | None
-    """and is of that class."""
+    """and with this priority class."""
 
 
 class JobFilters(TypedDict, total=False):
-    """What jobs are asked for, as `RunFilters`."""
+    """Which jobs to list, as in `RunFilters`."""
 
     repository: str | None
     ref: str | None
@@ -114,7 +117,7 @@ class JobFilters(TypedDict, total=False):
 
 
 class ChunkKind(StrEnum):
-    """Who wrote a piece of a log: the job, or the orchestrator."""
+    """The writer of a log chunk: the job, or the orchestrator."""
 
     OUTPUT = "output"
     MARK = "mark"
@@ -122,7 +125,7 @@ class ChunkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """A piece of a job's log; `sequence` counts from 1 within its attempt, without gaps."""
+    """A chunk of a job's log; `sequence` counts from 1 within its attempt, without gaps."""
 
     sequence: int
     at: float
@@ -137,7 +140,10 @@ class LogState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """Chunks after the asked-for sequence; CLOSED once the attempt is over and this page holds its last chunk."""
+    """Log chunks after the requested sequence.
+
+    CLOSED once the attempt is over and this page holds its last chunk.
+    """
 
     attempt: int
     chunks: Sequence[LogChunk]
@@ -146,13 +152,13 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Where in a log a byte is."""
+    """The position of a byte in a log."""
 
     total: int
-    """Bytes of the log so far."""
+    """Size of the log so far, in bytes."""
     start: int
-    """The byte's offset from the beginning; not below `total` when the log is not so long."""
+    """The byte's offset from the beginning; `total` or more when the log is shorter."""
     sequence: int
-    """Of the chunk that it is in; 1 when there is none."""
+    """Of the chunk that contains the byte; 1 when there is none."""
     begins: int
     """Offset of that chunk."""

@@ -1,4 +1,4 @@
-"""What the store promises about workers: who there is, how each stands, and what people want of it."""
+"""The store's promises about workers: which exist, their eligibility, and orders to them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,31 +14,40 @@ from solstice_orchestrator.scheduling.workers import (
 
 
 class WorkerRegistry(Protocol):
-    """Part of `JobStore`, and under its promises."""
+    """The part of `JobStore` about workers."""
 
     async def register(self, registration: WorkerRegistration) -> WorkerState:
-        """The worker is there, and is this; how it stands. Safe to repeat.
+        """Register a worker with its properties and return its eligibility. Safe to repeat.
 
-        A new process begins as the last one of its name stood: paused or quarantined, with its failures counted; not
-        draining. Rows of that name that nobody lives behind any more are forgotten with this. A worker that never
-        registered may claim all the same, under its id as its name.
+        A new process starts with the last eligibility of its name: paused or quarantined, with its failures counted;
+        not draining. This removes rows of that name whose process has ended. A worker that never registered may still
+        claim, with its id as its name.
         """
         ...
 
     async def leave(self, worker_id: str) -> None:
-        """The worker ends in order, and holds nothing any more; how it stood is kept for the next of its name."""
+        """Record that the worker ended in order and holds nothing.
+
+        Its eligibility is kept for the next process of its name.
+        """
         ...
 
     async def report(self, worker_id: str, pressure: WorkerPressure) -> None:
-        """The worker is under this pressure from now on; nothing when it is not known. A new process begins without."""
+        """Record the worker's pressure from now on.
+
+        Nothing changes when the worker is not known. A new process starts without pressure.
+        """
         ...
 
     async def workers(self) -> Sequence[WorkerView]:
-        """Every worker that is there or was within FORGET_SECONDS, by name, the newest of a name first."""
+        """Return workers that live or lived within FORGET_SECONDS, by name, newest of a name first."""
         ...
 
     async def worker(self, worker_id: str) -> WorkerView | None: ...
 
     async def steer_worker(self, worker_id: str, order: WorkerOrder) -> WorkerView | OrderRefusal | None:
-        """Order a worker, from the next claim on; it hears of it with its next renewal. None when there is none."""
+        """Give a worker an order, which applies from the next claim on.
+
+        The worker learns of it with its next renewal. None when it does not exist.
+        """
         ...

@@ -1,1 +1,1 @@
-"""What an operator does with a store as a whole: check it, move it, record a trace from it."""
+"""An operator's work on a whole store: check it, move it, record a trace."""

@@ -1,4 +1,7 @@
-"""Whether a store is fit for work: its schema, what it holds, and whether that fits together. Only reads."""
+"""Checks whether a store is fit for work; it only reads.
+
+It checks the schema, and whether the rows fit together.
+"""
 
 import asyncio
 import sqlite3
@@ -30,7 +33,7 @@ _COUNTS: Final[Mapping[str, str]] = {
     "outbox": "coalesce(sum(messages), 0) FROM outbox",
     "attempts": f"count(*) FROM {ENDED_ATTEMPTS}",
 }
-"""A row of the outbox may be many messages; an attempt needs no row of its own."""
+"""Tables that are not counted by rows: one row of the outbox may hold many messages, and an attempt needs no row."""
 
 RULES: Final[Mapping[str, str]] = {
     "runs without their request": "runs WHERE NOT EXISTS (SELECT 1 FROM {requests})",
@@ -62,37 +65,39 @@ RULES: Final[Mapping[str, str]] = {
     "schedules that wait for no tick, and are not paused": "schedules WHERE next_at IS NULL AND NOT paused",
     "ticks that are due, and never looked at": "ticks WHERE state = 'due' AND retry_at IS NULL",
 }
-"""What must not be, and how to count it; the same on every database."""
+"""What must not exist, and how to count it; the same on every database."""
 
 Ask = Callable[[str], Awaitable[Sequence[Any]]]
-"""Runs one query; its first column."""
+"""Runs one query and returns its first column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCheck:
-    """What was found."""
+    """The result of a check."""
 
     database: str
     """Its URL, without a password."""
     version: int
-    """Of the schema that is there; 0 when there is none."""
+    """The version of the store's schema; 0 when it has none."""
     known: int
-    """The newest version of the schema that we know."""
+    """The newest version of the schema that this program knows."""
     pending: Sequence[int]
     """The migrations that `migrate`, or the next start of an orchestrator, will apply."""
     counts: Mapping[str, int]
-    """Rows per table, but messages in the outbox and ended attempts, when the schema is up to date and the file sound."""
+    """Rows per table (messages for the outbox, ended attempts for attempts); only of a current schema and a sound
+    file.
+    """
     problems: Sequence[str]
-    """What does not fit together, in words."""
+    """What does not fit together, as sentences."""
 
     @property
     def well(self) -> bool:
-        """Nothing to do and nothing wrong."""
+        """Whether nothing is pending and nothing is wrong."""
         return not self.pending and not self.problems
 
 
 async def check(url: str) -> StoreCheck:
-    """Look at the store at `url`, and change nothing.
+    """Check the store at `url`, and change nothing.
 
     Raises StoreUnavailable (also when there is no such file), SchemaTooNew, ConfigurationError.
     """
@@ -120,7 +125,7 @@ async def _check_sqlite(path: Path) -> StoreCheck:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write, nor make the file."""
+    """Open a connection that can neither write nor create the file."""
     if not path.is_file():
         raise StoreUnavailable(str(path), "there is no such file")
     address = f"{path.absolute().as_uri()}?mode=ro"
@@ -138,7 +143,7 @@ async def _store_check(
     pending = missing(where, applied, migrations)
     counts: dict[str, int] = {}
     problems = list(own)
-    # Of a database that is damaged itself, or of another shape, no more can be said.
+    # With a damaged database, or another schema, these queries would not be reliable.
     if not pending and not own:
         for table in COUNTED:
             counts[table] = int((await ask(f"SELECT {_COUNTS.get(table, f'count(*) FROM {table}')}"))[0])  # noqa: S608  names of ours

@@ -1,7 +1,7 @@
-"""Everything a SQLite store holds, taken over into an empty PostgreSQL one: all of it, or nothing.
+"""Moves everything from a SQLite store into an empty PostgreSQL one, or nothing.
 
-The whole move is one transaction of PostgreSQL, during which nobody can write to the source: whatever interrupts it
-leaves the source as it was and the target empty, and it can be begun again. The source stays as it is.
+The whole move is one transaction of PostgreSQL, and meanwhile no process can write to the source: an interruption
+leaves the source as it was and the target empty, and the move can start again. The source stays as it is.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
 
 BATCH_ROWS: Final = 500
-"""Of logs, these are at most 32 MiB."""
+"""A batch of log chunks has at most 32 MiB."""
 SEEN_SECONDS: Final = 120.0
-"""An orchestrator that was seen so recently may be alive: twice a lease."""
+"""An orchestrator that was seen within this time may be alive: twice a lease."""
 BUSY_SECONDS: Final = 10.0
 NOT_MOVED: Final = frozenset({"schema_migrations", "outbox_lease"})
-"""What says something of a database itself, not of what it keeps."""
+"""Tables about the database itself, not about what it keeps."""
 SOURCES: Final[Mapping[str, str]] = {
     "requests": "requests JOIN runs USING (age)",
     "log_chunks": "log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)",
 }
-"""Where the columns of a table come from that SQLite divides in another way."""
+"""The source of a table's columns where SQLite divides the tables in another way."""
 
 Progress = Callable[[str, int, int], None]
-"""Told the table, how many of its rows are over, and how many there are."""
+"""Called with a table, the number of its moved rows, and their total."""
 Convert = Callable[[Any], Any]
 
 
@@ -48,10 +48,10 @@ class MoveRefused(SolsticeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveResult:
-    """What was taken over."""
+    """The result of a move."""
 
     rows: Mapping[str, int]
-    """Per table; all of them are there, counted on both sides."""
+    """Per table; counted and equal on both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,11 @@ async def move(
     progress: Progress = lambda *_: None,
     clock: Callable[[], float] = time.time,
 ) -> MoveResult:
-    """Take over all rows of the file `source` into the database at the URL `target`.
+    """Move all rows of the file `source` into the database at the URL `target`.
 
-    Both schemas are brought up to date first. NotMoved: an orchestrator may be using the source (unless `in_use` says
-    that this is known), or the target holds something. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
+    Both schemas are migrated first. Raises MoveRefused when an orchestrator may be using the source (unless `in_use`
+    says that this is known), or when the target is not empty. Raises StoreUnavailable, SchemaTooNew,
+    ConfigurationError.
     """
     async with connected(target) as connection:
         where = without_password(target)
@@ -88,7 +89,7 @@ async def move(
                     f"worker {worker} was at work on {source} less than {SEEN_SECONDS:.0f} s ago: "
                     "end every orchestrator on it first"
                 )
-            # Reading a batch of logs may take longer than a transaction is otherwise allowed to rest.
+            # Reading a batch of logs may take longer than a transaction may usually stay idle.
             await connection.execute("SET idle_in_transaction_session_timeout = 0")
             async with connection.transaction():
                 tables = await _tables(connection)
@@ -101,7 +102,7 @@ async def move(
 
 @contextmanager
 def _locked_source(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file at its newest schema, with its one write lock in our hands."""
+    """Open the file at its newest schema, and hold its one write lock."""
     if not path.is_file():
         raise StoreUnavailable(str(path), "there is no such file")
     try:
@@ -120,7 +121,7 @@ def _locked_source(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _live_worker(connection: sqlite3.Connection, since: float) -> str | None:
-    """A worker with a heartbeat later than `since`, that did not take its leave."""
+    """Return a worker with a heartbeat after `since` that did not leave."""
     row = connection.execute(
         "SELECT worker_id FROM workers WHERE seen_at > ? AND ended_at IS NULL ORDER BY seen_at DESC LIMIT 1",
         (since,),
@@ -129,7 +130,7 @@ def _live_worker(connection: sqlite3.Connection, since: float) -> str | None:
 
 
 async def _tables(connection: "Connection") -> Sequence[_Table]:
-    """What there is to fill: every table of the target, with how each of its columns wants its values."""
+    """Return every table of the target, with the conversion for each column."""
     rows = await connection.fetch(
         "SELECT table_name, column_name, data_type FROM information_schema.columns"
         " WHERE table_schema = current_schema() AND is_generated = 'NEVER'"
@@ -152,7 +153,7 @@ async def _tables(connection: "Connection") -> Sequence[_Table]:
 
 async def _claim_empty(connection: "Connection", where: str, tables: Sequence[_Table]) -> None:
     for table in tables:
-        # Nobody who opens the database meanwhile can put anything in.
+        # Other connections cannot insert anything meanwhile.
         await connection.execute(f"LOCK TABLE {table.name} IN EXCLUSIVE MODE")
         if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608  names from the schema
             raise MoveRefused(
@@ -185,7 +186,7 @@ def _count(held: sqlite3.Connection, table: _Table) -> int:
 
 
 async def _go_on_counting(connection: "Connection") -> None:
-    """What numbers its rows by itself goes on after those that came."""
+    """Set the counters of tables that number their rows, after the moved rows."""
     for row in await connection.fetch(
         "SELECT table_name, column_name FROM information_schema.columns"
         " WHERE table_schema = current_schema() AND is_identity = 'YES'"
@@ -200,7 +201,7 @@ async def _go_on_counting(connection: "Connection") -> None:
 async def _compare(
     held: sqlite3.Connection, connection: "Connection", tables: Sequence[_Table], rows: Mapping[str, int]
 ) -> None:
-    """Count what arrived; a difference undoes everything."""
+    """Count the moved rows; a difference rolls everything back."""
     for table in tables:
         there = await connection.fetchval(f"SELECT count(*) FROM {table.name}")  # noqa: S608  names from the schema
         here = _count(held, table)
@@ -213,7 +214,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    # PostgreSQL keeps no NUL in a text; a job may have put one into a name of its own.
+    # PostgreSQL allows no NUL in a text; a job may have used one in a name.
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 

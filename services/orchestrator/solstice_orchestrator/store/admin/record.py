@@ -1,7 +1,7 @@
-"""What an orchestrator has run, told as a trace that can be played again (`simulation/`). Only reads.
+"""Records an orchestrator's past runs as a trace for `simulation/`; it only reads.
 
-A line is a job that ran and has ended, at the moment its run was planned. All attempts at it are one stretch of time in
-a slot; names of concurrency groups are digests. The database sorts, and rows are read as they are asked for.
+A line is a job that ran and has ended, at the moment when its run was planned. All attempts at it are one stretch of
+time in a slot; names of concurrency groups are digests. The database sorts, and rows are read only when needed.
 """
 
 import sqlite3
@@ -24,7 +24,7 @@ from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
 FETCHED_AT_ONCE: Final = 1000
 
 Row = Any
-"""Of either database; its columns have names."""
+"""A row of either database; its columns have names."""
 
 _JOBS: Final = f"""
 SELECT jobs.run_id, jobs.created_at, jobs.repository, jobs.runs_on, jobs.priority, jobs.name, jobs.needs,
@@ -39,9 +39,10 @@ ORDER BY jobs.created_at, jobs.run_id, jobs.position
 
 
 async def recorded_runs(url: str, since: float) -> AsyncIterator[TraceRun]:
-    """The runs that were planned at `since` (seconds since the epoch) or later, in that order; times begin at 0.
+    """Yield the runs planned at `since` (seconds since the epoch) or later, in order.
 
-    Raises StoreUnavailable (also when there is no such file), SchemaTooNew, ConfigurationError.
+    Times in the trace begin at 0. Raises StoreUnavailable (also when there is no such file), SchemaTooNew,
+    ConfigurationError.
     """
     run: list[Row] = []
     begun: float | None = None
@@ -68,7 +69,7 @@ async def _rows(url: str, since: float) -> AsyncIterator[Row]:
         return
     async with connected(url) as connection:
         _up_to_date(without_password(url), await applied_to_postgresql(connection), "postgresql")
-        # Whoever writes the trace may be slow.
+        # The reader that writes the trace may be slow.
         await connection.execute("SET idle_in_transaction_session_timeout = 0")
         async with connection.transaction(readonly=True):
             async for record in connection.cursor(_JOBS.format(since="$1"), since, prefetch=FETCHED_AT_ONCE):
@@ -83,7 +84,7 @@ def _up_to_date(where: str, applied: Mapping[int, str], dialect: str) -> None:
 
 
 def _run(rows: Sequence[Row], begun: float) -> TraceRun:
-    """The jobs of a run. What was skipped is not in the trace, so nobody needs it."""
+    """Return the jobs of a run; skipped jobs are not in the trace, nor needed."""
     names = {row["name"] for row in rows}
     needs = [tuple(need for need in orjson.loads(row["needs"]) if need in names) for row in rows]
     needed = {need for each in needs for need in each}
@@ -105,7 +106,7 @@ def _run(rows: Sequence[Row], begun: float) -> TraceRun:
 
 
 def _group(key: bytes | None, said: bytes | str | None) -> TraceGroup | None:
-    """`said`: JSON, of a run its concurrency, of a job its spec."""
+    """Return a group's digest; `said`: JSON, a run's concurrency or a job's spec."""
     if key is None or said is None:
         return None
     fields = orjson.loads(said)

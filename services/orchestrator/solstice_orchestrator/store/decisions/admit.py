@@ -1,4 +1,7 @@
-"""Requests become runs. Pure: which of them are new is for the store's unique indexes to say."""
+"""Decides how requests become runs. Pure.
+
+The store's unique indexes decide which of them are new.
+"""
 
 import json
 import uuid
@@ -23,7 +26,7 @@ from solstice_orchestrator.store.records.rows import key, request_fields
 
 
 class NewRun(NamedTuple):
-    """A request on its way into the store, and what makes it unique."""
+    """A request on its way into the store, with its unique keys."""
 
     run_id: str
     request_key: bytes
@@ -33,13 +36,13 @@ class NewRun(NamedTuple):
     ref: str | None
     state: RunState
     plan_at: float
-    """Of a delayed one, its time; 0 for what may be planned at once."""
+    """The start time of a delayed run; 0 for one that may be planned at once."""
     request: JobRequestV1
     body: bytes
 
 
 def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> list[NewRun]:
-    """The runs that these requests would be, in their order."""
+    """Return the runs that these requests would become, in order."""
     return [
         NewRun(
             moment.new_id(),
@@ -57,7 +60,7 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
 
 
 def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
-    """How the run begins, and not before when it is planned."""
+    """Return the run's first state, and the time before which it is not planned."""
     if request.not_before is None:
         return RunState.PLANNING, 0.0
     due = parse_timestamp(request.not_before).timestamp()
@@ -65,7 +68,7 @@ def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
 
 
 def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
-    """What is told of runs that turned out to be new."""
+    """Return the first statuses of runs that are new."""
     at, base = moment.stamp, moment.rules.public_url
     planning = describe_run(RunState.PLANNING, "", ())
     return [
@@ -85,8 +88,11 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
 
 
 def renewed_request(moment: Moment, body: bytes) -> JobRequestV1:
-    """The same request, on purpose and now: under a new request id, without the old idempotency key and delay."""
-    # Not by the fast reader: it would round large integers of fields that we do not know.
+    """Return the same request as a new one, submitted now.
+
+    It has a new request id, without the old idempotency key and delay.
+    """
+    # Not with orjson: it would round large integers of unknown fields.
     fields = json.loads(body)
     for name in ("idempotency_key", "not_before"):
         fields.pop(name, None)

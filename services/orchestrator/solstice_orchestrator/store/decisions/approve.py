@@ -1,4 +1,4 @@
-"""Jobs that waited for a person's word go on. Pure."""
+"""Releases jobs that waited for approval. Pure."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from solstice_orchestrator.superseding.groups import GroupScope
 
 
 def approve_run(unit: UnitOfWork, run_id: str) -> None:
-    """Let the jobs of a run that wait for approval stand in line like others; those of any other run are left alone."""
+    """Release the run's jobs that wait for approval; other runs stay unchanged."""
     waiting = [job for job in unit.jobs_of(run_id) if job.state is JobState.APPROVAL]
     if not waiting:
         return
@@ -27,7 +27,7 @@ def approve_run(unit: UnitOfWork, run_id: str) -> None:
 
 
 def _begun(unit: UnitOfWork, run: Run, job: Job) -> dict[str, Any]:
-    """What the run was not given while nobody had agreed to it: its time, and the group it asks for."""
+    """Return what approval gives the run: its time limit, and the group it asks for."""
     columns: dict[str, Any] = {}
     if run.timeout_at is not None:
         columns["timeout_at"] = run.timeout_at + unit.now - job.created_at

@@ -1,4 +1,4 @@
-"""Runs end because somebody cancelled their change request, also those that come after the cancel request. Pure."""
+"""Ends the runs of a cancelled change request, including those that come later. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,24 +14,27 @@ from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 
 
 class CancelRow(NamedTuple):
-    """A cancel request, as a store keeps it: the latest of its change request."""
+    """A stored cancel request: the latest of its change request."""
 
     change_key: str
     asked_at: float
-    """What was asked for before is to end; never later than when the cancel request came to us."""
+    """Runs requested before this time end; never later than when the cancel request arrived."""
     detail: str
-    """Who wanted it."""
+    """Who asked for it."""
     kept_at: float
 
 
 def cancel_row_of(cancel: JobCancelV1, now: float) -> CancelRow:
-    """The row of a message. One that claims to come from the future is of now."""
+    """Return the row of a message; a time in the future becomes now."""
     asked_at = min(parse_timestamp(cancel.submitted_at).timestamp(), now)
     return CancelRow(change_key(cancel) or "", asked_at, storable(describe_cancel(cancel)), now)
 
 
 def end_cancelled_runs(unit: UnitOfWork, cancel_rows: Iterable[CancelRow]) -> Sequence[str]:
-    """End the runs in the unit of work that one of the cancel requests is about, or have their jobs ended; the ids of these runs."""
+    """End the runs that one of the cancel requests covers, and return their ids.
+
+    The runs are in the unit of work. A running job is ended by its holder.
+    """
     by_change = {cancel_row.change_key: cancel_row for cancel_row in cancel_rows}
     reached: list[str] = []
     for run in list(unit.runs.values()):

@@ -1,4 +1,7 @@
-"""Waiting jobs are given to workers. Pure; which of them start is for `scheduling/order.py` to say."""
+"""Gives waiting jobs to workers. Pure.
+
+`scheduling/order.py` decides which of them start.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -11,7 +14,7 @@ from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey, Claim
 from solstice_orchestrator.store.records.rows import decode_spec
 
-# Named here as in transitions.py: to look them up for each job takes as long as the rest of a move.
+# Named here as in transitions.py: looking them up for each job takes as long as the rest of a move.
 _BACKOFF: Final = JobState.BACKOFF
 _RUNNING: Final = JobState.RUNNING
 _RUN_RUNS: Final = RunState.RUNNING
@@ -25,7 +28,7 @@ def assign_jobs(
     specs: Mapping[str, bytes],
     siblings: Mapping[str, Mapping[str, JobState]],
 ) -> Sequence[Claim]:
-    """These waiting jobs are the worker's from now on, under a lease.
+    """Give these waiting jobs to the worker, under a lease.
 
     `siblings`: the states of all jobs, by job id, of the runs that have not begun yet.
     """
@@ -44,7 +47,7 @@ def assign_jobs(
 
 
 def end_backoffs(unit: UnitOfWork) -> None:
-    """Jobs whose backoff is over wait for a slot again."""
+    """Move jobs whose backoff is over back to WAITING."""
     for job in list(unit.jobs.values()):
         if job.state is _BACKOFF and job.retry_at is not None and job.retry_at <= unit.now:
             unit.move(replace(job, retry_at=None), JobState.WAITING, Reason.BACKOFF_OVER)

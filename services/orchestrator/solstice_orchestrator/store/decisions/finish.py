@@ -1,4 +1,4 @@
-"""Attempts end, by their holder's word or for want of it, and what follows from that is decided here. Pure."""
+"""Ends attempts, by their holder or by rescue, and decides what follows. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ _RELEASED: Final = Reason.RELEASED
 def finish(
     unit: UnitOfWork, ends: Sequence[AttemptEnd], past: Mapping[AttemptKey, Attempt]
 ) -> Sequence[bool]:
-    """Record the ends of attempts; True also for one of which exactly this was recorded before.
+    """Record the ends of attempts; True also when this same end was recorded before.
 
     `past`: the ended attempts among those that are not current (`ended_attempts`) any more.
     """
@@ -43,19 +43,22 @@ def finish(
 
 
 def ended_attempts(unit: UnitOfWork, ends: Sequence[AttemptEnd]) -> Sequence[AttemptKey]:
-    """Those that are over, as far as the unit of work knows: their past has to be looked up."""
+    """Return the attempts that are not running here: the caller looks up their past."""
     return [key for key, _ in ends if running_job(unit, key) is None]
 
 
 def running_job(unit: UnitOfWork, key: AttemptKey) -> Job | None:
-    """The job, when this is the attempt that runs."""
+    """Return the job when this is its running attempt."""
     job = unit.jobs.get(key.job_id)
     held = job is not None and job.state is _RUNNING and job.attempt == key.number
     return job if held else None
 
 
 def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
-    """Close the attempt that runs and move its job to what follows; the run is not settled."""
+    """Close the running attempt and move its job to what follows.
+
+    The caller settles the run.
+    """
     outcome = as_asked(job, outcome)
     if outcome.reason is _RELEASED:
         outcome = _if_in_time(unit, job, outcome)
@@ -63,7 +66,7 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
     detail = attempt.detail
     failed_by_us = outcome.reason in INFRASTRUCTURE
     if job.cancel_asked and (failed_by_us or outcome.reason is _RELEASED):
-        # Somebody wanted it to end, and it has: there is nothing to try again.
+        # Its end was asked for, and it has ended: nothing is tried again.
         outcome = asked_end(job, outcome)
         failed_by_us = False
         detail = detail_of(outcome)
@@ -80,9 +83,9 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
 
 
 def _if_in_time(unit: UnitOfWork, job: Job, outcome: Outcome) -> Outcome:
-    """What is handed back when its lease had run out counts, as it would have for whoever rescued it.
+    """Count a release after the lease ran out as LEASE_EXPIRED, as a rescue would.
 
-    Else a job that keeps its holder from the store would begin again and again.
+    Otherwise a job that keeps its holder from reaching the store would begin again and again.
     """
     if job.lease_until is None or job.lease_until > unit.now:
         return outcome
@@ -95,14 +98,14 @@ def _if_in_time(unit: UnitOfWork, job: Job, outcome: Outcome) -> Outcome:
 
 
 def _failed_by_itself(unit: UnitOfWork, job: Job, detail: str) -> None:
-    """Another try at once, which its author gave it."""
+    """Retry the job at once, from the retries that its author allowed."""
     retried = job.retried + 1
     again = structs.replace(job, retried=retried, worker_id=None, exit_code=None, step=None)
     unit.move(again, JobState.WAITING, Reason.RETRYING, f"retrying {retried} of {job.retries}: {detail}")
 
 
 def _failed_by_us(unit: UnitOfWork, job: Job, reason: Reason, detail: str) -> None:
-    """Another try after a while, or none."""
+    """Retry the job after a backoff, or end it when its budget is spent."""
     rules = unit.moment.rules
     wait: float | None
     if reason in UNCOUNTED:

@@ -1,4 +1,4 @@
-"""What the holder of attempts is told when it renews their leases. Pure."""
+"""Decides the answer to a holder that renews its leases. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,9 +18,12 @@ def renewal(
     worker: WorkerRow,
     now: float,
 ) -> Renewal:
-    """`renewed`: those whose leases were prolonged, and whether somebody wants their end; `ended`: how others ended."""
+    """Return what the holder must know about the attempts that it claimed.
+
+    `renewed`: the attempts with renewed leases, and whether their end was asked for; `ended`: how others ended.
+    """
     return Renewal(
-        # What its holder ended itself, a moment ago, was not lost.
+        # An attempt that its holder itself ended a moment ago is not lost.
         lost=frozenset(
             key for key in claimed if key not in renewed and (key not in ended or ended[key] in _TAKEN_AWAY)
         ),

@@ -1,4 +1,4 @@
-"""Runs are planned: they get their jobs, wait for another try, or end. Pure."""
+"""Plans runs: they get their jobs, wait for another try, or end. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQues
 
 NO_HISTORY: Final = RefHistory()
 BEGUN_AT_ONCE: Final = 256
-"""So many delayed runs begin in one transaction; when more are due, the next one goes on."""
+"""How many delayed runs one transaction begins; the next transaction begins the rest."""
 
 
 def check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
-    """ValueError when two jobs have one name, or one needs what is not there."""
+    """Raise ValueError when two jobs share a name, or a need does not exist."""
     names = {spec.name for spec in jobs}
     if len(names) < len(jobs) or any(need not in names for spec in jobs for need in spec.needs):
         raise ValueError(f"jobs of run {task.run_id}: names are not unique, or a need is not among them")
@@ -42,10 +42,10 @@ def planned(
     rerun_scope: RerunScope = NOT_A_RERUN,
     answers: OrderAnswers | None = None,
 ) -> bool | OrderQuestion:
-    """Give the run its jobs and its limits; end older runs of its ref, or the run itself, whose place a newer one takes.
+    """Give the run its jobs and its limits, and supersede older runs of its ref.
 
-    `history`: what is remembered of its ref; those runs of it that may be ended are in the unit of work. A Question changes
-    nothing.
+    The run itself is superseded when a newer push came first. `history`: what the store remembers of its ref; the runs
+    of it that may be ended are in the unit of work. A Question changes nothing.
     """
     run = _current(unit, task)
     if run is None:
@@ -60,7 +60,7 @@ def planned(
         task.run_id,
         job_count=len(jobs),
         timeout_at=None if run_spec.timeout_seconds is None else unit.now + run_spec.timeout_seconds,
-        # What nobody has agreed to keeps nobody else from a group.
+        # A run without approval must not keep others from a group.
         group_key=None
         if awaiting
         else group_digest(rules, GroupScope.RUN, run_spec.concurrency, task.request),
@@ -108,14 +108,14 @@ def _first_state(spec: JobSpec, run_spec: RunSpec, *, awaiting: bool) -> JobStat
 
 
 def begin(unit: UnitOfWork) -> None:
-    """The time of these delayed runs has come: they are to be planned like any other."""
+    """Move these delayed runs to PLANNING when their time has come."""
     for run in list(unit.runs.values()):
         if run.state is RunState.DELAYED and run.plan_at <= unit.now:
             unit.move_run(run.run_id, RunState.PLANNING)
 
 
 def not_planned(unit: UnitOfWork, task: PlanningTask, reason: Reason, detail: str) -> bool:
-    """The run goes back, waits for another try, or ends."""
+    """Release the run, let it wait for another try, or end it."""
     if _current(unit, task) is None:
         return False
     detail = storable(detail)
@@ -136,7 +136,7 @@ def not_planned(unit: UnitOfWork, task: PlanningTask, reason: Reason, detail: st
 
 
 def plan_failed(unit: UnitOfWork, run_id: str, reason: Reason, detail: str) -> None:
-    """The world kept a run from being planned: later again, until the budget is spent."""
+    """Plan the run again later, or end it when its budget is spent."""
     failures, rules = unit.runs[run_id].plan_failures + 1, unit.moment.rules
     wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
     if wait is None:

@@ -1,4 +1,7 @@
-"""Jobs that begin to wait are given their turns: `scheduling/order.py` says which, the store keeps what that depends on. Pure."""
+"""Gives each job that starts to wait its turn in the queue. Pure.
+
+`scheduling/order.py` decides the turns; the store keeps the numbers that they depend on.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +23,7 @@ class QueueKey(NamedTuple):
 
 
 class RepositoryQueueKey(NamedTuple):
-    """A repository in a line."""
+    """The jobs of one repository in a queue."""
 
     queue_key: QueueKey
     repository: str
@@ -28,7 +31,7 @@ class RepositoryQueueKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrangedChanges:
-    """The changes with every turn in them, and what is to be kept for the next who come."""
+    """The changes with every job's turn, and the numbers that the store keeps."""
 
     changes: RowChanges
     clocks: Mapping[QueueKey, int]
@@ -36,7 +39,10 @@ class ArrangedChanges:
 
 
 def queue_places(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[str]]:
-    """Where the arrivals (ids of jobs) are to be placed, and where others left; sorted, so that locks are taken in one order."""
+    """Return the queues that jobs join or leave, with the ids of joining jobs.
+
+    They are sorted, so that all transactions take locks in one order.
+    """
     found: dict[RepositoryQueueKey, list[str]] = {repository_queue: [] for repository_queue in _left(changes)}
     jobs = {job.job_id: job for job in _all(changes)}
     for job_id in changes.arrivals:
@@ -48,7 +54,10 @@ def queue_places(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[st
 
 
 def still_running(running: Mapping[str, int], changes: RowChanges) -> Mapping[str, int]:
-    """What runs of each repository once the changes are written, if it is `running` now; what they start apart."""
+    """Count the running jobs of each repository after the changes, without new starts.
+
+    `running` counts them before the changes.
+    """
     ended = Counter(
         job.repository
         for job in changes.jobs
@@ -62,7 +71,10 @@ def still_running(running: Mapping[str, int], changes: RowChanges) -> Mapping[st
 def arrange(
     changes: RowChanges, queues: Mapping[QueueKey, QueueState], next_turns: Mapping[RepositoryQueueKey, int]
 ) -> ArrangedChanges:
-    """Give every arrival its turn. `next_turns` of repositories that have one."""
+    """Give every arriving job its turn.
+
+    `next_turns` has the repositories that already have one.
+    """
     entries = {queue_key: queue_entry(queue) for queue_key, queue in queues.items()}
     taken_turns: dict[str, int] = {}
     following: dict[RepositoryQueueKey, int] = {}
@@ -88,7 +100,7 @@ def arrange(
 
 
 def _left(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[int]]:
-    """The turns that nobody will take."""
+    """Return the turns that were given up."""
     found: dict[RepositoryQueueKey, list[int]] = {}
     for job in changes.given_up:
         found.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(

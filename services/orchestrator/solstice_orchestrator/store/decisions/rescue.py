@@ -1,4 +1,4 @@
-"""What nobody holds any more is taken back. Pure."""
+"""Takes back attempts and planning whose leases ran out. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,9 +13,9 @@ from solstice_orchestrator.store.records.changes import Job
 
 
 def rescue(unit: UnitOfWork, seen: Mapping[str, float]) -> Sequence[AttemptKey]:
-    """End the attempts whose leases have run out, what is out of time, and the planning of the dead and of the slow.
+    """End attempts whose leases ran out and runs out of time; take back planning.
 
-    `seen`: when each worker's heart beat last.
+    Planning is taken back from workers that are lost or too slow. `seen`: the last heartbeat of each worker.
     """
     time_out(unit)
     lease_seconds = unit.moment.rules.lease_seconds
@@ -24,8 +24,9 @@ def rescue(unit: UnitOfWork, seen: Mapping[str, float]) -> Sequence[AttemptKey]:
         worker = job.worker_id or ""
         outcome = Outcome(
             state=JobState.ERRORED,
-            # Whoever lives renews twice in a lease: silence for half of one, beside a lease that has run out, is its end.
-            # Not a whole lease: one that is claimed while a renewal is under way ends a moment before the heartbeat does.
+            # A living worker renews twice in a lease: silence for half a lease, besides a lease that ran out, means it
+            # is lost.
+            # Not a whole lease: a lease claimed during a renewal ends a moment before the heartbeat does.
             reason=_why(seen.get(worker), unit.now - lease_seconds / 2),
             detail=f"held by {worker}",
         )

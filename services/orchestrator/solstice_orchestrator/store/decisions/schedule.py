@@ -1,4 +1,7 @@
-"""What becomes of a schedule: its ticks come, a person changes it. (moment, its rows) -> rows. Pure."""
+"""Decides what a schedule becomes: by its ticks or by a person's change. Pure.
+
+(moment, its rows) -> rows.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -14,25 +17,25 @@ from solstice_orchestrator.store.records.schedule_rows import Schedule, Tick
 from solstice_orchestrator.store.schedule_store import ScheduleChanges, ScheduleSpec
 
 UNREADABLE_SECONDS: Final = 3600.0
-"""Between two looks at a schedule whose time cannot be read."""
+"""The pause between two tries to read a schedule's timing."""
 
 
 class ScheduleUpdate(NamedTuple):
-    """A schedule as it stands now, and what follows for its ticks."""
+    """A schedule after a change, and the changes of its ticks."""
 
     schedule: Schedule
     new: Sequence[Tick] = ()
-    """They are written unless they have their row already."""
+    """New ticks, written unless they already have a row."""
     ended: Sequence[Tick] = ()
-    """They were due."""
+    """Ticks that were due."""
 
 
 Decide = Callable[[Moment, Schedule, Tick | None], ScheduleUpdate]
-"""What a person's change comes to; the tick is the one that has not fired yet, if there is one."""
+"""Decides a person's change; the tick is the one that has not fired yet, if any."""
 
 
 def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> ScheduleUpdate:
-    """A new schedule."""
+    """Return a new schedule."""
     return ScheduleUpdate(
         Schedule(
             schedule_id=moment.new_id(),
@@ -50,7 +53,7 @@ def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> Schedul
 def edited(
     moment: Moment, schedule: Schedule, pending: Tick | None, wanted: ScheduleChanges
 ) -> ScheduleUpdate:
-    """With other values; what came until now is settled by the old time."""
+    """Change the schedule's values; its ticks until now follow the old timing."""
     changed = progressed(moment, schedule, pending)
     new = changed.schedule._replace(**wanted, changed_at=moment.now)
     if (new.cron, new.timezone) != (schedule.cron, schedule.timezone) and not new.paused:
@@ -59,7 +62,7 @@ def edited(
 
 
 def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> ScheduleUpdate:
-    """Without ticks; one that is due does not fire."""
+    """Pause the schedule; a tick that is due does not fire."""
     changed = progressed(moment, schedule, pending)
     new = changed.schedule
     if not new.paused:
@@ -72,19 +75,22 @@ def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> Schedule
 
 
 def resumed(moment: Moment, schedule: Schedule, _: Tick | None) -> ScheduleUpdate:
-    """With ticks again."""
+    """Resume the schedule, with its next tick after this moment."""
     if not schedule.paused:
         return ScheduleUpdate(schedule)
     return ScheduleUpdate(_from_now_on(schedule._replace(paused=False, changed_at=moment.now), moment.now))
 
 
 def by_hand(moment: Moment, schedule: Schedule, _: Tick | None) -> ScheduleUpdate:
-    """With a tick that somebody asked for."""
+    """Add a tick that a person asked for."""
     return ScheduleUpdate(schedule, [_due(moment, schedule, moment.now, TickReason.BY_HAND)])
 
 
 def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> ScheduleUpdate:
-    """With a row for every tick up to now; `pending` is one that is still due, and makes way for a newer one."""
+    """Add a row for every tick up to now.
+
+    `pending` is a tick that is still due; a newer tick replaces it.
+    """
     if schedule.next_at is None or schedule.next_at > moment.now:
         return ScheduleUpdate(schedule)
     try:
@@ -100,7 +106,7 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Sche
     overtaken = [
         _overtaken(pending, moment)
         for newest in ticks[-1:]
-        # After the clock was set back it may be the same that comes again.
+        # After the clock was set back, the same tick may come again.
         if pending is not None and newest.tick_id != pending.tick_id
     ]
     return ScheduleUpdate(
@@ -111,7 +117,7 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Sche
 
 
 def _timing(cron: str, zone: str) -> Timing:
-    # Who may have ticks within a minute is for the entrance to say.
+    # The API decides who may use seconds; here they are always allowed.
     return timing(cron, zone, seconds=True)
 
 
@@ -120,7 +126,10 @@ def _from_now_on(schedule: Schedule, now: float) -> Schedule:
 
 
 def _unreadable(moment: Moment, schedule: Schedule, tick_at: float, why: str) -> ScheduleUpdate:
-    """What was read once may be unknown to this machine: a zone that its database lacks. Others go on meanwhile."""
+    """Record a failed tick when this machine cannot read the timing.
+
+    Its time zone database may lack a zone that another machine knew. Other schedules go on meanwhile.
+    """
     tick = _due(moment, schedule, tick_at, TickReason.ON_TIME)
     failed = ended(tick, moment, TickState.FAILED, TickReason.NOT_A_REQUEST, why)
     return ScheduleUpdate(
@@ -170,5 +179,5 @@ def _held_up(tick: Tick, moment: Moment) -> Tick:
 
 
 def _tick_id(schedule: Schedule, tick_at: float, *more: str) -> str:
-    """The same for the same tick, so that it has one row whoever writes it."""
+    """Return the tick's id: the same for the same tick, so it has one row."""
     return derive_request_id(EVENT, schedule.schedule_id, format_seconds(tick_at), *more)

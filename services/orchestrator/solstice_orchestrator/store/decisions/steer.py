@@ -1,4 +1,4 @@
-"""Jobs and runs are steered from outside: by people, by newer runs, by the time limit of their run. Pure."""
+"""Cancels, prioritises and reruns jobs and runs, and enforces run time limits. Pure."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ from solstice_orchestrator.store.records.changes import Job
 
 
 def cancel_job(unit: UnitOfWork, job_id: str, detail: str = "") -> None:
-    """End one job, or ask its holder to; the detail says who asked."""
+    """End one job, or ask its holder to; the detail names the requester."""
     job = unit.jobs.get(job_id)
     if job is not None and not job.state.final:
         end_job(unit, job, Reason.CANCEL_REQUESTED, detail)
@@ -26,14 +26,17 @@ def cancel_job(unit: UnitOfWork, job_id: str, detail: str = "") -> None:
 
 
 def prioritise(unit: UnitOfWork, job_id: str, priority: Priority) -> None:
-    """Put a job that has not ended into another class, where it is a newcomer."""
+    """Move an unfinished job to another priority class, as its newest job."""
     job = unit.jobs.get(job_id)
     if job is not None and not job.state.final and job.priority != rank(priority):
         unit.change_class(job_id, rank(priority))
 
 
 def jobs_to_rerun(unit: UnitOfWork, run_id: str, job_id: str | None) -> frozenset[str] | RerunRefusal | None:
-    """What of a run is to run again: what failed of it, or this job and what belongs to it (`reruns`)."""
+    """Return the jobs to rerun: the failed ones, or this job and its related jobs.
+
+    `reruns` decides which jobs are related.
+    """
     if not unit.runs[run_id].state.final:
         return RerunRefusal.NOT_ENDED
     jobs = unit.jobs_of(run_id)
@@ -49,26 +52,29 @@ def jobs_to_rerun(unit: UnitOfWork, run_id: str, job_id: str | None) -> frozense
 
 
 def cancel_run(unit: UnitOfWork, run_id: str, detail: str = "") -> None:
-    """End every job of a run, or its planning; likewise."""
+    """End every job of a run, or its planning, like `cancel_job`."""
     end_run(unit, run_id, Reason.CANCEL_REQUESTED, detail)
 
 
 def time_out(unit: UnitOfWork) -> None:
-    """End what is left of the runs that are out of time."""
+    """End what is left of the runs that exceeded their time limit."""
     for run in list(unit.runs.values()):
         if run.timeout_at is not None and run.timeout_at <= unit.now and not _awaits(unit, run.run_id):
             end_run(unit, run.run_id, Reason.RUN_TIMEOUT)
-            # What runs of it has been asked, and nothing begins any more: this is done.
+            # Its running jobs were asked to end, and nothing else starts: the limit is used up.
             unit.change_run(run.run_id, timeout_at=None)
 
 
 def _awaits(unit: UnitOfWork, run_id: str) -> bool:
-    """Its time begins when somebody agrees to it."""
+    """Whether the run waits for approval: its time starts with that."""
     return any(job.state is JobState.APPROVAL for job in unit.jobs_of(run_id))
 
 
 def end_run(unit: UnitOfWork, run_id: str, reason: Reason, detail: str = "") -> None:
-    """End a run for CANCEL_REQUESTED, SUPERSEDED or RUN_TIMEOUT: its planning, or every job that has not ended."""
+    """End a run: its planning, or every job that has not ended.
+
+    The reason is CANCEL_REQUESTED, SUPERSEDED or RUN_TIMEOUT.
+    """
     run = unit.runs.get(run_id)
     if run is None or run.state.final:
         return
@@ -82,7 +88,10 @@ def end_run(unit: UnitOfWork, run_id: str, reason: Reason, detail: str = "") -> 
 
 
 def end_job(unit: UnitOfWork, job: Job, reason: Reason, detail: str = "") -> None:
-    """End a job that has not ended, or ask its holder to; the first who asks is the one who counts. Its run is not settled."""
+    """End an unfinished job, or ask its holder to; the first request counts.
+
+    The caller settles its run.
+    """
     if job.state is not JobState.RUNNING:
         unit.move(structs.replace(job, retry_at=None), _end_of(reason), reason, detail)
     elif not job.cancel_asked:
@@ -90,14 +99,14 @@ def end_job(unit: UnitOfWork, job: Job, reason: Reason, detail: str = "") -> Non
 
 
 def as_asked(job: Job | None, outcome: Outcome) -> Outcome:
-    """`outcome`, but for the reason for which the attempt's end was asked for, if that is why it ended."""
+    """Return `outcome` with the requested end's reason, if the attempt ended for that."""
     if job is None or not job.cancel_asked or outcome.state is not JobState.CANCELLED:
         return outcome
     return asked_end(job, outcome)
 
 
 def asked_end(job: Job, outcome: Outcome) -> Outcome:
-    """How a job ends whose end was asked for, once its attempt is over."""
+    """Return how a job ends whose end was asked for, once its attempt is over."""
     reason = Reason(job.ending) if job.ending else Reason.CANCEL_REQUESTED
     return replace(outcome, state=_end_of(reason), reason=reason, detail=job.ending_detail)
 

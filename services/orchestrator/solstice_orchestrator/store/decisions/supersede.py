@@ -1,4 +1,7 @@
-"""Who makes way for whom: concurrency groups and superseded runs, as the store's rows have them. Pure."""
+"""Decides which runs and jobs make way: concurrency groups and superseded runs. Pure.
+
+It works on the rows of the store.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -35,22 +38,27 @@ from solstice_orchestrator.superseding.push_order import (
 )
 
 REMEMBERED: Final = 64
-"""So many ended runs of a branch are remembered for what their pushes tell of each other."""
+"""How many ended runs of a branch are kept, because their pushes help to order newer ones."""
 REMEMBERED_SECONDS: Final = 30 * 86_400.0
-"""And at least for so long, whenever the runs themselves are removed: no forge sends a delivery again after more."""
+"""Ended runs are kept at least this long, even after the runs are removed: no forge repeats a delivery later than
+that.
+"""
 
 
 class GroupMemberRow(NamedTuple):
-    """A run or job that holds a group or asks for it, as a store reads it; not one whose run waits for its own group."""
+    """The stored row of a run or job that holds or wants a group.
+
+    A job whose run waits for the run's own group is not among them.
+    """
 
     job_id: str | None
-    """None: the run as a whole."""
+    """None for the run as a whole."""
     run_id: str
     position: int
     holds: bool
     running: bool
     spec_json: str | bytes
-    """JSON: of a run its concurrency, of a job its spec."""
+    """JSON: the concurrency of a run, or the spec of a job."""
     created_at: float
     """Of the run."""
     request: bytes
@@ -59,34 +67,34 @@ class GroupMemberRow(NamedTuple):
 def group_digest(
     rules: Rules, scope: GroupScope, concurrency: Concurrency | None, request: JobRequestV1
 ) -> bytes | None:
-    """The digest that stands for a concurrency group; None for none."""
+    """Return the digest that identifies a concurrency group; None for no group."""
     if concurrency is None:
         return None
     return key(group_key(scope, request, concurrency.group, rules.v1_trust))
 
 
 def ref_digest(request: JobRequestV1) -> bytes | None:
-    """The digest that stands for what a newer push takes the place of; None for what it never does."""
+    """Return the digest of what a newer push supersedes; None for no such ref."""
     found = supersede_key(request)
     return None if found is None else key(found)
 
 
 def members(rows: Iterable[GroupMemberRow]) -> Sequence[GroupMember]:
-    """The rows as `groups.py` knows them."""
+    """Return the rows as the members that `groups.py` knows."""
     return [_member(row) for row in rows]
 
 
 def runs_concerned(rows: Sequence[GroupMemberRow]) -> Sequence[str]:
-    """The ids of the runs about which there is something to do; `settle` wants them, with all their jobs."""
+    """Return the ids of the runs that `settle` changes; it needs all their jobs."""
     settled = settle_group(members(rows))
     holders = {*settled.superseded, settled.let_go}
     return list(dict.fromkeys(row.run_id for row in rows if (row.job_id or row.run_id) in holders))
 
 
 def settle(unit: UnitOfWork, rows: Sequence[GroupMemberRow]) -> None:
-    """End who is superseded in a group, and let go who is next.
+    """End the superseded members of a group, and give the group to the next.
 
-    Somebody who has ended since the rows were read is left alone: that end has the group looked at once more.
+    A member that ended after the rows were read is left alone: its end settles the group again.
     """
     settled = settle_group(members(rows))
     for holder, run_id in settled.superseded.items():
@@ -96,21 +104,21 @@ def settle(unit: UnitOfWork, rows: Sequence[GroupMemberRow]) -> None:
 
 
 class RefHistory(NamedTuple):
-    """What a store remembers of a branch or change request."""
+    """What a store remembers about the runs of a branch or change request."""
 
     open_runs: Sequence[RefRun] = ()
     """Planned runs that have not ended."""
     past: Sequence[RefRun] = ()
-    """Those that have, and perhaps were removed since, the newest first."""
+    """Planned runs that have ended, perhaps removed since, newest first."""
 
     @property
     def newest(self) -> RefRun | None:
-        """Whose place nobody has taken."""
+        """The run that no newer push has superseded."""
         return max((each for each in (*self.open_runs, *self.past) if each.lead), key=_lead, default=None)
 
     @property
     def forgettable(self) -> Sequence[str]:
-        """Ids of runs that nobody needs to remember any more."""
+        """Ids of runs that no longer need to be remembered."""
         return [each.run_id for each in self.past[REMEMBERED:] if each is not self.newest]
 
 
@@ -121,9 +129,9 @@ def _lead(ref_run: RefRun) -> int:
 def runs_to_load(
     request: JobRequestV1, open_runs: Sequence[RefRun], rule: SupersedeRule, *, asked: bool | None
 ) -> Sequence[RefRun]:
-    """The runs of a ref that have to be loaded for `supersede` when this run joins them.
+    """Return the runs of a ref to load for `supersede` when this run joins.
 
-    Where nobody may be ended that is nobody: on the default branch any number of runs may be under way.
+    None when no run may be ended: on the default branch any number of runs may be under way.
     """
     if is_vouched_for(request):
         return open_runs
@@ -142,9 +150,9 @@ def place_run(
     rerun: bool,
     answers: OrderAnswers | None,
 ) -> RefRun | OrderQuestion | None:
-    """The run in its place among those of its ref; None: no newer push takes its place.
+    """Return the run with its place among those of its ref.
 
-    A Question has to be answered first, when somebody's end depends on it. Nothing is changed.
+    None: no newer push supersedes it. A Question: its answer decides which run is superseded; nothing is changed.
     """
     request = stored_request(run.request)
     digest = ref_digest(request)
@@ -161,7 +169,7 @@ def place_run(
     )
     newest = history.newest
     if rerun or newest is None:
-        # Whoever asked for a run again takes nobody's place.
+        # A rerun takes no other run's place.
         return own if rerun else own._replace(lead=1)
     rule = unit.moment.rules.supersede
     matters = rule is not SupersedeRule.OFF and (
@@ -176,7 +184,7 @@ def place_run(
 
 
 def supersede(unit: UnitOfWork, own: RefRun, history: RefHistory) -> None:
-    """End the runs of one ref whose place a newer one takes, after `own` joined it.
+    """End the runs of one ref that a newer one supersedes, after `own` joined it.
 
     Those that may be ended are in the unit of work, with all their jobs.
     """
@@ -184,7 +192,7 @@ def supersede(unit: UnitOfWork, own: RefRun, history: RefHistory) -> None:
     if newest is None:
         return
     run = unit.runs.get(newest.run_id)
-    # What has ended has taken its place when it was planned, but for what is planned only now.
+    # An ended run superseded others when it was planned; only a run planned now still needs to be checked against it.
     open_runs = [own, *history.open_runs] if run is not None else [own]
     unfinished = [
         _unfinished_run(each, unit.runs[each.run_id], unit)
@@ -249,7 +257,7 @@ def _seniority(run_id: str, request: bytes, created_at: float) -> Seniority:
 
 
 def _age(run_id: str) -> int:
-    """Ids grow with time."""
+    """Return the run's age rank: ids grow with time."""
     return int(run_id.replace("-", ""), 16)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a tick that is due: claimed, released, fired, skipped or failed. Pure."""
+"""Decides what a due tick becomes: claimed, released, fired, skipped or failed. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -24,9 +24,9 @@ _MAX_DETAIL: Final = 1000
 
 
 def claimed(moment: Moment, worker_id: str, schedule: Schedule, tick: Tick, busy: Mapping[str, str]) -> Tick:
-    """The tick in somebody's hands, or skipped for the sake of a run of its schedule.
+    """Claim the tick for the worker, or skip it when a run has not ended.
 
-    `busy`: of the schedules that have a run that has not ended, which one.
+    `busy`: the unfinished run of each schedule that has one.
     """
     if schedule.overlap is Overlap.SKIP and not tick.by_hand and schedule.schedule_id in busy:
         detail = f"run {busy[schedule.schedule_id]} of its schedule had not ended"
@@ -37,22 +37,22 @@ def claimed(moment: Moment, worker_id: str, schedule: Schedule, tick: Tick, busy
 
 
 def released(tick: Tick, now: float) -> Tick:
-    """The tick in nobody's hands."""
+    """Release the tick, so that any worker can claim it."""
     return tick._replace(lease_until=None, worker_id=None, retry_at=now)
 
 
 def is_claimed(tick: Tick, task: TickTask) -> bool:
-    """Whether the tick is still in the hands of this attempt."""
+    """Whether this attempt still holds the tick."""
     return tick.state is TickState.DUE and tick.attempt == task.attempt and tick.lease_until is not None
 
 
 def firing(
     moment: Moment, schedule: Schedule, tick: Tick, task: TickTask, commit_sha: str
 ) -> JobRequestV1 | Tick | None:
-    """What is to be admitted for it; or the tick as it stands without that; None when fenced.
+    """Return the request to admit, or the settled tick. None when fenced.
 
-    The tick stands already when this attempt has fired it, of which its holder did not hear, and when what it would ask
-    for cannot be asked for.
+    The tick is settled when this attempt has already fired it and its holder did not receive the answer, or when its
+    request would be invalid.
     """
     if tick.state is TickState.FIRED and tick.attempt == task.attempt:
         return tick
@@ -65,9 +65,9 @@ def firing(
 
 
 def request_of(moment: Moment, schedule: Schedule, tick: Tick, commit_sha: str) -> JobRequestV1:
-    """What the tick asks for; the same tick has the same request id and key, however often it is tried.
+    """Return the tick's request, with the same request id and key every time.
 
-    It was asked for now, whenever it was due: it is about what the branch holds now. Raises InvalidMessage.
+    It is submitted now, even if the tick was due earlier: it is about what the branch holds now. Raises InvalidMessage.
     """
     fields: dict[str, object] = {
         "schema_version": JobRequestV1.VERSION,
@@ -84,7 +84,7 @@ def request_of(moment: Moment, schedule: Schedule, tick: Tick, commit_sha: str) 
         "runs_on": schedule.runs_on,
         "priority": schedule.priority,
         "sender": schedule.created_by,
-        # Whoever may add a schedule may run code here: that is what the scope says.
+        # A token that may add a schedule may run code here: its scope says so.
         "trusted": True,
         "idempotency_key": f"{EVENT}:{tick.tick_id}",
     }
@@ -98,14 +98,14 @@ def request_of(moment: Moment, schedule: Schedule, tick: Tick, commit_sha: str) 
 
 
 def fired(tick: Tick, moment: Moment, run_id: str, commit_sha: str) -> Tick:
-    """The tick that became a run."""
+    """Return the tick that became a run."""
     is_late = tick.reason is TickReason.ON_TIME and moment.now - tick.tick_at > ON_TIME_SECONDS
     reason = TickReason.LATE if is_late else tick.reason
     return ended(tick, moment, TickState.FIRED, reason, "")._replace(run_id=run_id, commit_sha=commit_sha)
 
 
 def not_fired(tick: Tick, moment: Moment, reason: TickReason, detail: str, *, retry: bool) -> Tick:
-    """The tick that could not become one, for now or for ever."""
+    """Return the tick that could not fire: due again later, or failed."""
     failures = tick.failures + 1
     if not retry or tick.by_hand:
         return ended(tick, moment, TickState.FAILED, reason, detail)._replace(failures=failures)
@@ -119,7 +119,7 @@ def not_fired(tick: Tick, moment: Moment, reason: TickReason, detail: str, *, re
 
 
 def ended(tick: Tick, moment: Moment, state: TickState, reason: TickReason, detail: str) -> Tick:
-    """The tick that is due no more."""
+    """Return the tick in a final state."""
     return tick._replace(
         state=state,
         reason=reason,

@@ -1,4 +1,7 @@
-"""The one place where jobs and runs change their state: a decision moves what was loaded, and yields what to write. Pure."""
+"""The only place where jobs and runs change their state. Pure.
+
+A decision moves the loaded rows, and returns the rows to write.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +26,7 @@ from solstice_orchestrator.store.records.changes import (
 )
 from solstice_orchestrator.store.records.moment import Moment
 
-# Named here, for looking a member up in its class takes longer than all that is asked of it (Python 3.11).
+# Named here: looking a member up in its class takes longer than the rest of the check (Python 3.11).
 _BLOCKED: Final = JobState.BLOCKED
 _WAITING: Final = JobState.WAITING
 _RUNNING: Final = JobState.RUNNING
@@ -35,18 +38,18 @@ _NEVER_WAITED: Final = frozenset({_BLOCKED, JobState.APPROVAL})
 
 
 class IllegalMove(Exception):
-    """A transition that the table in `jobs.py` does not have: a mistake in our code, never a state of the world."""
+    """A transition that the table in `jobs.py` does not have: a bug in our code."""
 
     def __init__(self, job_id: str, old: JobState, new: JobState) -> None:
         super().__init__(f"job {job_id} may not go from {old.value} to {new.value}")
 
 
 class UnitOfWork:
-    """Runs and jobs as they were loaded, and as they become; `changes` is what is to be written.
+    """Loaded runs and jobs, with their changes; `changes` returns what to write.
 
     A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
-    `position`. A claim alone loads single jobs, and settles no run. `subjects`: those of them that are known, by run id.
-    A run that has begun with its only job is as it is, whatever its row says (`begun_with`).
+    `position`. Only a claim loads single jobs, and settles no run. `subjects`: those that are already known, by run id.
+    A run that has begun with its only job has its true state here, even when its row is behind (`begun_with`).
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class UnitOfWork:
         self._subjects = dict(subjects or {})
 
     def changes(self) -> RowChanges:
-        """What came of it."""
+        """Return the rows to write."""
         return RowChanges(
             runs=[self.runs[run_id] for run_id in self._changed_runs],
             jobs=[self.jobs[job_id] for job_id in self._changed_jobs if job_id not in self._new],
@@ -99,11 +102,11 @@ class UnitOfWork:
     # -- jobs -----------------------------------------------------------------------------------------------------
 
     def jobs_of(self, run_id: str) -> Sequence[Job]:
-        """In the order of the workflow."""
+        """Return the run's jobs in workflow order."""
         return [job for job in self.jobs.values() if job.run_id == run_id]
 
     def add(self, job: Job, spec: bytes) -> None:
-        """A new job in its first state, told of like any transition."""
+        """Add a new job in its first state, with a status like any transition."""
         self._new[job.job_id] = spec
         if job.state is JobState.WAITING:
             self._arrivals.append(job.job_id)
@@ -113,9 +116,9 @@ class UnitOfWork:
             self.ask_for_group(job.job_id)
 
     def move(self, job: Job, new: JobState, reason: Reason, detail: str = "") -> None:
-        """Bring a job to `new` and tell of it; `job` is as it stands here, but for columns that change beside.
+        """Move a job to `new`, with a status; `job` has the other columns' new values.
 
-        The run is not looked at: call `settle` once all its jobs have moved. Raises IllegalMove.
+        The run does not change: call `settle` once all its jobs have moved. Raises IllegalMove.
         """
         known = self.jobs[job.job_id]
         old = known.state
@@ -141,10 +144,10 @@ class UnitOfWork:
         )
 
     def change_class(self, job_id: str, priority: int) -> None:
-        """Give a job another priority (a rank). Turns of two classes cannot be compared: where it has one it gets another.
+        """Give a job another priority (a rank), and a new turn where it has one.
 
-        The turn of a job that waits is free then; one that runs has used its turn, and needs the new one should it have
-        to wait again.
+        Turns of two classes cannot be compared. The turn of a waiting job becomes free; a running job has used its
+        turn, and needs the new one if it has to wait again.
         """
         job = self.jobs[job_id]
         if job.state is JobState.WAITING:
@@ -154,14 +157,14 @@ class UnitOfWork:
         self.change(job_id, priority=priority)
 
     def change(self, job_id: str, **columns: Any) -> None:
-        """Set columns of which nobody is told."""
+        """Set columns that no status shows."""
         self.jobs[job_id] = replace(self.jobs[job_id], **columns)
         self._changed_jobs[job_id] = None
 
     def close(self, job: Job, outcome: Outcome) -> Attempt:
-        """The job's running attempt is over; what becomes of the job is the caller's business."""
+        """Close the job's running attempt; the caller decides what the job does next."""
         started_at = self.now if job.started_at is None else job.started_at
-        # By position, in half the time.
+        # Positional arguments take half the time.
         attempt = Attempt(
             job.job_id,
             job.attempt,
@@ -178,7 +181,10 @@ class UnitOfWork:
         return attempt
 
     def _waits_for_group(self, job_id: str) -> bool:
-        """Also when it has asked: then somebody else's end lets it go."""
+        """Whether the job must wait for a group; also when it has already asked.
+
+        Then the end of another member releases it.
+        """
         job = self.jobs[job_id]
         run = self.runs[job.run_id]
         if job.reason is Reason.CONCURRENCY_GROUP:
@@ -186,9 +192,9 @@ class UnitOfWork:
         return self.ask_for_group(job_id)
 
     def ask_for_group(self, job_id: str) -> bool:
-        """Have a job that nothing else keeps from waiting for a slot ask for its concurrency group; False: it needs none.
+        """Let an otherwise ready job ask for its concurrency group. False: it needs none.
 
-        First for that of its run, unless the run has it, then for its own.
+        It asks first for its run's group, unless the run holds it, then for its own.
         """
         job = self.jobs[job_id]
         run = self.runs[job.run_id]
@@ -203,7 +209,7 @@ class UnitOfWork:
     # -- runs -----------------------------------------------------------------------------------------------------
 
     def settle(self, run_ids: Iterable[str]) -> None:
-        """Let blocked jobs go on (or skip them) as far as their needs have ended, and bring runs to what their jobs amount to."""
+        """Release or skip jobs whose needs have ended, and update their runs' states."""
         by_run: dict[str, list[Job]] = {run_id: [] for run_id in run_ids}
         for job in self.jobs.values():
             if job.run_id in by_run:
@@ -219,7 +225,7 @@ class UnitOfWork:
                 self.move_run(run_id, new, reason=reason, detail=detail, jobs=states)
 
     def _unblock(self, jobs: Sequence[Job]) -> None:
-        """Move those of a run's jobs whose needs have ended."""
+        """Move the run's jobs whose needs have ended."""
         ids = {job.name: job.job_id for job in jobs}
         nodes = {
             job.name: DependencyNode(
@@ -233,12 +239,12 @@ class UnitOfWork:
             job_id = ids[unblocked.name]
             if unblocked.state is JobState.WAITING and self._waits_for_group(job_id):
                 continue
-            # It needs nothing, and waited for a concurrency group.
+            # It needs no job, and waited for a concurrency group.
             met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
             self.move(self.jobs[job_id], unblocked.state, Reason.PLANNED if met else unblocked.reason)
 
     def _superseded_reason(self, run_id: str) -> tuple[Reason | None, str]:
-        """Why a cancelled run ended, when it is for a newer one that all its jobs that were cancelled were."""
+        """Return SUPERSEDED when all the run's cancelled jobs ended for it, else no reason."""
         cancelled = [job for job in self.jobs_of(run_id) if job.state is JobState.CANCELLED]
         if all(job.reason is Reason.SUPERSEDED for job in cancelled):
             return Reason.SUPERSEDED, cancelled[0].detail
@@ -253,7 +259,10 @@ class UnitOfWork:
         detail: str = "",
         jobs: Collection[JobState] = (),
     ) -> None:
-        """Bring a run to `new` and tell of it; a run that ends because our budget was spent becomes a dead letter too."""
+        """Move a run to `new`, with a status.
+
+        A run that ends because our budget was spent also becomes a dead letter.
+        """
         run = self.runs[run_id]
         started_at = self.now if run.started_at is None and new is _RUN_RUNS else run.started_at
         final = new.final
@@ -276,18 +285,18 @@ class UnitOfWork:
             self._add_dead_letter(run, reason, detail)
 
     def change_run(self, run_id: str, **columns: Any) -> None:
-        """Set columns of which nobody is told."""
+        """Set columns that no status shows."""
         self.runs[run_id] = replace(self.runs[run_id], **columns)
         self._changed_runs[run_id] = None
 
     def add_ref_run(self, ref_run: RefRun) -> None:
-        """The run is planned, and one of its branch or change request from now on."""
+        """Add the planned run to those of its branch or change request."""
         self._ref_runs.append(ref_run)
 
-    # -- what is told ---------------------------------------------------------------------------------------------
+    # -- statuses and dead letters ---------------------------------------------------------------------------------
 
     def _record_move(self, job: Job) -> None:
-        """Keep the job as it has become, and tell of it."""
+        """Keep the changed job, and record it for a status."""
         self.jobs[job.job_id] = job
         self._changed_jobs[job.job_id] = None
         self._moves.append(job)
@@ -302,14 +311,14 @@ class UnitOfWork:
         return statuses(self.moment, self._subjects, self._moves)
 
     def subject(self, run: Run) -> Status:
-        """What all statuses about the run have in common."""
+        """Return what all statuses about the run have in common."""
         found = self._subjects.get(run.run_id)
         if found is None:
             found = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
         return found
 
     def _add_dead_letter(self, run: Run, reason: Reason | None, detail: str) -> None:
-        """The request goes to the dead letters with its whole history, when it was the world that failed it (DESIGN 7)."""
+        """Make the request a dead letter with its history, after an infrastructure failure (DESIGN 7)."""
         tries = [
             (job.name, attempt)
             for job in self.jobs_of(run.run_id)

@@ -1,4 +1,4 @@
-"""Rows of a store to what `waiting.py` wants to know. Pure."""
+"""Turns rows of a store into the facts that explain why a job waits. Pure."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,17 +20,17 @@ from solstice_orchestrator.store.records.rows import DatabaseRow
 from solstice_orchestrator.superseding.groups import ahead_in_group
 
 RECENT: Final = 200
-"""So many of a label's last jobs tell how long the next ones take."""
+"""How many of a label's last jobs predict how long the next ones take."""
 HOLDERS: Final = 1000
 LOOKED_AT: Final = 64
-"""So many other jobs are looked at to tell when one that is blocked may start; of more nobody can tell."""
+"""How many other jobs are read to predict when a blocked job may start; with more there is no prediction."""
 
 IN_LINE: Final = frozenset({JobState.WAITING, JobState.BACKOFF})
 """States in which a job waits for a slot, now or later."""
 
 
 def planning_facts(run: DatabaseRow, now: float, workers: Sequence[WorkerView]) -> WaitFacts:
-    """About a run that has no jobs yet."""
+    """Return the facts about a run that has no jobs yet."""
     later = run["plan_worker"] is None and run["plan_at"] > now
     delayed = run["state"] == RunState.DELAYED.value
     return WaitFacts(
@@ -47,7 +47,7 @@ def planning_facts(run: DatabaseRow, now: float, workers: Sequence[WorkerView]) 
 
 
 def job_facts(job: DatabaseRow, now: float) -> WaitFacts:
-    """What the job's own row says."""
+    """Return the facts in the job's own row."""
     state = JobState(job["state"])
     return WaitFacts(
         now=now,
@@ -67,7 +67,10 @@ def job_facts(job: DatabaseRow, now: float) -> WaitFacts:
 
 
 def group_of(job: DatabaseRow, run: DatabaseRow) -> tuple[bytes, str] | None:
-    """The concurrency group that a blocked job waits for, and who of its members it is: its run, or itself."""
+    """Return the concurrency group that a blocked job waits for, and its member's id.
+
+    The member is the job's run, or the job itself.
+    """
     if run["group_key"] is not None and not run["group_held"]:
         return run["group_key"], run["run_id"]
     if job["group_key"] is not None and job["reason"] == Reason.CONCURRENCY_GROUP.value:
@@ -76,7 +79,7 @@ def group_of(job: DatabaseRow, run: DatabaseRow) -> tuple[bytes, str] | None:
 
 
 def ahead_of(rows: Sequence[GroupMemberRow], holder: str, repository: str) -> tuple[str, Sequence[Holder]]:
-    """The name of the group, and who goes before `holder`."""
+    """Return the group's name, and its members ahead of `holder`."""
     by_holder = {row.job_id or row.run_id: row for row in rows}
     spec = orjson.loads(by_holder[holder].spec_json) if holder in by_holder else {}
     name = (spec.get("concurrency") or spec).get("group", "")
@@ -92,7 +95,7 @@ def ahead_of(rows: Sequence[GroupMemberRow], holder: str, repository: str) -> tu
 
 
 def needs_of(job: DatabaseRow, siblings: Iterable[DatabaseRow]) -> Sequence[UnmetNeed]:
-    """Of the jobs of its run those that it needs and that have not ended."""
+    """Return the job's needs that have not ended."""
     names = set(json.loads(job["needs"]))
     return [
         UnmetNeed(job_id=row["job_id"], name=row["name"], state=JobState(row["state"]))
@@ -102,7 +105,7 @@ def needs_of(job: DatabaseRow, siblings: Iterable[DatabaseRow]) -> Sequence[Unme
 
 
 def holder_of(row: DatabaseRow) -> Holder:
-    """A running job."""
+    """Return a running job as the holder of a slot or group."""
     return Holder(
         run_id=row["run_id"],
         job_id=row["job_id"],
@@ -114,17 +117,20 @@ def holder_of(row: DatabaseRow) -> Holder:
 
 
 def samples_of(rows: Iterable[DatabaseRow]) -> Sequence[Sample]:
-    """How long jobs lasted."""
+    """Return how long the jobs of these rows ran."""
     return [Sample(repository=row["repository"], seconds=max(0.0, row["seconds"])) for row in rows]
 
 
 def throttle_keys(facts: WaitFacts) -> Sequence[BucketKey]:
-    """The buckets that its start would take from."""
+    """Return the rate buckets that the job's start would take from."""
     return (BucketKey(BucketScope.LABEL, facts.runs_on), BucketKey(BucketScope.REPOSITORY, facts.repository))
 
 
 def exclusions_for(starts: StartBudget, facts: WaitFacts) -> ClaimExclusions:
-    """Others that are at their cap or quota: their jobs hold up nobody. Those at a rate will not be for long."""
+    """Return the other repositories and owners that are at their cap or quota.
+
+    Their jobs delay no others. Those at a rate limit are not included: they may start again soon.
+    """
     limits = replace(starts.limits, rates=StartRates())
     others = exclusions_of(replace(starts, limits=limits).rooms())
     return ClaimExclusions(
@@ -133,6 +139,6 @@ def exclusions_for(starts: StartBudget, facts: WaitFacts) -> ClaimExclusions:
 
 
 def owner_starts_of_hour(starts: StartBudget, owner: str) -> OwnerStartsOfHour | None:
-    """What the owner has started in the last hour, where that is counted."""
+    """Return the owner's starts in the last hour; None without a quota."""
     quota = starts.limits.quotas.starts_per_hour.cap(owner) if owner else None
     return None if quota is None else OwnerStartsOfHour(quota=quota, started=starts.started.get(owner, ()))

@@ -1,4 +1,4 @@
-"""Workers as the store keeps them: how one begins, what ends of attempts do to it, and how readers see it. Pure."""
+"""Rows of workers: how they register, how ended attempts change them, their views. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,15 +32,15 @@ from solstice_orchestrator.store.records.changes import Attempt, Job
 
 
 class WorkerRow(NamedTuple):
-    """A worker's row; its fields have the names of their columns, in every store."""
+    """A worker's row, the same in every store; its fields name their columns."""
 
     worker_id: str
     name: str
-    """Empty for one that never registered."""
+    """Empty for a worker that never registered."""
     host: str
     version: str
     slots: str
-    """JSON object of numbers by label."""
+    """JSON object: slots by label."""
     slot_limit: int
     ordered: DesiredWorkerState
     failures: int
@@ -53,7 +53,7 @@ class WorkerRow(NamedTuple):
     refusal: str = ""
     condition_at: float | None = None
     causes: str = "[]"
-    """JSON: of its failures in a row."""
+    """JSON: the causes of its consecutive failures."""
 
     @property
     def eligibility(self) -> WorkerEligibility:
@@ -79,10 +79,10 @@ class WorkerRow(NamedTuple):
 def registered(
     registration: WorkerRegistration, known: WorkerRow | None, namesakes: Iterable[WorkerRow], now: float
 ) -> WorkerRow:
-    """The row of a worker that registers.
+    """Return the row of a worker that registers.
 
-    `known` is what stands there under its id, made by its first claim or by registering before; `namesakes` are the
-    rows of other processes of its name. The one that was seen last hands its eligibility on.
+    `known` is the row that its id already has, from its first claim or an earlier registration; `namesakes` are the
+    rows of other processes of its name. The worker inherits the eligibility of the last one seen.
     """
     row = WorkerRow(
         worker_id=registration.worker_id,
@@ -105,7 +105,7 @@ def registered(
 
 
 def forgotten_with(namesakes: Iterable[WorkerRow], now: float, lease_seconds: float) -> Sequence[str]:
-    """Ids of the namesakes of a registering worker that nobody lives behind."""
+    """Return the ids of namesakes whose process has ended."""
     return [
         worker.worker_id
         for worker in namesakes
@@ -114,7 +114,10 @@ def forgotten_with(namesakes: Iterable[WorkerRow], now: float, lease_seconds: fl
 
 
 def healthy_ends(attempts: Iterable[Attempt]) -> Sequence[str]:
-    """Workers whose failures, if they have any, are cleared by these ends alone: the common case, without their rows."""
+    """Return the workers whose failures, if any, these ends clear.
+
+    This is the common case, and needs no rows of workers.
+    """
     return [
         worker_id
         for worker_id, ended in _by_worker(attempts).items()
@@ -124,7 +127,7 @@ def healthy_ends(attempts: Iterable[Attempt]) -> Sequence[str]:
 
 
 def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
-    """The ends of workers with failures that count among them; each goes through `after_ends`."""
+    """Return the ends of workers with failures that count; each goes through `after_ends`."""
     return {
         worker_id: ended
         for worker_id, ended in _by_worker(attempts).items()
@@ -133,7 +136,10 @@ def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]
 
 
 def after_ends(worker: WorkerRow, attempts: Iterable[Attempt], jobs: Iterable[Job], now: float) -> WorkerRow:
-    """The row once these attempts of the worker have ended, in this order; their jobs are among `jobs`."""
+    """Return the worker's row after these attempts ended, in order.
+
+    Their jobs are among `jobs`.
+    """
     causes = {job.job_id: Cause(job.repository, job.name, job.job_id) for job in jobs}
     eligibility = worker.eligibility
     record = eligibility.record
@@ -143,7 +149,7 @@ def after_ends(worker: WorkerRow, attempts: Iterable[Attempt], jobs: Iterable[Jo
 
 
 def worker_view(worker: WorkerRow, jobs: Sequence[WorkerJob], now: float, lease_seconds: float) -> WorkerView:
-    """The worker as readers see it."""
+    """Return the worker as readers see it."""
     record = worker.eligibility.record
     return WorkerView(
         worker_id=worker.worker_id,
@@ -173,7 +179,7 @@ def _by_worker(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
     return found
 
 
-# Few pairs, and one of them for nearly all attempts.
+# There are few pairs, and nearly all attempts share one.
 @lru_cache(maxsize=128)
 def _outcome(state: JobState, reason: Reason) -> Outcome:
     return Outcome(state=state, reason=reason)

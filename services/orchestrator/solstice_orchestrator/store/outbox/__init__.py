@@ -1,1 +1,1 @@
-"""What a transaction tells the outside: statuses, dead letters, and their batches. Pure."""
+"""The messages that a transaction publishes: statuses, dead letters, and their batches. Pure."""

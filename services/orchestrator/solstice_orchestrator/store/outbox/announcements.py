@@ -1,4 +1,4 @@
-"""What moves say to the outside: a status for each, worded once all of a decision has moved. Pure."""
+"""One status for each change of state, written after the decision's last change. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _WITH_EXIT_CODE: Final = FINAL | {JobState.BACKOFF}
 
 
 class RunMoved(Struct, frozen=True, gc=False):
-    """A run as it has become, and what there is to say of that."""
+    """A run after its change of state, with the facts for its status."""
 
     run: Run
     reason: Reason | None
@@ -28,13 +28,16 @@ class RunMoved(Struct, frozen=True, gc=False):
 
 
 StateChange = Job | RunMoved
-"""A job says itself what became of it."""
+"""A changed job needs no more facts than its own."""
 
 
 def statuses(
     moment: Moment, subjects: Mapping[str, Status], moves: Iterable[StateChange]
 ) -> Sequence[Status]:
-    """In the order of the moves; `subjects`: what all statuses of a run have in common, by run id."""
+    """Return the statuses in the order of the moves.
+
+    `subjects`: what all statuses of a run have in common, by run id.
+    """
     now, stamp = moment.now, moment.stamp
     new_id, base = moment.rules.new_id, moment.rules.public_url
     announced = []

@@ -1,8 +1,8 @@
-"""What one transaction has to tell, in few rows of the outbox: its statuses lie there in batches. Pure.
+"""Batches of statuses: one transaction's messages in few rows of the outbox. Pure.
 
-The statuses of one transaction are nearly the same text, so that many of them take little more room than the ids in
-them; and a row costs a database its price whatever is in it. What is left of a batch keeps its numbers: two publishers
-may overlap, and what one of them confirms must not be taken for something else.
+The statuses of one transaction are nearly the same text, so that many of them take little more room than their ids; and
+each row costs a database the same, however small it is. What is left of a batch keeps its numbers: two publishers may
+overlap, and a number that one of them confirms must not mean another message.
 """
 
 import json
@@ -18,17 +18,18 @@ from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
 from solstice_orchestrator.store.records.changes import DeadLetter
 
 MESSAGES_PER_BATCH: Final = 64
-"""About six kilobytes of statuses: what fits on a page of PostgreSQL's, together with its row."""
+"""About six kilobytes of statuses: they fit on one page of PostgreSQL, together with the rest of their row."""
 STATUSES: Final = "statuses"
-"""The kind of a row that is a batch; that of all others is their message's."""
+"""The kind of a row that is a batch; every other row has the kind of its message."""
 
 _PLACES: Final = 1 << 8
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
 _idle: Final[list[ZstdCompressor]] = []
-"""Compressors that nobody uses at this moment, for each is used by one thread at a time; to make one takes half as long
-as to use it. There are as many as ever compressed at once."""
+"""Idle compressors. One thread at a time uses each; making one takes half as long as using it. The list grows to the
+largest number that ever compressed at once.
+"""
 _LARGEST: Final = 1 << 28
-"""Far above what statuses may have; bounds what a damaged row could make of itself."""
+"""Far above the size of any batch; limits what a damaged row could expand to."""
 
 _Contents = list[tuple[int, str, bytes]]
 """Place, request id and body of each status."""
@@ -47,11 +48,11 @@ class OutboxBatch(NamedTuple):
     headers: str = "{}"
     """JSON."""
     messages: int = 1
-    """How many are in it."""
+    """How many messages the row holds."""
 
 
 def pack(statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()) -> Sequence[OutboxBatch]:
-    """The rows that hold these, in their order; statuses in their canonical bytes."""
+    """Return the outbox rows of these messages, in order; statuses in canonical bytes."""
     groups = [
         statuses[start : start + MESSAGES_PER_BATCH] for start in range(0, len(statuses), MESSAGES_PER_BATCH)
     ]
@@ -59,7 +60,10 @@ def pack(statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()) ->
 
 
 def unpack(row_id: int, batch: OutboxBatch) -> Sequence[OutboxMessage]:
-    """The messages in a row, in their order; their numbers grow with it, and from row to row."""
+    """Return the messages in a row, in order.
+
+    Their numbers grow within the row, and from row to row.
+    """
     first = row_id * _PLACES
     if batch.kind == STATUSES:
         return [
@@ -78,7 +82,7 @@ def unpack(row_id: int, batch: OutboxBatch) -> Sequence[OutboxMessage]:
 
 
 def by_row(numbers: Iterable[int]) -> Mapping[int, Collection[int]]:
-    """Which places of which rows these numbers are."""
+    """Return the places in each row that these message numbers mean."""
     places = defaultdict[int, set[int]](set)
     for number in numbers:
         row_id, place = divmod(number, _PLACES)
@@ -87,7 +91,7 @@ def by_row(numbers: Iterable[int]) -> Mapping[int, Collection[int]]:
 
 
 def without(batch: OutboxBatch, places: Collection[int]) -> OutboxBatch | None:
-    """What a row still has to tell when these are told; None when that is nothing."""
+    """Return the row without the messages at these places; None when none is left."""
     if batch.kind != STATUSES:
         return None if 0 in places else batch
     left = [status for status in _contents(batch) if status[0] not in places]
@@ -95,7 +99,7 @@ def without(batch: OutboxBatch, places: Collection[int]) -> OutboxBatch | None:
 
 
 def _statuses(group: Sequence[Status]) -> OutboxBatch:
-    """One status alone stays readable for whoever looks into the database."""
+    """Return one row of statuses; a single status stays readable in the database."""
     if len(group) == 1:
         return OutboxBatch(OutboxKind.STATUS.value, group[0].request_id, encode_status(group[0]))
     return _packed([(place, each.request_id, encode_status(each)) for place, each in enumerate(group)])

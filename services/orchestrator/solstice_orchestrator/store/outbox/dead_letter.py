@@ -1,4 +1,7 @@
-"""What a dead letter says of a run that the world failed: why, and the history of every attempt. Pure."""
+"""The headers of a dead letter whose run failed for infrastructure reasons. Pure.
+
+They give the reason and the history of every attempt.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -8,8 +11,9 @@ from solstice_orchestrator.store.records.changes import Attempt
 from solstice_orchestrator.store.records.rows import timestamp
 
 MAX_HISTORY: Final = 4096
-"""Bytes, as all these. All headers of a message have to fit one AMQP frame: a message that does not is refused at each
-try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 takes at least."""
+"""In bytes, like the next two. All headers of a message must fit one AMQP frame: the broker refuses a larger message
+at each try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 accepts at least.
+"""
 MAX_DETAIL: Final = 2048
 MAX_DETAIL_OF_ATTEMPT: Final = 400
 
@@ -17,10 +21,10 @@ MAX_DETAIL_OF_ATTEMPT: Final = 400
 def dead_letter_headers(
     tries: Sequence[tuple[str, Attempt]], reason: Reason | None, detail: str
 ) -> Mapping[str, str] | None:
-    """Headers of the dead letter; None when it was not the world that failed the run.
+    """Return the headers of the dead letter; None without an infrastructure failure.
 
     `tries`: every attempt at the jobs that errored, with the job's name, in order. `reason` and `detail` are those of
-    the run; without a reason the last failure of the world counts.
+    the run; without a reason the last infrastructure failure counts.
     """
     if reason is None:
         spoiled = [attempt for _, attempt in tries if attempt.reason in INFRASTRUCTURE]
@@ -44,7 +48,7 @@ def _line(name: str, attempt: Attempt) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """The text, or its beginning and `…`, in at most so many bytes of UTF-8."""
+    """Return the text, or its beginning and `…`, in at most `most` bytes of UTF-8."""
     data = text.encode(errors="replace")
     return text if len(data) <= most else f"{data[: most - len('…'.encode())].decode(errors='ignore')}…"
 
@@ -54,7 +58,10 @@ def _size(line: str) -> int:
 
 
 def _fitting(lines: Sequence[str]) -> Sequence[str]:
-    """All lines, or as many of the first and of the last as there is room for, and how many are missing between them."""
+    """Return all lines, or as many first and last ones as fit.
+
+    A line between them counts those that are left out.
+    """
     room, kept = MAX_HISTORY - 64, 0
     first: list[str] = []
     last: list[str] = []

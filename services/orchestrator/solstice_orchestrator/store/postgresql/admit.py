@@ -1,4 +1,7 @@
-"""Requests become runs in the PostgreSQL store: a batch in a few statements, each request once; and runs are taken for planning."""
+"""Admits requests as runs in the PostgreSQL store, and gives runs to planning.
+
+A batch takes a few statements; each request is admitted once.
+"""
 
 import json
 from collections.abc import Collection, Sequence
@@ -21,11 +24,11 @@ async def admit(
     rerun_of: str | None = None,
     only: Collection[str] | None = None,
 ) -> Sequence[Admission]:
-    """Store those that are new; say for each what it became."""
+    """Store the new requests; return for each whether it was admitted or a duplicate."""
     moment = Moment(await transaction.now(), transaction.rules)
     new = new_runs(moment, requests, bodies)
-    # In one order for all, since each waits for whoever is admitting the same request at this moment; of one key the
-    # first in the batch, whatever that order is.
+    # All transactions use one order, since each waits for any other that admits the same request; of equal keys the
+    # first in the batch counts.
     first = {run.idempotency_key or run.request_key: run for run in reversed(new)}
     ordered = sorted(first.values(), key=lambda run: run.request_key)
     await share_changes(transaction, ordered)
@@ -70,7 +73,10 @@ async def admit(
 
 
 async def rerun(transaction: PostgreSQLTransaction, run_id: str, only: Collection[str] | None) -> str | None:
-    """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
+    """Create a new run of the same request, and return its id.
+
+    `only` limits it to these jobs. None when there is no such run.
+    """
     row = await transaction.connection.fetchrow("SELECT body FROM requests WHERE run_id = $1", run_id)
     if row is None:
         return None
@@ -82,7 +88,10 @@ async def rerun(transaction: PostgreSQLTransaction, run_id: str, only: Collectio
 async def claim_planning(
     transaction: PostgreSQLTransaction, worker_id: str, limit: int
 ) -> Sequence[PlanningTask]:
-    """Take runs that wait to be planned, oldest first; those that somebody else is taking are passed over."""
+    """Claim runs that wait to be planned, oldest first.
+
+    Runs that another claim has locked are skipped.
+    """
     now = await transaction.now()
     await _begin(transaction, now)
     if not await workers.takes_jobs(transaction.connection, worker_id, now):
@@ -108,7 +117,7 @@ async def claim_planning(
 
 
 async def _begin(transaction: PostgreSQLTransaction, now: float) -> None:
-    """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
+    """Move delayed runs whose time has come to PLANNING, before any claim."""
     due = await transaction.connection.fetch(
         "SELECT run_id FROM runs WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED",
         now,
@@ -123,7 +132,7 @@ async def _begin(transaction: PostgreSQLTransaction, now: float) -> None:
 async def take_back_planning(
     transaction: PostgreSQLTransaction, worker_id: str, claimed: Collection[str]
 ) -> None:
-    """Nobody plans the runs of this worker but for those it holds."""
+    """Release the worker's planning, but for the runs in `claimed`."""
     status = await transaction.connection.execute(
         "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE plan_worker = $1 AND run_id <> ALL($2)",
         worker_id,
@@ -133,7 +142,7 @@ async def take_back_planning(
 
 
 async def _run_of(transaction: PostgreSQLTransaction, new: NewRun) -> str:
-    """The run of a request that is a duplicate; from now on it is found under this request id too."""
+    """Return the run that a request duplicates, and store this request id as its alias."""
     known = await transaction.connection.fetchval(
         "SELECT run_id FROM requests WHERE request_key = $1"
         " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = $1",

@@ -1,7 +1,7 @@
-"""Cancel requests in the PostgreSQL store: kept, and carried out on what is there and on what still comes.
+"""Keeps cancel requests in the PostgreSQL store, and applies them to current and later runs.
 
-Whoever admits a run of a change request shares a lock with all who do, and whoever cancels has it alone: so one of the two
-sees what the other did.
+A transaction that admits a run of a change request takes a shared lock, and a cancel request takes it alone: so one of
+the two sees what the other did.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _CHANGE_LOCK: Final = 0x5018
 
 
 async def cancel(transaction: PostgreSQLTransaction, message: JobCancelV1) -> Cancelled:
-    """Keep one cancel request and end what it is about. Its lock comes first of all."""
+    """Keep one cancel request and end its runs. It takes its lock before all others."""
     connection = transaction.connection
     cancel_row = cancel_row_of(message, await transaction.now())
     await connection.execute(
@@ -41,7 +41,10 @@ async def cancel(transaction: PostgreSQLTransaction, message: JobCancelV1) -> Ca
 
 
 async def share_changes(transaction: PostgreSQLTransaction, runs: Sequence[NewRun]) -> None:
-    """Let nobody cancel a change request of these until the transaction ends; before anything of them is written."""
+    """Lock these change requests against cancel requests until the transaction ends.
+
+    Call this before writing anything about them.
+    """
     numbers = sorted({_number(run.change_key) for run in runs if run.change_key is not None})
     if numbers:
         await transaction.connection.execute(
@@ -52,7 +55,7 @@ async def share_changes(transaction: PostgreSQLTransaction, runs: Sequence[NewRu
 
 
 async def end_cancelled(transaction: PostgreSQLTransaction, runs: Sequence[NewRun]) -> None:
-    """End those of the new runs about which there was a cancel request before they came."""
+    """End those of the new runs whose cancel request came earlier."""
     of_change = [run for run in runs if run.change_key is not None]
     if not of_change:
         return

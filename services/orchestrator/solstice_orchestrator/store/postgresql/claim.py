@@ -1,7 +1,7 @@
-"""Waiting jobs are given to workers in the PostgreSQL store; whoever claims waits for nobody.
+"""Gives waiting jobs to workers in the PostgreSQL store; a claim never waits for locks.
 
-Rows that another claim is taking are passed over (`SKIP LOCKED`), and so is a run of several jobs that somebody is changing
-at this moment, as long as it has not begun: its change ends with a ring of the bell, and then its jobs are there.
+It skips rows that another claim has locked (`SKIP LOCKED`), and a run of several jobs that another transaction is
+changing before the run has begun: that change ends with a notification, and then its jobs can be claimed.
 """
 
 import math
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 
 class ClaimResult(NamedTuple):
-    """What a claim gave away."""
+    """The result of a claim."""
 
     claims: Sequence[Claim] = ()
     single_job_runs: Sequence[SingleJobRun] = ()
-    """Those of their runs that have one job, which was never started before, as the claim leaves their rows."""
+    """The claimed runs of one job that was never started before, with their new rows."""
 
 
 @dataclass(slots=True)
 class _LockedRows:
-    """What was locked for a claim."""
+    """The rows that a claim has locked."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     specs: dict[str, bytes] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class _LockedRows:
     single_job_runs: dict[str, None] = field(default_factory=dict)
     """Runs of one job that has never been started."""
     busy: set[str] = field(default_factory=set)
-    """Jobs whose run is being changed by somebody else."""
+    """Jobs whose run another transaction is changing."""
 
 
 async def claim(
     transaction: PostgreSQLTransaction, worker_id: str, free: Mapping[str, int], limit: int
 ) -> ClaimResult:
-    """Jobs that are the worker's from now on, under a lease, in dispatch order."""
+    """Give jobs to the worker under a lease, in dispatch order."""
     starts = await start_limits.lock_budget(
         transaction.connection, transaction.rules, transaction.test_now, free
     )
@@ -78,11 +78,11 @@ async def claim(
     limited, rooms = starts.limits.by_sender, StartRoom()
     excluded = exclusions_of(starts.rooms()) if limited else ClaimExclusions()
     moment, found, chosen, left = None, _LockedRows(), list[Candidate](), dict(free)
-    # What the worker passes over is known once it comes with the first rows.
+    # What the worker must skip is known only with the first rows.
     rounds: Sequence[ClaimExclusions] = (ClaimExclusions(),)
     while wanted and rounds:
         taken = {candidate.job_id for candidate in chosen} | found.busy
-        # All rounds are of one moment: a backoff that ends meanwhile has not ended for this claim.
+        # All rounds happen at one moment: a backoff that ends meanwhile has not ended for this claim.
         now = transaction.test_now if moment is None else moment.now
         rows = await _candidates(
             transaction, worker_id, wanted, now=now, excluded=excluded.and_(rounds[0]), taken=taken
@@ -116,7 +116,7 @@ async def claim(
 
 
 def _wanted(free: Mapping[str, int], most: int) -> dict[str, int]:
-    """How many jobs to ask for, of each label, when `most` of all may start."""
+    """Return how many jobs to read for each label, when `most` may start in all."""
     return {label: min(slots, most) for label, slots in free.items() if slots > 0 and most > 0}
 
 
@@ -138,7 +138,7 @@ async def _assign(
     end_backoffs(unit)
     claims = assign_jobs(unit, worker_id, tuple(ids), found.specs, found.siblings)
     changes = unit.changes()
-    # These begin with their only job, whose row tells it (`begun_with`): one row less to write, and none to lock.
+    # These runs begin with their only job, whose row says so (`begun_with`): no need to lock and write the run's row.
     await write(
         transaction,
         replace(changes, runs=[run for run in changes.runs if run.run_id not in found.single_job_runs]),
@@ -155,9 +155,9 @@ async def _assign(
 async def _rounds(
     transaction: PostgreSQLTransaction, worker_id: str, moment: Moment, rows: Sequence["asyncpg.Record"]
 ) -> Sequence[ClaimExclusions]:
-    """What the worker's claim passes over in each of its rounds; none when it gets no jobs.
+    """Return what the worker's claim skips in each of its rounds; none without jobs.
 
-    One that gets jobs and was not known, or seemed dead, is known from now on.
+    A worker that gets jobs and was unknown, or seemed dead, becomes known.
     """
     found = rows[0]["worker"]
     worker = None if found is None else workers.decode_worker(found)
@@ -165,7 +165,7 @@ async def _rounds(
     if not may_claim(eligibility, moment.now):
         return ()
     lease_seconds = moment.rules.lease_seconds
-    # Its row is left alone where it can be: a renewal of its own may have locked it, and a claim waits for nobody.
+    # Its row is left alone where possible: the worker's own renewal may have locked it, and a claim never waits.
     if worker is None or worker.seen_at <= moment.now - lease_seconds or worker.ended_at is not None:
         await workers.record_claim(transaction.connection, worker_id, moment.now, lease_seconds)
     return claim_rounds(eligibility.record, moment.now)
@@ -180,9 +180,10 @@ async def _candidates(
     excluded: ClaimExclusions,
     taken: Collection[str],
 ) -> Sequence["asyncpg.Record"]:
-    """The first of each label's queue in its two orders, and whatever has waited long enough after a failure; locked.
+    """Lock and return the first jobs of each label's queue, in its two orders.
 
-    Each with the worker, if it is known, and one that is the only job of its run and was never started with that run.
+    Jobs whose backoff is over are included. Each row has the worker, if it is known, and the run where it was never
+    started and has this job alone.
     """
     owners = [list(excluded.owners)] if excluded.owners else []
     return await transaction.connection.fetch(
@@ -199,7 +200,7 @@ async def _candidates(
 
 
 _RUN_AT: Final = len(Job.__struct_fields__) + len(("spec", "now", "worker"))
-"""Where the run begins in a row of `_CANDIDATES`."""
+"""Index of the run's first column in a row of `_CANDIDATES`."""
 _LOCKED: Final = "FOR NO KEY UPDATE SKIP LOCKED"
 _OTHERS: Final = "repository <> ALL($5::text[]) AND job_id <> ALL($6::text[])"
 
@@ -231,7 +232,7 @@ LEFT JOIN LATERAL (
 
 _CANDIDATES: Final = _first_of_all(_OTHERS)
 _CANDIDATES_OF_OTHERS: Final = _first_of_all(f"{_OTHERS} AND owner <> ALL($8::text[])")
-"""The usual claim knows of no owner that it passes over, and is not asked to look."""
+"""The usual claim skips no owner, so its query does not check owners."""
 
 _RUNS: Final = f"""
 SELECT {RUN}, NULL AS siblings FROM runs JOIN requests USING (run_id)
@@ -250,11 +251,12 @@ SELECT * FROM (
 async def _add(
     transaction: PostgreSQLTransaction, found: _LockedRows, rows: Sequence["asyncpg.Record"]
 ) -> None:
-    """Take these rows of `_CANDIDATES`, and the runs of their jobs.
+    """Add these rows of `_CANDIDATES`, and the runs of their jobs.
 
-    Whoever changes a run locks all its jobs first. So a run that came with its only job is as it was when this job began
-    to wait for its first start, and stays so while we have the job. Others need a statement of its own, for it has to
-    see what was committed before the jobs were locked. From then on nobody else ends or restarts these runs either.
+    A transaction that changes a run locks all its jobs first. So a run that came with its only job is unchanged since
+    this job began to wait for its first start, and stays so while this claim holds the job. Other runs need a statement
+    of their own, which sees what was committed before the jobs were locked. From then on no other transaction ends or
+    restarts these runs either.
     """
     fresh = {}
     for row in rows:
@@ -281,7 +283,7 @@ async def _add(
 async def _with(
     transaction: PostgreSQLTransaction, room: StartRoom, starts: StartBudget, candidates: Sequence[Candidate]
 ) -> StartRoom:
-    """The room of those who have not been met before, too; they are ours now."""
+    """Add the room of new repositories and owners, and lock these."""
     repositories = {each.repository for each in candidates} - room.repositories.keys()
     owners = {each.owner for each in candidates} - room.owners.keys()
     if not repositories and not owners:
@@ -301,7 +303,7 @@ def _candidate(job: Job) -> Candidate:
         repository=job.repository,
         owner=job.owner,
         turn=job.turn,
-        # Whoever comes back from a backoff begins to wait now.
+        # A job that comes back from a backoff begins to wait now.
         waiting_since=math.inf
         if job.waiting_since is None or job.state is JobState.BACKOFF
         else job.waiting_since,

@@ -1,8 +1,9 @@
-"""Ends of attempts in one statement: what this process has claimed itself it need not read again.
+"""Ends attempts that this process claimed itself, in one statement without reading rows.
 
-Many runs have one job. Whoever claims it knows the rows of both as the claim left them, and until the end nobody changes
-what the end depends on, or hardly ever. So the end is decided on these rows, and written if they are still as they were;
-the statement itself looks, row by row, and at the clock. If not, nothing was written, and the end goes the usual way.
+Many runs have one job. The process that claims it knows the rows of both after the claim, and until the end almost
+never does another change what the end depends on. So the end is decided on these rows, and written if they are still
+the same; the statement itself compares the rows and the clock. If they differ, nothing is written, and the end takes
+the usual way.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from solstice_common.storage.postgresql import PostgreSQLDatabase
 
 REMEMBERED: Final = 1024
-"""Attempts, of a kilobyte or two; who runs more of them at once reads some again."""
+"""Number of attempts, of one or two kilobytes each; a process that runs more reads some again."""
 
 _NOT_AS_KNOWN: Final = INFRASTRUCTURE | {Reason.RELEASED}
-"""Ends for which a lease is looked at, which others prolong, or the worker's row."""
+"""Ends that depend on a lease, which other statements renew, or on the worker's row."""
 
 
 class SingleJobRun(Struct, frozen=True, gc=False):
-    """A run of one job, which runs."""
+    """A run of one job, which is running."""
 
     run: Run
     job: Job
@@ -40,13 +41,13 @@ class SingleJobRun(Struct, frozen=True, gc=False):
 
 
 class ClaimCache:
-    """What this process has claimed and not ended."""
+    """The attempts that this process has claimed and not ended."""
 
     def __init__(self) -> None:
         self._claims: dict[AttemptKey, SingleJobRun] = {}
 
     def keep(self, claimed: Iterable[SingleJobRun]) -> None:
-        """As a claim left them, once that is committed."""
+        """Keep these rows after their claim has committed."""
         for each in claimed:
             if _is_simple(each):
                 self._claims[AttemptKey(job_id=each.job.job_id, number=each.job.attempt)] = each
@@ -54,18 +55,21 @@ class ClaimCache:
             del self._claims[next(iter(self._claims))]
 
     def forget(self, keys: Iterable[AttemptKey]) -> None:
-        """Somebody has changed something about these: trying would be in vain."""
+        """Forget these attempts, whose rows have changed since."""
         for key in keys:
             self._claims.pop(key, None)
 
     def take(self, key: AttemptKey, outcome: Outcome) -> SingleJobRun | None:
-        """What is known of an attempt, if that is enough to end it so; it is forgotten."""
+        """Return and forget the rows of an attempt, if they are enough to end it."""
         found = self._claims.pop(key, None)
         return None if outcome.reason in _NOT_AS_KNOWN else found
 
 
 def _is_simple(claimed: SingleJobRun) -> bool:
-    """Whether its end changes nothing but its rows, has no past to tell of, and is small enough to be remembered."""
+    """Whether the rows are simple enough to keep.
+
+    The end must change no other rows, with no earlier failures to report, and the request must be small.
+    """
     run, job = claimed.run, claimed.job
     in_group = run.group_key is not None or job.group_key is not None
     return not (in_group or job.failures or len(run.request) > REMEMBERED_BYTES)
@@ -79,9 +83,10 @@ async def end_at_once(
     *,
     look: bool,
 ) -> float | None:
-    """Record these ends; what the database's clock says, or None: nothing was changed, and they have to be looked at.
+    """Record these ends, and return the database's time; None: nothing was changed.
 
-    `look`: whether that clock has to show `now`, as far as a decision may be behind it.
+    After None the rows must be read. `look`: whether the database's clock must show `now`, within the tolerance for a
+    decision.
     """
     # Changes come out in the order of the ends, and rows are locked in the order of the changes.
     in_order = sorted(group, key=_run_id)

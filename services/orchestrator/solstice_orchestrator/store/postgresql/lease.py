@@ -1,4 +1,4 @@
-"""What workers hold in the PostgreSQL store: heartbeats, leases, logs, and what nobody holds any more."""
+"""Renews leases, stores logs and ends attempts in the PostgreSQL store; rescues expired ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -24,14 +24,14 @@ from solstice_orchestrator.store.records.rows import kind_column
 from solstice_orchestrator.store.views import LogChunk
 
 RESCUED_AT_ONCE: Final = 100
-"""Runs per transaction: thousands may be lost with one worker, and others wait for the locks."""
+"""Runs per transaction: thousands may be lost with one worker, and other transactions wait for the locks."""
 
 
 async def renew(transaction: PostgreSQLTransaction, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
-    """Prolong what is still the worker's; say what is not, and what somebody wants ended."""
+    """Renew the worker's leases; return which it lost and which must end."""
     now = await transaction.now()
     renewed = await _prolong(transaction, worker_id, claimed, now) if claimed else {}
-    # After the jobs, as whoever ends one of ours and counts that against us does it too: else each waits for the other.
+    # After the jobs, in the order of a transaction that ends a job and counts it against the worker: else a deadlock.
     worker = await workers.record_heartbeat(transaction.connection, worker_id, now)
     gone = [key for key in claimed if key not in renewed]
     ended = await _ends(transaction, gone) if gone else {}
@@ -41,9 +41,9 @@ async def renew(transaction: PostgreSQLTransaction, worker_id: str, claimed: Seq
 async def _prolong(
     transaction: PostgreSQLTransaction, worker_id: str, claimed: Sequence[AttemptKey], now: float
 ) -> Mapping[AttemptKey, bool]:
-    """Those that are still the worker's, and whether somebody wants their end."""
+    """Renew leases; return the attempts still held, and whether each must end."""
     rows = await transaction.connection.fetch(
-        # Locked in the order of everybody else, and before anything is changed.
+        # Locked in the common order, before anything is changed.
         "WITH held AS MATERIALIZED (SELECT job_id FROM jobs"
         " JOIN unnest($1::text[], $2::integer[]) AS ours (job_id, attempt) USING (job_id, attempt)"
         " WHERE worker_id = $3 AND state = 'running' ORDER BY run_id, position FOR NO KEY UPDATE OF jobs)"
@@ -62,7 +62,7 @@ async def _prolong(
 async def _ends(
     transaction: PostgreSQLTransaction, keys: Sequence[AttemptKey]
 ) -> Mapping[AttemptKey, Reason]:
-    """How those of these attempts ended that did."""
+    """Return the reasons of those of these attempts that ended."""
     past = await _past(transaction, keys)
     return {key: past[key].reason for key in keys if key in past}
 
@@ -70,7 +70,7 @@ async def _ends(
 async def _past(
     transaction: PostgreSQLTransaction, keys: Sequence[AttemptKey]
 ) -> Mapping[AttemptKey, Attempt]:
-    """All ended attempts at the jobs of these."""
+    """Return all ended attempts at the jobs of these attempts."""
     return {
         AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
         for attempt in await attempts_of(transaction, [key.job_id for key in keys])
@@ -78,8 +78,8 @@ async def _past(
 
 
 async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-    """Keep what is new of `chunks`."""
-    # This lock waits for whoever ends the attempt at this moment, and then finds it ended.
+    """Store those of `chunks` that are new."""
+    # This lock waits for a transaction that is ending the attempt, and then finds it ended.
     claimed = await transaction.connection.fetchval(
         "SELECT true FROM jobs WHERE job_id = $1 AND attempt = $2 AND state = 'running' FOR SHARE",
         key.job_id,
@@ -103,7 +103,7 @@ async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks
 
 
 async def finish(transaction: PostgreSQLTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
-    """Record the ends of attempts; True also for one of which exactly this was recorded before."""
+    """Record the ends of attempts; True also when this same end was recorded before."""
     unit = await load_jobs(transaction, {key.job_id for key, _ in group})
     past = await _past(transaction, ends.ended_attempts(unit, group))
     answers = ends.finish(unit, group, past)
@@ -112,7 +112,7 @@ async def finish(transaction: PostgreSQLTransaction, group: Sequence[ends.Attemp
 
 
 async def rescue(transaction: PostgreSQLTransaction) -> tuple[Sequence[AttemptKey], bool]:
-    """End what nobody holds any more, of some runs; whether there may be others."""
+    """End expired attempts and planning of some runs; return whether others may remain."""
     rows = await transaction.connection.fetch(
         _FORSAKEN,
         transaction.test_now,

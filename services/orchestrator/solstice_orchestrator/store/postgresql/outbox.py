@@ -1,4 +1,4 @@
-"""What has to be told and is not confirmed yet, to one publisher at a time."""
+"""Gives unconfirmed messages of the outbox to one publisher at a time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQL
 from solstice_orchestrator.store.protocol import OutboxMessage
 
 HAS_MESSAGES: Final = "SELECT 1 FROM outbox LIMIT 1"
-"""Whether there is something to tell; cheap, for those who look often."""
+"""Whether the outbox has messages; a cheap query for frequent use."""
 
 _COLUMNS: Final = f"row_id, {', '.join(OutboxBatch._fields)}"
 _OLDEST: Final = f"""
@@ -19,15 +19,15 @@ SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
     WHERE so_far <= $1 OR so_far = messages)
 ORDER BY row_id
 """  # noqa: S608  made of constants
-"""Whole batches, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
+"""Whole batches, as many as fit, but at least one. A batch that is confirmed in parts is written again."""
 _THESE: Final = f"SELECT {_COLUMNS} FROM outbox WHERE row_id = ANY($1) ORDER BY row_id FOR UPDATE"  # noqa: S608  made of constants
 
 
 async def oldest_messages(transaction: PostgreSQLTransaction, limit: int) -> Sequence[OutboxMessage]:
-    """The oldest messages, when we are the publisher or nobody is."""
+    """Return the oldest messages, when this store is the publisher or there is none."""
     rules, now = transaction.rules, await transaction.now()
-    # Short, for a killed publisher delays everybody's statuses. Should two overlap, the sequence within a context
-    # tells readers which status is the newer one.
+    # Short, because a killed publisher delays all statuses. If two overlap, the sequence within a context tells readers
+    # which status is newer.
     ours = await transaction.connection.fetchval(
         "UPDATE outbox_lease SET holder = $1, until = $2 WHERE holder = $1 OR until <= $3 RETURNING true",
         rules.holder,
@@ -41,7 +41,7 @@ async def oldest_messages(transaction: PostgreSQLTransaction, limit: int) -> Seq
 
 
 async def forget_published(transaction: PostgreSQLTransaction, numbers: Sequence[int]) -> None:
-    """Forget what was confirmed; with nothing left, anybody may be the next publisher."""
+    """Delete the confirmed messages; with none left, any store may publish next."""
     published_places = by_row(numbers)
     batches = await _batches(transaction, _THESE, list(published_places))
     left = {row_id: without(batch, published_places[row_id]) for row_id, batch in batches.items()}
@@ -67,6 +67,6 @@ async def forget_published(transaction: PostgreSQLTransaction, numbers: Sequence
 async def _batches(
     transaction: PostgreSQLTransaction, statement: str, argument: object
 ) -> Mapping[int, OutboxBatch]:
-    """By their row ids, in that order."""
+    """Return batches by their row ids, in that order."""
     rows = await transaction.connection.fetch(statement, argument)
     return {row_id: OutboxBatch(*columns) for row_id, *columns in rows}

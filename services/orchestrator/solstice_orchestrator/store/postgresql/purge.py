@@ -1,4 +1,7 @@
-"""What is old goes from the PostgreSQL store: finished runs with all that belongs to them, a little at a time."""
+"""Removes old finished runs from the PostgreSQL store, with everything that belongs to them.
+
+Each step removes a few.
+"""
 
 from typing import TYPE_CHECKING, Final
 
@@ -12,16 +15,18 @@ if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
 
 _OLD: Final = "FROM runs WHERE run_id < $1 AND finished_at < $2"
-"""By id, which grows with time: unlike the time of the end it has an index, and what ended so early began earlier."""
+"""Selects old runs by id, which grows with time: the time of the end has no index, and a run that ended early began
+earlier.
+"""
 
 
 async def purgeable(connection: "Connection", before: float) -> int:
-    """How many runs ended before that moment."""
+    """Count the runs that ended before that moment."""
     return int(await connection.fetchval(f"SELECT count(*) {_OLD}", lowest_id(before), before))
 
 
 async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, limit: int) -> Purged:
-    """Remove the oldest; first their logs, and them only once nothing of these is left."""
+    """Remove the logs of the oldest runs, then the runs."""
     connection = transaction.connection
     now = await transaction.now()
     before = now - older_than_seconds
@@ -35,7 +40,7 @@ async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, l
     old = [
         row["run_id"]
         for row in await connection.fetch(
-            # Two who purge at once take different ones.
+            # Two purges at the same time take different runs.
             f"SELECT run_id {_OLD} ORDER BY run_id LIMIT $3 FOR UPDATE SKIP LOCKED",
             lowest_id(before),
             before,

@@ -1,4 +1,4 @@
-"""Schedules and their ticks in the PostgreSQL store; it keeps the promises of `Timetable`."""
+"""Schedules and their ticks in the PostgreSQL store; it keeps the promises of `ScheduleStore`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,13 +35,13 @@ CHANNEL: Final = "solstice_schedules"
 
 
 class _Perform(Protocol):
-    """Carries out a work in a transaction of the store."""
+    """Carries out work in a transaction of the store."""
 
     def __call__(self, work: Callable[[PostgreSQLTransaction], Awaitable[T]]) -> Awaitable[T]: ...
 
 
 class PostgreSQLScheduleStore:
-    """Made by `PostgreSQLStore`, whose transactions and clock are its own."""
+    """The schedule store of a `PostgreSQLStore`, with that store's transactions and clock."""
 
     def __init__(self, database: PostgreSQLDatabase, write: _Perform, look: _Perform) -> None:
         self._database = database

@@ -83,7 +83,7 @@ class PostgreSQLStore(PostgreSQLQueries):
     async def open(
         cls, url: str, *, rules: Rules, clock: Clock | None = None
     ) -> AsyncIterator["PostgreSQLStore"]:
-        """The database's own clock decides unless a test has another one.
+        """Open the store; the database's clock decides unless a test gives another.
 
         Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
@@ -141,7 +141,7 @@ class PostgreSQLStore(PostgreSQLQueries):
         async def at_once(connection: "Connection") -> Renewal:
             return await lease.renew(self._transaction(connection), worker_id, claimed)
 
-        # A lease must not run out while its renewal stands in line.
+        # A lease must not run out while its renewal waits in a queue.
         renewal = await self._database.transaction(at_once, urgent=True)
         self._claim_cache.forget(renewal.lost | renewal.cancelled)
         return renewal
@@ -317,11 +317,14 @@ class PostgreSQLStore(PostgreSQLQueries):
     async def _write(
         self, work: Callable[[PostgreSQLTransaction], Awaitable[T]], *, quiet: bool = False
     ) -> T:
-        """Carry out `work`, and wake whoever waits for changes if it made any; `quiet` ones interest nobody."""
+        """Carry out `work`, and notify listeners if it changed anything.
+
+        `quiet` work does not notify.
+        """
         result, done = await self._carry_out(work)
         groups = done.groups
         with contextlib.suppress(StoreUnavailable):
-            # What was asked for is done, whatever becomes of this: a later rescue makes up for it.
+            # The work is committed even if this fails: a later rescue makes up for it.
             while groups:
                 group = groups.pop()
                 _, followed = await self._carry_out(functools.partial(settle_group, group=group))

@@ -1,7 +1,7 @@
 """Concurrency groups and runs of a ref in the PostgreSQL store.
 
-Who changes a run's jobs holds the locks of that run, and what follows for others of its group comes after its commit, in
-transactions of their own: each takes the group's lock first, and then those of the runs it is about.
+A transaction that changes a run's jobs holds the locks of that run. What follows for others of its group comes after
+its commit, in separate transactions: each takes the group's lock first, and then those of the runs that it changes.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _LOOKED_AT: Final = 100
 
 
 async def settle_group(transaction: PostgreSQLTransaction, group: bytes) -> None:
-    """Let go who is next in a group, and end who makes way."""
+    """Settle a group: its next member goes on, and superseded members end."""
     await _lock(transaction, _GROUP_LOCK, group)
     rows = await members_of(transaction, group)
     run_ids = runs_concerned(rows)
@@ -37,18 +37,21 @@ async def settle_group(transaction: PostgreSQLTransaction, group: bytes) -> None
 
 
 async def members_of(transaction: PostgreSQLTransaction, group: bytes) -> Sequence[GroupMemberRow]:
-    """Who holds the group or asks for it."""
+    """Return the members that hold the group or ask for it."""
     return [GroupMemberRow(*row) for row in await transaction.connection.fetch(_MEMBERS, group)]
 
 
 async def groups_asked_for(transaction: PostgreSQLTransaction) -> Sequence[bytes]:
-    """Some groups that somebody waits for: should an orchestrator die between an end and what follows from it."""
+    """Return some groups that members wait for.
+
+    A rescue settles them, in case an orchestrator died between an end and what follows from it.
+    """
     rows = await transaction.connection.fetch(
         "SELECT group_key FROM ("
         "SELECT group_key FROM jobs WHERE group_key IS NOT NULL AND finished_at IS NULL AND state = 'blocked'"
         " AND reason = 'concurrency_group'"
         " UNION SELECT open_group FROM runs WHERE open_group IS NOT NULL AND NOT group_held"
-        # Whichever: each is looked at before long, however many there are.
+        # Which groups is random: each is settled before long, however many there are.
         ") AS asked ORDER BY random() LIMIT $1",
         _LOOKED_AT,
     )
@@ -56,9 +59,9 @@ async def groups_asked_for(transaction: PostgreSQLTransaction) -> Sequence[bytes
 
 
 async def ref_history(transaction: PostgreSQLTransaction, request: JobRequestV1) -> RefHistory:
-    """What is remembered of a request's branch or change request; too many of those that have ended are forgotten.
+    """Return the remembered runs of a request's branch or change request.
 
-    Until the transaction ends nobody else plans one of them.
+    Ended runs beyond the limit are deleted. Until the transaction ends no other one plans a run of that ref.
     """
     lineage = ref_digest(request)
     if lineage is None:
@@ -77,7 +80,7 @@ async def ref_history(transaction: PostgreSQLTransaction, request: JobRequestV1)
 
 
 async def rerun_scope(transaction: PostgreSQLTransaction, run_id: str) -> RerunScope:
-    """Whether the run is another one again, and how much of it."""
+    """Return whether the run is a rerun, and of which jobs."""
     row = await transaction.connection.fetchrow(
         "SELECT rerun_of, only_jobs FROM requests WHERE run_id = $1", run_id
     )

@@ -1,1 +1,1 @@
-"""Rows of the store as values. Pure."""
+"""The values that rows of the store become. Pure."""

@@ -1,9 +1,9 @@
-"""Where ended attempts stand: in rows of their own, or in the rows of their jobs alone. Pure.
+"""The rows of ended attempts: their own, or those of their jobs. Pure.
 
-An attempt ends once, and its row or its job's is written in that change. Nothing changes the row of an ended job any more,
-so where that says all of the last attempt, no other has to. A job that goes on, or ends with other words than its attempt,
-says less; then the attempt has a row, and that is what counts. A job that waits again has no worker, and keeps none should
-it end without having run once more.
+An attempt ends once, and that change writes its row or its job's row. The row of an ended job never changes again, so
+when it says everything about the last attempt, the attempt needs no row. A job that goes on, or ends with another
+reason than its attempt, says less; then the attempt has a row, and that row counts. A job that waits again has no
+worker, and keeps none if it ends without running once more.
 """
 
 from operator import attrgetter
@@ -13,7 +13,7 @@ from solstice_orchestrator.store.records.changes import Attempt, Job, RowChanges
 
 _COLUMNS: Final = {"number": "attempt"}
 _OF_JOB: Final = tuple(_COLUMNS.get(name, name) for name in Attempt._fields)
-"""What of a job's row tells its last attempt."""
+"""The columns of a job's row that describe its last attempt."""
 _last_of = attrgetter(*_OF_JOB)
 
 ENDED_ATTEMPTS: Final = f"""(
@@ -23,19 +23,19 @@ ENDED_ATTEMPTS: Final = f"""(
     WHERE finished_at IS NOT NULL AND worker_id IS NOT NULL
         AND attempt NOT IN (SELECT number FROM attempts WHERE attempts.job_id = ended.job_id)
 ) AS ended_attempts"""  # noqa: S608  our own names
-"""What to select all of them from, each once, in every database; the columns are the fields of `Attempt`.
+"""The SQL source of all ended attempts, each once, in every database; the columns are the fields of `Attempt`.
 
-`NOT IN` is looked up job by job. A join would be planned for as few rows as there are when it is planned.
+`NOT IN` is looked up job by job. A join would be planned for the few rows that exist at planning time.
 """
 
 
 def job_row_holds(job: Job, attempt: Attempt) -> bool:
-    """Whether the row of the job says all of this attempt at it."""
+    """Whether the job's row says everything about this attempt."""
     return bool(attempt == _last_of(job))
 
 
 def attempts_to_insert(changes: RowChanges) -> list[Attempt]:
-    """The attempts that need rows of their own, beside what else these changes write."""
+    """Return the attempts that need rows of their own, beside these changes' other rows."""
     jobs = {job.job_id: job for job in changes.jobs}
     return [
         attempt

@@ -1,7 +1,7 @@
-"""What a decision is given and what it yields: rows as they were loaded, and rows as they are to be written.
+"""The rows that a decision reads and the rows that it writes. Pure values.
 
-Rows are made by the ten thousand, straight from what the database returns. Their fields have the names of their columns,
-in every store.
+Rows are made by the ten thousand, straight from what the database returns. Their fields have the names of their
+columns, in every store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Run(Struct, frozen=True, gc=False):
     repository: str
     detail: str
     sequence: int
-    """Of the newest status told about the run itself."""
+    """Of the newest status about the run itself."""
     created_at: float
     started_at: float | None
     finished_at: float | None
@@ -38,15 +38,15 @@ class Run(Struct, frozen=True, gc=False):
     plan_since: float | None
     plan_at: float
     timeout_at: float | None
-    """When the jobs that have not ended by then are ended."""
+    """When its unfinished jobs are ended."""
     group_key: bytes | None
     """Digest of the concurrency group of the run as a whole."""
     group_held: bool
-    """Whether the group is the run's, so that its jobs may go on."""
+    """Whether the run holds the group, so that its jobs may start."""
     concurrency: str | None
-    """JSON: name and mode of that group."""
+    """JSON: name and mode of that concurrency group."""
     job_count: int
-    """How many jobs it has been given; 0 before it is planned, and where an older version planned it."""
+    """How many jobs planning gave it; 0 before that, and for runs that an older version planned."""
     request: bytes
     """`jobrequest.v1` as it came."""
 
@@ -70,7 +70,7 @@ class Job(Struct, frozen=True, gc=False):
     """Of its repository."""
     detail: str = ""
     sequence: int = 0
-    """Of the newest status told about this job."""
+    """Of the newest status about this job."""
     attempt: int = 0
     failures: int = 0
     turn: int = 0
@@ -86,23 +86,27 @@ class Job(Struct, frozen=True, gc=False):
     cancel_asked: bool = False
     condition: str = JobCondition.SUCCESS.value
     retries: int = 0
-    """Its author's budget for failures of its own."""
+    """How many failures of the job itself its author allows to retry."""
     retried: int = 0
-    """How much of that is spent."""
+    """How much of that budget is spent."""
     ending: str = ""
-    """The reason for which its holder was asked to end it; empty: nobody asked, or a person did."""
+    """The reason for which its holder was asked to end it; empty when there is none or a person asked."""
     ending_detail: str = ""
     ref: str | None = None
     """Of its run's request."""
     group_key: bytes | None = None
-    """Digest of the concurrency group of the job itself. It asks for it when it is BLOCKED for CONCURRENCY_GROUP and not
-    for its run's sake, and has it from WAITING to its end."""
+    """Digest of the job's own concurrency group.
+
+    The job asks for the group when it is BLOCKED for CONCURRENCY_GROUP and not for its run's group, and holds it from
+    WAITING to its end.
+    """
 
 
 def begun_with(run: Run, job: Job) -> Run:
-    """The run of a job that runs, as it is: the start of a run's only job need not be written into the run's row.
+    """Return the run as it is now, given its running job.
 
-    The row is one status behind then, until that job no longer runs, with which such a run changes its state again.
+    The start of a run's only job need not be written into the run's row. Then the row is one status behind until that
+    job stops running, which changes the run's state again.
     """
     if run.job_count != 1 or run.state is not _WAITS:
         return run
@@ -111,7 +115,7 @@ def begun_with(run: Run, job: Job) -> Run:
 
 
 class Attempt(NamedTuple):
-    """A try at a job that is over; one that is under way stands in its job's row alone."""
+    """An ended attempt at a job; a running one exists only in its job's row."""
 
     job_id: str
     number: int
@@ -130,21 +134,21 @@ class RefRun(NamedTuple):
 
     run_id: str
     lineage: bytes
-    """Digest; the same for all of that branch or change request."""
+    """Digest, the same for every run of that branch or change request."""
     supersede: bool | None
-    """What its workflow says."""
+    """What its workflow says about superseding."""
     rerun: bool
-    """Somebody asked for it by hand."""
+    """A person asked for this run again."""
     commit_sha: str = ""
     before_sha: str | None = None
     asked_at: float = 0.0
-    """Of its seniority."""
+    """The request time within its seniority."""
     lead: int = 0
-    """Of the newest it is the greatest; 0: it never was the newest."""
+    """Greatest for the newest run; 0 when it never was the newest."""
 
 
 class DeadLetter(Struct, frozen=True, gc=False):
-    """A request that goes to the dead letters, by way of the outbox."""
+    """A request that becomes a dead letter through the outbox."""
 
     request_id: str
     body: bytes
@@ -198,32 +202,32 @@ JOB_CHANGES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChanges:
-    """What a transaction writes; each row stands in it once, as it is to be."""
+    """What a transaction writes; each row appears once, with its new values."""
 
     runs: Sequence[Run] = ()
     jobs: Sequence[Job] = ()
     runs_before: Mapping[str, Run] = field(default_factory=lambda: MappingProxyType({}))
-    """By their ids, as they were loaded."""
+    """By id, as they were loaded."""
     jobs_before: Mapping[str, Job] = field(default_factory=lambda: MappingProxyType({}))
     new_jobs: Sequence[Job] = ()
     specs: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    """What new jobs are to do, by job id; written once."""
+    """The specs of new jobs, by job id; written once."""
     attempts: Sequence[Attempt] = ()
-    """Those that ended."""
+    """Attempts that ended."""
     statuses: Sequence[Status] = ()
-    """In the order in which they are to be told."""
+    """In publishing order."""
     dead_letters: Sequence[DeadLetter] = ()
-    """To be told after these."""
+    """Published after the statuses."""
     arrivals: Sequence[str] = ()
-    """Ids of jobs that wait for the first time, in order: they are to be given their turns."""
+    """Ids of jobs that start to wait for a slot, in order: each needs a turn."""
     given_up: Sequence[Job] = ()
-    """Jobs that waited and never will again, as they were: their turns are free."""
+    """Jobs that no longer wait for their turn, as they were: their turns are free."""
     ref_runs: Sequence[RefRun] = ()
-    """Runs that were planned."""
+    """Runs that were planned for a branch or change request."""
     groups: Sequence[bytes] = ()
-    """Concurrency groups that somebody asked for or left: to be settled (succession.py) once this is written."""
+    """Concurrency groups that were asked for or left; `decisions/supersede.py` settles them after this write."""
 
     @property
     def rows_alone(self) -> bool:
-        """Whether nothing is left to do once the rows are written: no turns, no groups."""
+        """Whether writing the rows is all there is to do: no turns, no groups."""
         return not (self.arrivals or self.given_up or self.groups)

@@ -1,4 +1,4 @@
-"""The moment at which a change of the store happens, and the rules it follows."""
+"""The moment of a store's change, and the rules that the change follows."""
 
 import random
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from solstice_orchestrator.superseding.policy import SupersedeRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What every change of one opened store goes by."""
+    """The rules that every change of one opened store follows."""
 
     new_id: NewId
     rng: random.Random
@@ -23,23 +23,23 @@ class Rules:
     """Where readers find the pages, without a trailing slash; None leaves `target_url` out of statuses."""
     lease_seconds: float = 60.0
     planning_seconds: float = 300.0
-    """A run that is planned for longer is taken back even from a living worker."""
+    """A run that is planned for longer is taken back, even from a worker that is alive."""
     retry_base_seconds: float = RETRY_BASE_SECONDS
     max_wait_seconds: float = MAX_WAIT_SECONDS
-    """Jobs that have waited for longer start before all others of their label."""
+    """A job that has waited longer starts before all others of its label."""
     limits: StartLimits = field(default_factory=StartLimits)
-    """What bounds starts beside slots."""
+    """What limits starts besides slots."""
     supersede: SupersedeRule = SupersedeRule.RUNNING
-    """Which older runs a newer push ends."""
+    """Which older runs a newer push supersedes."""
     v1_trust: frozenset[Source] = V1_TRUST
-    """Sources whose requests are trusted when they do not say."""
+    """Sources whose requests are trusted when they do not say so."""
     holder: str = ""
-    """Tells this opened store from others, for the outbox."""
+    """Identifies this opened store among others, for the outbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """All that one transaction changes happens at `now`, by the store's clock."""
+    """One transaction makes all its changes at `now`, by the store's clock."""
 
     now: float
     rules: Rules
@@ -50,5 +50,5 @@ class Moment:
         return timestamp(self.now)
 
     def new_id(self) -> str:
-        """Grows with every call."""
+        """Return a new id, greater than all before it."""
         return self.rules.new_id(self.now)

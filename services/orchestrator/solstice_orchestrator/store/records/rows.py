@@ -1,4 +1,4 @@
-"""Rows of the store to values and back. Pure."""
+"""Conversion of the store's rows to values and back. Pure."""
 
 import hashlib
 import json
@@ -29,33 +29,33 @@ def timestamp(at: float) -> str:
 
 
 def chunk_of(row: DatabaseRow) -> LogChunk:
-    """A stored piece of a log; older versions told none of their marks from output."""
+    """Return a log row as a chunk; older versions stored marks as output."""
     kind = ChunkKind(row["kind"] or ChunkKind.OUTPUT)
     return LogChunk(sequence=row["sequence"], at=row["at"], data=row["data"], kind=kind)
 
 
 def kind_column(chunk: LogChunk) -> str | None:
-    """What the store writes as the kind of a chunk."""
+    """Return what the store writes as the kind of a chunk."""
     return None if chunk.kind is ChunkKind.OUTPUT else chunk.kind.value
 
 
 def key(text: str) -> bytes:
-    """What stands for a request id or an idempotency key in the unique indexes: 16 bytes, however long it is."""
+    """Return the 16-byte digest of a request id or idempotency key, for unique indexes."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def request_fields(body: bytes) -> dict[str, Any]:
-    """A stored request as plain JSON; it was validated when it was admitted."""
+    """Return a stored request as plain JSON; admission has validated it."""
     try:
         fields: dict[str, Any] = orjson.loads(body)
     except orjson.JSONDecodeError:
-        # An integer beyond every float in a field we do not know: the slow way reads it.
+        # An unknown field with an integer beyond every float: the slower decoder reads it.
         fields = json.loads(body)
     return fields
 
 
 def encode_spec(spec: JobSpec) -> bytes:
-    """A job's spec as JSON, for the store alone."""
+    """Return a job's spec as JSON, for the store alone."""
     steps = [
         {
             "name": step.name,
@@ -86,10 +86,10 @@ def encode_spec(spec: JobSpec) -> bytes:
 
 
 def decode_spec(text: bytes) -> JobSpec:
-    """What `encode_spec` wrote, also before it knew all of today's fields.
+    """Return the job's spec that `encode_spec` wrote, now or in an older version.
 
-    Remembered: one workflow asks for the same jobs push after push. Large ones are read each time, so that what is
-    remembered stays small.
+    Specs are cached: pushes of one workflow ask for the same jobs. Large ones are decoded each time, so that the cache
+    stays small.
     """
     return _remembered_spec(text) if len(text) <= REMEMBERED_BYTES else _read_spec(text)
 
@@ -127,12 +127,12 @@ _remembered_spec = lru_cache(maxsize=512)(_read_spec)
 
 
 def encode_concurrency(concurrency: Concurrency | None) -> dict[str, str] | None:
-    """As JSON; None stays None."""
+    """Return a concurrency group as JSON; None stays None."""
     return None if concurrency is None else {"group": concurrency.group, "mode": concurrency.mode.value}
 
 
 def decode_concurrency(fields: Mapping[str, str] | None) -> Concurrency | None:
-    """What `encode_concurrency` gave."""
+    """Return the concurrency group that `encode_concurrency` wrote."""
     return Concurrency(group=fields["group"], mode=GroupMode(fields["mode"])) if fields else None
 
 

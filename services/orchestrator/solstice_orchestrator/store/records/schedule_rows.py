@@ -1,4 +1,4 @@
-"""Schedules and their ticks as every store keeps them, and as readers and holders see them. Pure."""
+"""Rows of schedules and ticks, and the views of them. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,10 @@ _HEADS: Final = "refs/heads/"
 
 
 class Schedule(NamedTuple):
-    """A schedule's row; its fields have the names of their columns, in every store, and those of a ScheduleSpec."""
+    """A schedule's row, the same in every store.
+
+    Its fields have the names of their columns, and those of a ScheduleSpec.
+    """
 
     schedule_id: str
     name: str
@@ -39,7 +42,7 @@ class Schedule(NamedTuple):
     created_at: float
     changed_at: float
     considered_at: float
-    """Every tick up to here has its row."""
+    """Every tick up to this time has its row."""
     next_at: float | None
 
     @property
@@ -48,14 +51,14 @@ class Schedule(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A row of what became of a tick; its fields have the names of their columns, in every store."""
+    """The row of a tick's result; its fields have the names of their columns."""
 
     tick_id: str
     schedule_id: str
     tick_at: float
     first_at: float | None
     ticks: int
-    """How many it stands for."""
+    """How many ticks it represents."""
     by_hand: bool
     state: TickState
     reason: TickReason
@@ -76,7 +79,7 @@ _WIDTH: Final = len(Tick._fields)
 
 
 def schedule_of(row: Any) -> Schedule:
-    """From the columns `SCHEDULE`."""
+    """Return the schedule of a row with the columns `SCHEDULE`."""
     schedule = Schedule(*row)
     return schedule._replace(
         missed=Missed(schedule.missed),
@@ -87,7 +90,7 @@ def schedule_of(row: Any) -> Schedule:
 
 
 def tick_of(row: Any) -> Tick:
-    """From the columns `TICK`, and whatever follows them."""
+    """Return the tick of a row that begins with the columns `TICK`."""
     tick = Tick(*row[:_WIDTH])
     return tick._replace(
         state=TickState(tick.state), reason=TickReason(tick.reason), by_hand=bool(tick.by_hand)
@@ -95,12 +98,12 @@ def tick_of(row: Any) -> Tick:
 
 
 def scheduled_tick_of(row: Any) -> tuple[Schedule, Tick]:
-    """From the columns `TICK`, and then `SCHEDULE`."""
+    """Return the schedule and tick of a row with the columns `TICK`, then `SCHEDULE`."""
     return schedule_of(row[_WIDTH:]), tick_of(row)
 
 
 def tick_view_of(row: Any) -> TickView:
-    """From the columns `TICK`, and then the state of its run."""
+    """Return the view of a row with the columns `TICK`, then its run's state."""
     tick, run_state = tick_of(row), row[_WIDTH]
     return TickView(
         tick_at=tick.tick_at,
@@ -120,14 +123,14 @@ def tick_view_of(row: Any) -> TickView:
 
 
 def schedule_view(schedule: Schedule, last: TickView | None) -> ScheduleView:
-    """The schedule as readers see it."""
+    """Return the schedule as readers see it."""
     kept = schedule._asdict()
     del kept["considered_at"]
     return ScheduleView(**kept, last=last)
 
 
 def settled_of(schedule: Schedule, tick: Tick) -> SettledTick:
-    """What became of the tick, for logs and metrics."""
+    """Return the result of the tick, for logs and metrics."""
     return SettledTick(
         schedule_id=schedule.schedule_id,
         schedule=schedule.name,
@@ -144,7 +147,7 @@ def settled_of(schedule: Schedule, tick: Tick) -> SettledTick:
 def claimed_ticks(
     taken: Iterable[tuple[Schedule, Tick]], settled: Iterable[SettledTick], *, more: bool
 ) -> ClaimedTicks:
-    """What a claim comes to: of those that were taken, the ones that are still due are to be fired."""
+    """Return the result of a claim: the taken ticks that are still due are fired."""
     tasks, ended = [], [*settled]
     for schedule, tick in taken:
         if tick.state is TickState.DUE:
@@ -155,7 +158,7 @@ def claimed_ticks(
 
 
 def full_ref(branch: str) -> str:
-    """`main` is a branch, `refs/tags/v1` is what it says."""
+    """Return the full ref: `main` is a branch, `refs/tags/v1` stays as it is."""
     return branch if branch.startswith("refs/") else _HEADS + branch
 
 

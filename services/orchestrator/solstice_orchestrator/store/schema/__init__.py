@@ -1,1 +1,1 @@
-"""The schemas of the job store: the same numbers mean the same change in every one of them."""
+"""The schemas of the job store; a migration's number means the same change in each."""

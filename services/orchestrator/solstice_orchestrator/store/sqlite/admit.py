@@ -1,4 +1,7 @@
-"""Requests become runs in the SQLite store: a batch in a few statements, each request once; and runs are taken for planning."""
+"""Admits requests as runs in the SQLite store, and gives runs to planning.
+
+A batch takes a few statements; each request is admitted once.
+"""
 
 import json
 from collections.abc import Collection, Sequence
@@ -24,9 +27,9 @@ from solstice_orchestrator.store.sqlite.tables.transaction import (
 Key = TypeVar("Key", str, bytes)
 
 _ASKED_AT_ONCE: Final = 64
-"""Keys per question: few enough texts to stay prepared, and far below SQLite's limit on variables."""
-# The rows as one JSON text: Python's module gives up the interpreter once per row it fetches, and takes it back from a
-# busy event loop each time.
+"""Keys per query: few enough for a prepared statement, and far below SQLite's limit on variables."""
+# The rows as one JSON text: Python's module releases the interpreter lock once per row it fetches, and must take it
+# back from a busy event loop each time.
 _TO_PLAN: Final = (
     "SELECT json_group_array(json_array(age, run_id, plan_attempt, CAST(body AS TEXT)))"
     " FROM (SELECT age, run_id, plan_attempt, body FROM runs INDEXED BY runs_to_plan"
@@ -37,7 +40,7 @@ _TO_PLAN: Final = (
 def admit(
     transaction: SqliteTransaction, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]
 ) -> Sequence[Admission]:
-    """Store those that are new; say for each what it became."""
+    """Store the new requests; return for each whether it was admitted or a duplicate."""
     new = new_runs(transaction.moment, requests, bodies)
     known = _among(
         transaction,
@@ -61,7 +64,10 @@ def admit(
 
 
 def rerun(transaction: SqliteTransaction, run_id: str, only: Collection[str] | None) -> str | None:
-    """The id of a new run of the same request, with `only` these jobs; None when there is no such run."""
+    """Create a new run of the same request, and return its id.
+
+    `only` limits it to these jobs. None when there is no such run.
+    """
     row = transaction.connection.execute(
         f"SELECT {REQUEST} FROM runs WHERE run_id = ?",  # noqa: S608  made of constants
         (run_id,),
@@ -78,7 +84,7 @@ def rerun(transaction: SqliteTransaction, run_id: str, only: Collection[str] | N
 
 
 def claim_planning(transaction: SqliteTransaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-    """Take runs that wait to be planned, oldest first."""
+    """Claim runs that wait to be planned, oldest first."""
     _begin(transaction)
     if not workers.takes_jobs(transaction.connection, worker_id, transaction.now):
         return []
@@ -99,7 +105,7 @@ def claim_planning(transaction: SqliteTransaction, worker_id: str, limit: int) -
 
 
 def _begin(transaction: SqliteTransaction) -> None:
-    """Delayed runs whose time has come wait to be planned from now on, whether or not anybody plans."""
+    """Move delayed runs whose time has come to PLANNING, before any claim."""
     due = transaction.connection.execute(
         "SELECT run_id FROM runs INDEXED BY runs_delayed WHERE state = 'delayed' AND plan_at <= ?"
         " ORDER BY plan_at LIMIT ?",
@@ -112,7 +118,7 @@ def _begin(transaction: SqliteTransaction) -> None:
 
 
 def take_back_planning(transaction: SqliteTransaction, worker_id: str, claimed: Collection[str]) -> None:
-    """Nobody plans the runs of this worker but for those it holds."""
+    """Release the worker's planning, but for the runs in `claimed`."""
     transaction.connection.execute(
         "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE state = 'planning' AND plan_worker = ?"
         " AND run_id NOT IN (SELECT value FROM json_each(?))",
@@ -121,7 +127,10 @@ def take_back_planning(transaction: SqliteTransaction, worker_id: str, claimed: 
 
 
 def _insert_runs(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun]]) -> int:
-    """One statement for many rows: SQLite's module gives up the interpreter once per statement, not once per row."""
+    """Insert many runs with one statement.
+
+    SQLite's module releases the interpreter lock once per statement, not once per row.
+    """
     rows = [
         (
             age,
@@ -148,7 +157,7 @@ def _insert_runs(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun
 
 
 def _keep_and_tell(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun]]) -> None:
-    """What belongs to runs that turned out to be new: their requests, and their first status."""
+    """Store the requests and first statuses of new runs, and apply earlier cancel requests."""
     insert_many(
         transaction.connection, "INSERT INTO requests VALUES", [(age, each.body) for age, each in new]
     )
@@ -158,7 +167,7 @@ def _keep_and_tell(transaction: SqliteTransaction, new: Sequence[tuple[int, NewR
 
 
 def _among(transaction: SqliteTransaction, head: str, values: Sequence[Key]) -> set[Key]:
-    """Those of `values` that are there."""
+    """Return those of `values` that the table has."""
     found: set[Key] = set()
     for start in range(0, len(values), _ASKED_AT_ONCE):
         group: Sequence[Key] = values[start : start + _ASKED_AT_ONCE]
@@ -170,7 +179,7 @@ def _among(transaction: SqliteTransaction, head: str, values: Sequence[Key]) -> 
 
 
 def _run_of(transaction: SqliteTransaction, new: NewRun) -> str:
-    """The run of a request that is a duplicate; from now on it is found under this request id too."""
+    """Return the run that a request duplicates, and store this request id as its alias."""
     known = transaction.connection.execute(
         "SELECT run_id FROM runs WHERE request_key = ?1"
         " UNION ALL SELECT run_id FROM request_aliases WHERE request_key = ?1",

@@ -1,4 +1,4 @@
-"""Cancel requests in the SQLite store: kept, and carried out on what is there and on what still comes."""
+"""Keeps cancel requests in the SQLite store, and applies them to current and later runs."""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransact
 
 
 def cancel(transaction: SqliteTransaction, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
-    """Keep the cancel requests and end what they are about; say for each what came of it."""
+    """Keep the cancel requests and end their runs; return the result of each."""
     return [_cancel(transaction, cancel_row_of(each, transaction.now)) for each in cancels]
 
 
 def end_cancelled(transaction: SqliteTransaction, runs: Sequence[NewRun]) -> None:
-    """End those of the new runs about which there was a cancel request before they came."""
+    """End those of the new runs whose cancel request came earlier."""
     of_change = [run for run in runs if run.change_key is not None]
     if not of_change:
         return

@@ -1,4 +1,4 @@
-"""Waiting jobs are given to workers in the SQLite store."""
+"""Gives waiting jobs to workers in the SQLite store."""
 
 import json
 import math
@@ -34,7 +34,7 @@ from solstice_orchestrator.store.sqlite.tables.transaction import (
 def claim(
     transaction: SqliteTransaction, worker_id: str, free: Mapping[str, int], limit: int
 ) -> Sequence[Claim]:
-    """Jobs that are the worker's from now on, under a lease, in dispatch order."""
+    """Give jobs to the worker under a lease, in dispatch order."""
     worker = workers.find_worker(transaction.connection, worker_id)
     standing = WorkerEligibility() if worker is None else worker.eligibility
     if not may_claim(standing, transaction.now):
@@ -81,7 +81,7 @@ def _end_backoffs(transaction: SqliteTransaction) -> None:
 
 
 def _load(transaction: SqliteTransaction, jobs: Sequence[Sequence[object]]) -> UnitOfWork:
-    """These rows of jobs alone, and their runs."""
+    """Load only these jobs, and their runs."""
     found = [job_of(row) for row in jobs]
     runs = transaction.connection.execute(
         f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
@@ -97,7 +97,10 @@ def _choose(
     limit: int,
     rounds: Sequence[ClaimExclusions],
 ) -> Sequence[Candidate]:
-    """What starts next: asked for again as long as those that were filled up kept others from being seen."""
+    """Choose the jobs that start next.
+
+    It reads again as long as repositories or owners without room kept other jobs from being seen.
+    """
     limited, left = starts.limits.by_sender, dict(free)
     more_of = starts.rooms() if limited else StartRoom()
     before = transaction.now - transaction.rules.max_wait_seconds
@@ -124,7 +127,7 @@ def _choose(
 
 
 def _with(room: StartRoom, starts: StartBudget, candidates: Sequence[Candidate]) -> StartRoom:
-    """The room of those who have not been met before, too."""
+    """Add the room of repositories and owners that are not in `room` yet."""
     met = starts.room(
         {each.repository for each in candidates} - room.repositories.keys(),
         {each.owner for each in candidates} - room.owners.keys(),
@@ -141,8 +144,11 @@ def _candidates(
     excluded: ClaimExclusions,
     chosen: Collection[str],
 ) -> list[Candidate]:
-    """The first of each label's queue, as many as could start; two indexes have them in their two orders."""
-    # A condition more only when it is needed: the usual claim reads nothing but the beginning of an index.
+    """Return the first jobs of each label's queue, as many as could start.
+
+    Two indexes give them in their two orders.
+    """
+    # Conditions are added only when needed: the usual claim reads only the beginning of an index.
     others, taken = "", {*chosen, *excluded.jobs}
     if excluded.repositories or excluded.owners or taken:
         others = (

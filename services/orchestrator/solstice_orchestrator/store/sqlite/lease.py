@@ -1,4 +1,4 @@
-"""What workers hold in the SQLite store: heartbeats, leases, logs, and what nobody holds any more."""
+"""Renews leases, stores logs and ends attempts in the SQLite store; rescues expired ones."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from solstice_orchestrator.store.views import LogChunk
 
 
 def renew(transaction: SqliteTransaction, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
-    """Prolong what is still the worker's; say what is not, and what somebody wants ended."""
+    """Renew the worker's leases; return which it lost and which must end."""
     worker = workers.record_heartbeat(transaction.connection, worker_id, transaction.now)
     until = transaction.now + transaction.rules.lease_seconds
     renewed: dict[AttemptKey, bool] = {}
@@ -41,7 +41,7 @@ def renew(transaction: SqliteTransaction, worker_id: str, claimed: Sequence[Atte
 
 
 def append_log(transaction: SqliteTransaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-    """Keep what is new of `chunks`."""
+    """Store those of `chunks` that are new."""
     claimed = transaction.connection.execute(
         "SELECT 1 FROM jobs WHERE job_id = ? AND attempt = ? AND state = 'running'", (key.job_id, key.number)
     ).fetchone()
@@ -64,7 +64,7 @@ def append_log(transaction: SqliteTransaction, key: AttemptKey, chunks: Sequence
 
 
 def finish(transaction: SqliteTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
-    """Record the ends of attempts; True also for one of which exactly this was recorded before."""
+    """Record the ends of attempts; True also when this same end was recorded before."""
     unit = load_jobs(transaction, {key.job_id for key, _ in group})
     stale = ends.ended_attempts(unit, group)
     past = {
@@ -77,7 +77,7 @@ def finish(transaction: SqliteTransaction, group: Sequence[ends.AttemptEnd]) -> 
 
 
 def rescue(transaction: SqliteTransaction) -> Sequence[AttemptKey]:
-    """End what nobody holds any more."""
+    """End attempts and planning whose leases ran out."""
     connection, now = transaction.connection, transaction.now
     found = connection.execute(
         "SELECT run_id FROM jobs WHERE finished_at IS NULL AND state = 'running' AND lease_until <= ?1"

@@ -1,4 +1,4 @@
-"""Wakes those who wait for a change of a SQLite store, in every process of the machine."""
+"""Notifies every process of the machine that a SQLite store has changed."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -7,11 +7,14 @@ from typing import Final
 from solstice_common.runtime.file_notifier import FileNotifier
 
 NOTIFY_PAUSE_SECONDS: Final = 0.01
-"""Other processes are woken at most this often; what happens in between is notified of once, afterwards."""
+"""The pause between notifications to other processes; changes within it are notified once, afterwards."""
 
 
 class StoreNotifier:
-    """Wakes the listeners of this process at once, and those of others through the file notifier, not too often."""
+    """Notifies listeners of this process at once, and other processes after a short pause.
+
+    Other processes are notified through the file notifier.
+    """
 
     def __init__(self, file_notifier: FileNotifier) -> None:
         self._file_notifier = file_notifier
@@ -35,7 +38,7 @@ class StoreNotifier:
         return self._file_notifier.listen()
 
     def close(self) -> None:
-        """Send the notification that was still to come."""
+        """Send the notification that was still pending."""
         if self._pause is not None:
             self._pause.cancel()
             if self._again:

@@ -1,4 +1,4 @@
-"""What has to be told and is not confirmed yet, to one publisher at a time."""
+"""Gives unconfirmed messages of the outbox to one publisher at a time."""
 
 import json
 import sqlite3
@@ -18,22 +18,22 @@ SELECT {_COLUMNS} FROM outbox WHERE row_id <= (
     WHERE so_far <= ?1 OR so_far = messages)
 ORDER BY row_id
 """  # noqa: S608  made of constants
-"""Whole batches, as many as fit, for one that is confirmed in parts is written again; the first in any case."""
+"""Whole batches, as many as fit, but at least one. A batch that is confirmed in parts is written again."""
 _THESE: Final = (
     f"SELECT {_COLUMNS} FROM outbox WHERE row_id IN (SELECT value FROM json_each(?)) ORDER BY row_id"  # noqa: S608  made of constants
 )
 
 
 def has_messages(connection: sqlite3.Connection) -> bool:
-    """Whether there is something to tell; cheap, for those who look often."""
+    """Whether the outbox has messages; a cheap query for frequent use."""
     return connection.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is not None
 
 
 def oldest_messages(transaction: SqliteTransaction, limit: int) -> Sequence[OutboxMessage]:
-    """The oldest messages, when we are the publisher or nobody is."""
+    """Return the oldest messages, when this store is the publisher or there is none."""
     rules = transaction.rules
-    # Short, for a killed publisher delays everybody's statuses. Should two overlap, a run's sequence tells readers
-    # which status is the newer one.
+    # Short, because a killed publisher delays all statuses. If two overlap, a run's sequence tells readers which status
+    # is newer.
     ours = transaction.connection.execute(
         "UPDATE outbox_lease SET holder = ?, until = ? WHERE holder = ? OR until <= ?",
         (rules.holder, transaction.now + rules.lease_seconds / 3, rules.holder, transaction.now),
@@ -45,7 +45,7 @@ def oldest_messages(transaction: SqliteTransaction, limit: int) -> Sequence[Outb
 
 
 def forget_published(transaction: SqliteTransaction, numbers: Sequence[int]) -> None:
-    """Forget what was confirmed; with nothing left, anybody may be the next publisher."""
+    """Delete the confirmed messages; with none left, any store may publish next."""
     connection, published_places = transaction.connection, by_row(numbers)
     for row_id, batch in _batches(transaction, _THESE, json.dumps(list(published_places))).items():
         left = without(batch, published_places[row_id])
@@ -61,6 +61,6 @@ def forget_published(transaction: SqliteTransaction, numbers: Sequence[int]) -> 
 
 
 def _batches(transaction: SqliteTransaction, statement: str, argument: object) -> Mapping[int, OutboxBatch]:
-    """By their row ids, in that order."""
+    """Return batches by their row ids, in that order."""
     rows = transaction.connection.execute(statement, (argument,))
     return {row_id: OutboxBatch(*columns) for row_id, *columns in rows}

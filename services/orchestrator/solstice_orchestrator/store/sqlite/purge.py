@@ -1,4 +1,7 @@
-"""What is old goes from the SQLite store: finished runs with all that belongs to them, a little at a time."""
+"""Removes old finished runs from the SQLite store, with everything that belongs to them.
+
+Each step removes a few.
+"""
 
 import json
 import sqlite3
@@ -11,18 +14,20 @@ from solstice_orchestrator.store.sqlite.tables import schedules
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 _OLD: Final = "FROM runs WHERE run_id < ? AND +finished_at < ?"
-"""By id, which grows with time: unlike the time of the end it has an index, and what ended so early began earlier."""
+"""Selects old runs by id, which grows with time: the time of the end has no index, and a run that ended early began
+earlier.
+"""
 _LISTED: Final = "(SELECT value FROM json_each(?))"
 
 
 def purgeable(connection: sqlite3.Connection, before: float) -> int:
-    """How many runs ended before that moment."""
+    """Count the runs that ended before that moment."""
     row = connection.execute(f"SELECT count(*) {_OLD}", (lowest_id(before), before)).fetchone()
     return int(row[0])
 
 
 def purge(transaction: SqliteTransaction, older_than_seconds: float, limit: int) -> Purged:
-    """Remove the oldest; first their logs, and them only once nothing of these is left."""
+    """Remove the logs of the oldest runs, then the runs."""
     execute, before = transaction.connection.execute, transaction.now - older_than_seconds
     schedules.forget_ticks(transaction.connection, before)
     execute("DELETE FROM cancels WHERE kept_at < ?", (before,))

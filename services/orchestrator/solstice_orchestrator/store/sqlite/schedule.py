@@ -1,4 +1,4 @@
-"""Schedules and their ticks in the SQLite store; it keeps the promises of `Timetable`."""
+"""Schedules and their ticks in the SQLite store; it keeps the promises of `ScheduleStore`."""
 
 import asyncio
 import sqlite3
@@ -32,7 +32,10 @@ T = TypeVar("T")
 
 
 class _Write(Protocol):
-    """Carries out a work as one transaction of the store; `quiet` wakes nobody who waits for runs and jobs."""
+    """Carries out work as one transaction of the store.
+
+    `quiet` does not notify those who wait for runs and jobs.
+    """
 
     def __call__(self, work: Callable[[SqliteTransaction], T], *, quiet: bool = False) -> Awaitable[T]: ...
 
@@ -42,7 +45,7 @@ class _Read(Protocol):
 
 
 class SqliteScheduleStore:
-    """Made by `SqliteStore`, whose transactions and clock are its own."""
+    """The schedule store of a `SqliteStore`, with that store's transactions and clock."""
 
     def __init__(
         self, write: _Write, read: _Read, moment: Callable[[], Moment], notifier: StoreNotifier
@@ -53,7 +56,7 @@ class SqliteScheduleStore:
         self._notifier = notifier
 
     def close(self) -> None:
-        """Ring what was still to be rung."""
+        """Send the notification that was still pending."""
         self._notifier.close()
 
     async def add(self, spec: ScheduleSpec, created_by: str | None) -> ScheduleView | NotScheduled:
@@ -188,7 +191,7 @@ class SqliteScheduleStore:
         return await self._change(work)
 
     async def _change(self, work: Callable[[SqliteTransaction], T]) -> T:
-        """Of schedules alone: who waits for runs and jobs sleeps on."""
+        """Change only schedules: listeners for runs and jobs are not notified."""
         result = await self._write(work, quiet=True)
         self._notifier.notify()
         return result

@@ -84,7 +84,7 @@ class SqliteStore(SqliteQueries):
     async def open(
         cls, path: Path, *, rules: Rules, clock: Clock = time.time
     ) -> AsyncIterator["SqliteStore"]:
-        """Raises StoreUnavailable, SchemaTooNew."""
+        """Open the store. Raises StoreUnavailable, SchemaTooNew."""
         migrations = migrations_of("solstice_orchestrator.store.schema.sqlite")
         async with SqliteDatabase.open(path, migrations) as database:
             store = cls(database, FileNotifier(path.with_name(f"{path.name}.bells")), rules, clock)
@@ -288,7 +288,10 @@ class SqliteStore(SqliteQueries):
         return await self._write(lambda transaction: lease.finish(transaction, group))
 
     async def _write(self, work: Callable[[SqliteTransaction], T], *, quiet: bool = False) -> T:
-        """Carry out `work`, and wake whoever waits for changes if it made any; `quiet` ones interest nobody."""
+        """Carry out `work`, and notify listeners if it changed anything.
+
+        `quiet` work does not notify.
+        """
 
         def counted(connection: sqlite3.Connection) -> tuple[T, bool]:
             before = connection.total_changes

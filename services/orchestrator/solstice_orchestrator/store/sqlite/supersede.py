@@ -19,7 +19,10 @@ from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST, Sqlit
 
 
 def settle_groups(transaction: SqliteTransaction) -> None:
-    """Let go who is next in the groups that were asked for or left, and end who makes way; until nothing follows from it."""
+    """Settle the groups that were asked for or left, until nothing follows.
+
+    The next member of each group goes on, and superseded members end.
+    """
     while transaction.groups:
         rows = members_of(transaction.connection, transaction.groups.pop())
         run_ids = runs_concerned(rows)
@@ -30,12 +33,15 @@ def settle_groups(transaction: SqliteTransaction) -> None:
 
 
 def members_of(connection: sqlite3.Connection, group: bytes) -> Sequence[GroupMemberRow]:
-    """Who holds the group or asks for it."""
+    """Return the members that hold the group or ask for it."""
     return [GroupMemberRow(*row) for row in connection.execute(_MEMBERS, {"group": group})]
 
 
 def ref_history(transaction: SqliteTransaction, request: JobRequestV1) -> RefHistory:
-    """What is remembered of a request's branch or change request; too many of those that have ended are forgotten."""
+    """Return the remembered runs of a request's branch or change request.
+
+    Ended runs beyond the limit are deleted.
+    """
     lineage = ref_digest(request)
     if lineage is None:
         return RefHistory()
@@ -56,7 +62,7 @@ def ref_history(transaction: SqliteTransaction, request: JobRequestV1) -> RefHis
 
 
 def rerun_scope(transaction: SqliteTransaction, run_id: str) -> RerunScope:
-    """Whether the run is another one again, and how much of it."""
+    """Return whether the run is a rerun, and of which jobs."""
     row = transaction.connection.execute(
         "SELECT rerun_of, only_jobs FROM runs WHERE run_id = ?", (run_id,)
     ).fetchone()

@@ -1,1 +1,1 @@
-"""What readers ask the PostgreSQL store; nothing here changes anything."""
+"""Read-only queries of the PostgreSQL store."""

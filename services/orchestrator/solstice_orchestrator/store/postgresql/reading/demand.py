@@ -1,4 +1,4 @@
-"""What the PostgreSQL store knows about how much work there is."""
+"""Reads from the PostgreSQL store how much work there is."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ async def demand(transaction: PostgreSQLTransaction, within_seconds: float, labe
 
 
 async def delayed(connection: "Connection", until: float) -> Mapping[str | None, int]:
-    """How many runs begin at that moment or before, by the label that their requests name."""
+    """Count the runs that begin by that moment, per label that their requests name."""
     rows = await connection.fetch(
         "SELECT runs_on, count(*) AS runs FROM runs WHERE due_at <= $1 GROUP BY runs_on", until
     )
@@ -60,12 +60,12 @@ async def delayed(connection: "Connection", until: float) -> Mapping[str | None,
 
 
 async def count_delayed(connection: "Connection") -> int:
-    """How many runs are delayed, whenever they begin."""
+    """Count all delayed runs."""
     return int(await connection.fetchval("SELECT count(*) FROM runs WHERE due_at IS NOT NULL"))
 
 
 async def next_due(connection: "Connection") -> float | None:
-    """When the first of the delayed runs begins."""
+    """Return when the first delayed run begins."""
     due = await connection.fetchval("SELECT min(due_at) FROM runs WHERE due_at IS NOT NULL")
     return None if due is None else float(due)
 

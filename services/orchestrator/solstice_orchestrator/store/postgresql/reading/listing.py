@@ -1,4 +1,4 @@
-"""Lists of runs and jobs, by what people ask for: newest first, a page at a time."""
+"""Lists runs and jobs by filters: newest first, a page at a time."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Rows = Sequence[asyncpg.Record]
 
 Condition = tuple[Any, ...]
-"""A text, and the values that stand for each `{}` of it."""
+"""A text, and the values for each `{}` in it."""
 
 WALKED: Final = 1000
-"""So many runs are looked through for those that wait, before jobs are."""
+"""How many of the newest runs are searched for waiting ones, before jobs are searched."""
 
-# The offset keeps the planner from looking for the jobs first, of which there may be any number.
+# The offset keeps the planner from starting with the jobs, of which there may be any number.
 _HAS_JOB: Final = (
     "EXISTS (SELECT FROM jobs WHERE jobs.run_id = runs.run_id"
     " AND runs_on = coalesce({}, runs_on) AND priority = coalesce({}, priority) OFFSET 0)"
@@ -34,13 +34,16 @@ _JOBS_OF: Final[Mapping[RunState, Sequence[str]]] = {
     RunState.WAITING: ("state = 'waiting'", "state IN ('blocked', 'backoff', 'approval')"),
     RunState.RUNNING: ("state = 'running'",),
 }
-"""The states of the job of a run of one job, as `jobs.run_state` has it; each condition names a partial index."""
+"""The states of the only job of a run in each state, as in `jobs.run_state`.
+
+Each condition names a partial index.
+"""
 
 
 async def runs(
     connection: "Connection", *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
 ) -> Page:
-    """Newest first; the cursor is the id of the last run of a page."""
+    """Return runs, newest first; the cursor is the id of a page's last run."""
     match wanted.get("state"):
         case RunState.WAITING:
             rows = await _waiting(connection, limit + 1, after, wanted)
@@ -53,7 +56,10 @@ async def runs(
 
 
 async def _by_index(connection: "Connection", most: int, after: str | None, wanted: RunFilters) -> "Rows":
-    """Runs of a state that has an index in the order of the list, or is what most runs come to; or of all states."""
+    """Return runs of all states, or of a state with an index in list order.
+
+    SUCCEEDED needs no index: most runs end so.
+    """
     state = wanted.get("state")
     match state:
         case RunState.DELAYED:
@@ -72,9 +78,9 @@ async def _by_index(connection: "Connection", most: int, after: str | None, want
 
 
 async def _waiting(connection: "Connection", most: int, after: str | None, wanted: RunFilters) -> "Rows":
-    """Those among the newest runs, and as many more by their jobs as the page has room for.
+    """Return waiting runs among the newest, then as many by their jobs as fit.
 
-    Thousands may wait, and then the newest hold a page of them; or else their jobs are few.
+    Thousands may wait, and then the newest fill a page; or else their jobs are few.
     """
     of = next((name for name in ("repository", "ref") if wanted.get(name) is not None), "")
     below, values = _where(("run_id < {}", after), (f"{of} = {{}}", wanted.get(of)))
@@ -93,9 +99,10 @@ async def _waiting(connection: "Connection", most: int, after: str | None, wante
 async def _by_jobs(
     connection: "Connection", most: int, after: str | None, wanted: RunFilters, state: RunState
 ) -> "Rows":
-    """Runs that wait or run: of several jobs by an index, of one job by this job, which is in the same state.
+    """Return runs that wait or run, found by their jobs.
 
-    An index of the latter would have to be changed by each run that ends; and their rows do not say that they have begun.
+    Runs of several jobs have an index; a run of one job is found by this job, which is in the same state. An index of
+    such runs would change with each run that ends; and their rows do not say that they have begun.
     """
     where, values = _where(("runs.run_id < {}", after), *_filters(wanted))
     where = where or "WHERE true"
@@ -104,7 +111,7 @@ async def _by_jobs(
         f"SELECT run_id FROM jobs {of_jobs or 'WHERE true'} AND {condition}"  # noqa: S608  made of constants
         for condition in _JOBS_OF[state]
     )
-    # By themselves: else the planner might rather walk through all jobs before the cursor.
+    # In a separate step: else the planner might walk through all jobs before the cursor.
     found = f"WITH open AS MATERIALIZED ({jobs})"
     of_one = _among("SELECT run_id FROM open ORDER BY run_id DESC", f"{where} AND NOT of_several", most)
     of_several = _walk(f"{where} AND of_several AND runs.state = '{state.value}'", most)
@@ -112,12 +119,15 @@ async def _by_jobs(
 
 
 def _walk(where: str, most: int) -> str:
-    """The newest runs of which the conditions hold."""
+    """Return the query for the newest runs that meet the conditions."""
     return f"{RUN} {where} ORDER BY runs.run_id DESC LIMIT {most:d}"
 
 
 def _among(ids: str, where: str, most: int) -> str:
-    """The same among those that a statement names in the order of the list; no more of them are looked at than it takes."""
+    """Return the same query for the runs that the statement `ids` names.
+
+    It must name them in the order of the list; no more of them are read than needed.
+    """
     return (
         f"SELECT found.* FROM ({ids}) AS ids CROSS JOIN LATERAL"  # noqa: S608  made of constants
         f" ({RUN} {where} AND runs.run_id = ids.run_id OFFSET 0) AS found"
@@ -126,13 +136,13 @@ def _among(ids: str, where: str, most: int) -> str:
 
 
 def _first(parts: Sequence[str], most: int) -> str:
-    """The newest of what these statements find."""
+    """Return the query for the newest runs that these statements find."""
     union = " UNION ALL ".join(f"({part})" for part in parts)
     return f"SELECT * FROM ({union}) AS found ORDER BY run_id DESC LIMIT {most:d}"  # noqa: S608  made of constants
 
 
 def _filters(wanted: RunFilters) -> Sequence[Condition]:
-    """All but the state."""
+    """Return the conditions of all filters but the state."""
     priority = wanted.get("priority")
     return [
         *((f"requests.{text}", value) for text, value in _of_repository(wanted)),
@@ -141,7 +151,7 @@ def _filters(wanted: RunFilters) -> Sequence[Condition]:
 
 
 def _of_repository(wanted: RunFilters) -> Sequence[Condition]:
-    """What a request says, and each job of its run as well."""
+    """Return the conditions on columns that requests and jobs share."""
     return [("repository = {}", wanted.get("repository")), ("ref = {}", wanted.get("ref"))]
 
 
@@ -153,7 +163,7 @@ async def jobs(
     after: str | None,
     **wanted: Unpack[JobFilters],
 ) -> Sequence[JobView]:
-    """Of one run in workflow order, else newest first."""
+    """Return the jobs of one run in workflow order, else newest first."""
     state, priority = wanted.get("state"), wanted.get("priority")
     filters = (
         ("repository = {}", wanted.get("repository")),
@@ -170,8 +180,8 @@ async def jobs(
         where, values = _where(("job_id < {}", after))
         query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
     else:
-        # One part per partial index that holds such jobs, each of which walks no further than it must. The states are
-        # spelled out, not parameters: they name these indexes.
+        # One part per partial index of such jobs; each part walks no further than it must. The states are literals, not
+        # parameters, because they select these indexes.
         where, values = _where(("job_id < {}", after), *filters)
         parts = [
             f"(SELECT * FROM jobs {where or 'WHERE true'} AND {condition} ORDER BY job_id DESC LIMIT {limit:d})"  # noqa: S608  the same
@@ -187,7 +197,10 @@ def _in_state(state: JobState) -> str:
 
 
 def _where(*conditions: Condition, first: int = 1) -> tuple[str, list[Any]]:
-    """The conditions that are asked for: those of which a value is not None. Their values are numbered from `first` on."""
+    """Return the SQL conditions, with their values, of the filters that are not None.
+
+    Their parameters are numbered from `first` on.
+    """
     asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
     numbers = itertools.count(first)
     text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in asked)

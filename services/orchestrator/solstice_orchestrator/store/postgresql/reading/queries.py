@@ -1,4 +1,4 @@
-"""What the PostgreSQL store is asked; nothing here changes anything."""
+"""The read-only part of the PostgreSQL store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 
 
 class PostgreSQLQueries:
-    """Keeps the promises of `JobQueries`, each answer of one moment."""
+    """Keeps the promises of `JobQueries`; each answer shows one moment."""
 
     def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
         self._database = database
@@ -116,7 +116,7 @@ class PostgreSQLQueries:
         return await self._database.read(work)
 
     async def _look(self, work: Callable[[PostgreSQLTransaction], Awaitable[T]]) -> T:
-        """Carry out what only reads, and needs to know the rules and the moment."""
+        """Carry out a reading that needs the rules and the moment."""
         return await self._read(lambda connection: work(self._transaction(connection)))
 
     def _transaction(self, connection: "Connection") -> PostgreSQLTransaction:

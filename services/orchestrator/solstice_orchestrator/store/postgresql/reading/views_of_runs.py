@@ -1,4 +1,4 @@
-"""What readers see of single runs, jobs and logs, and how many there are."""
+"""Reads single runs, jobs and logs as readers see them, and counts them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +30,10 @@ RUN: Final = (
 
 
 def run_of(row: "asyncpg.Record") -> RunView:
-    """From the columns of `RUN`, which say what a run is that began with its job (changes.py, `begun_with`)."""
+    """Return the view of a row with the columns of `RUN`.
+
+    These columns show the true state of a run that began with its job (changes.py, `begun_with`).
+    """
     view, begun_at = run_view(row), row["begun_at"]
     if begun_at is None:
         return view
@@ -44,7 +47,7 @@ async def run(connection: "Connection", run_id: str) -> RunView | None:
 
 
 async def run_of_request(connection: "Connection", request_id: str) -> RunView | None:
-    """Also for the id of a request that was a duplicate of another."""
+    """Return the run of a request; also of a duplicate's request id."""
     row = await connection.fetchrow(
         f"{RUN} WHERE runs.run_id = ("  # noqa: S608  made of constants
         "SELECT run_id FROM requests WHERE request_key = $1"
@@ -60,7 +63,7 @@ async def job(connection: "Connection", job_id: str) -> JobView | None:
 
 
 async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptView]:
-    """Those that ended, and the one that runs, which stands in its job's row."""
+    """Return the ended attempts and the running one, which is in its job's row."""
     rows = await connection.fetch(
         "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"  # noqa: S608  made of constants
         f" FROM {ENDED_ATTEMPTS} WHERE job_id = $1"
@@ -74,12 +77,15 @@ async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptVie
 async def log(
     connection: "Connection", job_id: str, *, attempt: int | None, after: int, limit: int
 ) -> LogPage | None:
-    """Chunks after `after`; one more is read than is shown, to know whether the page holds the last."""
+    """Return the chunks after `after`.
+
+    One more is read than is shown, to know whether the page holds the last.
+    """
     row = await connection.fetchrow("SELECT state, attempt FROM jobs WHERE job_id = $1", job_id)
     if row is None:
         return None
     number = row["attempt"] if attempt is None else attempt
-    # Of a job that has not ended, every attempt that has stands there.
+    # Every ended attempt of an unfinished job has its row there.
     ended = await connection.fetchval(
         "SELECT true FROM attempts WHERE job_id = $1 AND number = $2", job_id, number
     )
@@ -98,7 +104,7 @@ async def log(
 
 
 async def log_place(connection: "Connection", job_id: str, *, attempt: int, byte: int) -> LogPlace:
-    """The lengths of chunks are read without the chunks."""
+    """Return the place of a byte; only the lengths of chunks are read."""
     of_log = "FROM log_chunks WHERE job_id = $1 AND attempt = $2"
     total = int(await connection.fetchval(f"SELECT coalesce(sum(length(data)), 0) {of_log}", job_id, attempt))
     start = byte if byte >= 0 else max(0, total + byte)

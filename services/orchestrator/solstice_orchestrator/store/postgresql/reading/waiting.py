@@ -1,4 +1,4 @@
-"""What the PostgreSQL store knows about why a job waits."""
+"""Reads from the PostgreSQL store why a job waits."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +51,10 @@ async def planning(transaction: PostgreSQLTransaction, run_id: str) -> WaitFacts
 async def waiting(
     transaction: PostgreSQLTransaction, job_id: str, seen: Seen | None = None
 ) -> WaitFacts | None:
-    """About one job; `seen` collects what was looked at on the way to one that is blocked."""
+    """Return the facts about one job.
+
+    `seen` collects the jobs that were read on the way to a blocked one.
+    """
     job = await transaction.connection.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
     if job is None:
         return None
@@ -68,7 +71,7 @@ async def waiting(
 async def _others(
     transaction: PostgreSQLTransaction, job_ids: Sequence[str], seen: Seen
 ) -> Sequence[WaitFacts | None]:
-    """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
+    """Return the facts about these jobs; each is read once, at most LOOKED_AT in all."""
     found: list[WaitFacts | None] = []
     for job_id in job_ids:
         if job_id not in seen and len(seen) < LOOKED_AT:
@@ -101,7 +104,7 @@ async def _blocked(
 
 
 async def _jobs_of(transaction: PostgreSQLTransaction, holder: Holder) -> Sequence[str]:
-    """The jobs of a holder of a group that have not ended."""
+    """Return the unfinished jobs of a group's holder."""
     if holder.job_id is not None:
         return (holder.job_id,)
     rows = await transaction.connection.fetch(
@@ -179,7 +182,10 @@ _IN_LINE: Final = (
 
 
 def _counted(*conditions: str) -> str:
-    """Each is the beginning of an index, and is left as soon as enough were seen."""
+    """Count the jobs ahead; each condition is the beginning of an index.
+
+    Reading stops as soon as enough were seen.
+    """
     each_part = [f"(SELECT * FROM ({_IN_LINE} AND {each} LIMIT $5) AS ahead)" for each in conditions]  # noqa: S608  made of constants
     parts = " UNION ".join(each_part)
     return (

@@ -1,1 +1,1 @@
-"""How rows of the PostgreSQL store are locked, loaded for a decision, and written after it."""
+"""Locks and loads rows of the PostgreSQL store for a decision, and writes them."""

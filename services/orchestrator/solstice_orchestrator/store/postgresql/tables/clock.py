@@ -1,25 +1,34 @@
-"""The database's clock, as this process has heard it."""
+"""Estimates the database's clock from the times that this process has read."""
 
 import time
 from typing import Final
 
 HEARD_SECONDS: Final = 60.0
-"""For so long two clocks run alike, but for milliseconds."""
+"""For this long two clocks differ only by milliseconds."""
 
 
 class HeardClock:
-    """What the database's clock shows by now, without asking; who decides by it has the database look whether it does."""
+    """An estimate of the database's time, without a query.
+
+    A decision that uses it lets the database check the time.
+    """
 
     def __init__(self) -> None:
         self._heard, self._at = 0.0, -HEARD_SECONDS
 
     def hear(self, now: float) -> None:
-        """The database has said that it is `now`, in seconds since the epoch: just now, or a while ago if somebody was slow."""
+        """Record a time that the database gave, in seconds since the epoch.
+
+        The time may be a while ago, if the answer was slow.
+        """
         known = self.now()
         if known is None or now > known:
             self._heard, self._at = now, time.monotonic()
 
     def now(self) -> float | None:
-        """Not before anything that was heard, and not after what the database would say; None: not heard for too long."""
+        """Return the estimate; None when no time was recorded for too long.
+
+        It is not before any recorded time, and not after what the database would say.
+        """
         since = time.monotonic() - self._at
         return self._heard + since if since < HEARD_SECONDS else None

@@ -1,4 +1,4 @@
-"""Which columns the rows of the store are read from, and the types of those that are written. Pure."""
+"""The columns that the store reads, and the types of those that it writes. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,7 +6,9 @@ from typing import Final
 from solstice_orchestrator.store.records.changes import Attempt, Job, Run
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::double precision"
-"""The database's clock, in seconds since the epoch; read when it is asked for, not when the transaction began."""
+"""The database's clock, in seconds since the epoch; read when the statement evaluates it, not when the transaction
+began.
+"""
 
 _IN_REQUESTS: Final[Mapping[str, str]] = {
     "repository": "requests.repository",
@@ -14,12 +16,12 @@ _IN_REQUESTS: Final[Mapping[str, str]] = {
     "request": "requests.body AS request",
 }
 RUN: Final = ", ".join(_IN_REQUESTS.get(name, f"runs.{name}") for name in Run.__struct_fields__)
-"""Of `runs JOIN requests USING (run_id)`."""
+"""Columns of `runs JOIN requests USING (run_id)`."""
 BEGUN_AT: Final = (
     "(SELECT started_at FROM jobs WHERE runs.state = 'waiting' AND runs.job_count = 1"
     " AND jobs.run_id = runs.run_id AND jobs.state = 'running')"
 )
-"""When the only job of a run was started, where the run's row does not say yet that it runs (changes.py, `begun_with`)."""
+"""When a run's only job started, if the run's row does not say so (changes.py, `begun_with`)."""
 JOB: Final = ", ".join(f"jobs.{name}" for name in Job.__struct_fields__)
 ATTEMPT: Final = ", ".join(Attempt._fields)
 
@@ -66,9 +68,9 @@ _TYPES: Final[Mapping[str, str]] = {
     "turn": "bigint",
     **dict.fromkeys(("cancel_asked", "group_held", "supersede", "rerun"), "boolean"),
 }
-"""All others are text."""
+"""All other columns are text."""
 
 
 def type_of(column: str) -> str:
-    """PostgreSQL's name of it."""
+    """Return PostgreSQL's name of the column's type."""
     return _TYPES.get(column, "text")

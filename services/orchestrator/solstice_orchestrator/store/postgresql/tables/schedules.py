@@ -1,7 +1,7 @@
-"""Schedules and their ticks in PostgreSQL: locked and loaded for a decision, and written after it.
+"""Locks and loads schedules and ticks for a decision in PostgreSQL, and writes them.
 
-Locks are taken in one order: a schedule, its ticks, and then what admitting its request takes. Who claims waits for
-nobody's schedule or tick.
+Locks are taken in one order: a schedule, its ticks, and then what admitting its request takes. A claim waits for no
+schedule or tick.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ _RECORD: Final = (
 async def list_schedules(
     connection: "Connection", wanted: ScheduleFilters, *, after: str | None, limit: int
 ) -> Sequence[ScheduleView]:
-    """In the order in which they were added, behind the one with the id `after`."""
+    """Return schedules in the order in which they were added, after the id `after`."""
     ref = wanted.get("ref")
     rows = await connection.fetch(
         f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id > $1"  # noqa: S608  made of constants
@@ -74,7 +74,7 @@ async def list_schedules(
 
 
 async def find_schedule(connection: "Connection", which: str, *, lock: bool = False) -> Schedule | None:
-    """By its id or its name."""
+    """Return the schedule with this id or name."""
     row = await connection.fetchrow(
         f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id = $1 OR name = $1"  # noqa: S608  made of constants
         f" {'FOR UPDATE' if lock else ''}",
@@ -84,18 +84,18 @@ async def find_schedule(connection: "Connection", which: str, *, lock: bool = Fa
 
 
 async def view_schedule(connection: "Connection", schedule: Schedule) -> ScheduleView:
-    """The schedule with its newest tick."""
+    """Return the schedule with its newest tick."""
     last = await newest_ticks(connection, schedule.schedule_id, 1)
     return schedule_view(schedule, last[0] if last else None)
 
 
 async def newest_ticks(connection: "Connection", schedule_id: str, limit: int) -> Sequence[TickView]:
-    """Its newest ticks, newest first."""
+    """Return its newest ticks, newest first."""
     return [tick_view_of(row) for row in await connection.fetch(_NEWEST, schedule_id, limit)]
 
 
 async def pending_of(connection: "Connection", schedule: Schedule) -> Tick | None:
-    """The tick of the schedule that has not fired yet, locked; there is one at most."""
+    """Lock and return the schedule's tick that has not fired yet; at most one exists."""
     row = await connection.fetchrow(
         f"SELECT {TICK} FROM ticks WHERE schedule_id = $1 AND state = 'due' AND NOT by_hand"  # noqa: S608  made of constants
         " FOR NO KEY UPDATE",
@@ -105,7 +105,7 @@ async def pending_of(connection: "Connection", schedule: Schedule) -> Tick | Non
 
 
 async def tick_of_task(connection: "Connection", task: TickTask) -> tuple[Schedule, Tick] | None:
-    """The tick with its schedule, locked."""
+    """Lock and return the tick with its schedule."""
     row = await connection.fetchrow(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE tick_id = $1"  # noqa: S608  made of constants
         " FOR NO KEY UPDATE OF ticks",
@@ -115,13 +115,13 @@ async def tick_of_task(connection: "Connection", task: TickTask) -> tuple[Schedu
 
 
 async def claimed_tick(connection: "Connection", task: TickTask) -> tuple[Schedule, Tick] | None:
-    """The tick with its schedule, locked, while it is in the hands of this attempt."""
+    """Lock and return the tick with its schedule, while this attempt holds the tick."""
     found = await tick_of_task(connection, task)
     return None if found is None or not tick_changes.is_claimed(found[1], task) else found
 
 
 async def overdue_schedules(connection: "Connection", now: float, limit: int) -> Sequence[Schedule]:
-    """Those whose next tick has come, locked, but for those that others look at."""
+    """Lock and return schedules whose next tick has come; skip locked ones."""
     rows = await connection.fetch(
         f"SELECT {SCHEDULE} FROM schedules WHERE next_at <= $1 ORDER BY next_at LIMIT $2"  # noqa: S608  made of constants
         " FOR NO KEY UPDATE SKIP LOCKED",
@@ -132,7 +132,7 @@ async def overdue_schedules(connection: "Connection", now: float, limit: int) ->
 
 
 async def due_ticks(connection: "Connection", now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
-    """Ticks that are due and in nobody's hands, locked, but for those that others look at."""
+    """Lock and return due ticks that are not claimed; skip locked ones."""
     rows = await connection.fetch(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
         " AND retry_at <= $1 AND coalesce(lease_until, 0) <= $1 ORDER BY retry_at LIMIT $2"
@@ -144,7 +144,7 @@ async def due_ticks(connection: "Connection", now: float, limit: int) -> Sequenc
 
 
 async def schedules_with_runs(connection: "Connection", schedule_ids: Sequence[str]) -> dict[str, str]:
-    """Which of these have a run that has not ended."""
+    """Return the unfinished run of each of these schedules that has one."""
     rows = await connection.fetch(
         "SELECT ticks.schedule_id, runs.run_id FROM ticks JOIN runs USING (run_id)"
         " WHERE ticks.schedule_id = ANY($1) AND ticks.state = 'fired' AND runs.finished_at IS NULL",
@@ -154,7 +154,7 @@ async def schedules_with_runs(connection: "Connection", schedule_ids: Sequence[s
 
 
 async def next_at(connection: "Connection") -> float | None:
-    """When there is something to claim next; None when nothing is to come."""
+    """Return when there is something to claim next; None when no tick will come."""
     at = await connection.fetchval(
         "SELECT least((SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL),"
         " (SELECT min(greatest(retry_at, lease_until)) FROM ticks WHERE state = 'due'))"
@@ -163,13 +163,13 @@ async def next_at(connection: "Connection") -> float | None:
 
 
 async def update_schedule(connection: "Connection", changed: ScheduleUpdate) -> ScheduleView:
-    """The schedule as it is seen once this is written."""
+    """Write the update, and return the schedule as readers see it."""
     await write_update(connection, changed)
     return await view_schedule(connection, changed.schedule)
 
 
 async def write_update(connection: "Connection", changed: ScheduleUpdate) -> Sequence[SettledTick]:
-    """Write what a decision yielded; what of it is settled."""
+    """Write a decision's changes, and return the ticks that they settled."""
     await connection.execute(_KEEP, *changed.schedule)
     for tick in changed.ended:
         await record_tick(connection, tick)
@@ -179,14 +179,14 @@ async def write_update(connection: "Connection", changed: ScheduleUpdate) -> Seq
 
 
 async def record_tick(connection: "Connection", tick: Tick) -> None:
-    """How a tick that was due stands now."""
+    """Write the new state of a tick that was due."""
     await connection.execute(_RECORD, *tick)
     if tick.settled_at is not None:
         await _forget_oldest(connection, tick.schedule_id)
 
 
 async def remove_schedule(connection: "Connection", schedule: Schedule) -> None:
-    """Forget it with its ticks."""
+    """Delete the schedule and its ticks."""
     for table in ("ticks", "schedules"):
         await connection.execute(
             f"DELETE FROM {table} WHERE schedule_id = $1",  # noqa: S608  made of constants
@@ -195,12 +195,12 @@ async def remove_schedule(connection: "Connection", schedule: Schedule) -> None:
 
 
 async def forget_ticks(connection: "Connection", before: float) -> None:
-    """What became of ticks that were settled before that moment."""
+    """Delete ticks that were settled before that moment."""
     await connection.execute("DELETE FROM ticks WHERE settled_at < $1", before)
 
 
 async def _insert(connection: "Connection", tick: Tick) -> bool:
-    """Whether it is new: a tick has one row, whatever the clock and people do."""
+    """Insert the tick, and return whether it is new: a tick has one row."""
     inserted = await connection.execute(_INSERT, *tick)
     if tick.settled_at is not None:
         await _forget_oldest(connection, tick.schedule_id)

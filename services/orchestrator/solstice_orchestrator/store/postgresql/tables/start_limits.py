@@ -1,9 +1,11 @@
-"""What bounds starts beside slots, in the PostgreSQL store: what runs, and the counts and buckets of what has started.
+"""Loads and records what limits starts besides slots, in the PostgreSQL store.
+
+That is the number of running jobs, and the counts and buckets of starts.
 
 Claims that would take from the same label's bucket, or from those of repositories, wait for each other: a moment, and
-only where a rate is set. What each takes is then counted at a moment of the database's clock that comes after that of
-the one before, so the rates hold to the letter over all orchestrators. For a repository's cap and an owner's quotas
-nobody waits: who else claims for those at this moment passes over their jobs.
+only where a rate is set. What each takes is then counted at a moment of the database's clock after the moment of the
+claim before it, so the rates are exact over all orchestrators. No claim waits for a repository's cap or an owner's
+quotas: another claim at the same moment skips their jobs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,13 +23,16 @@ if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
 
 _REPOSITORY_LOCK: Final = 0x5015
-"""The class of the advisory locks of repositories that have a cap."""
+"""The class of the advisory locks for repositories with a cap."""
 _BUCKET_LOCK: Final = 0x5016
-"""The class of the advisory locks of the buckets."""
+"""The class of the advisory locks for buckets."""
 _OWNER_LOCK: Final = 0x5017
-"""The class of the advisory locks of owners that have a quota."""
+"""The class of the advisory locks for owners with a quota."""
 _REPOSITORIES: Final = "*"
-"""Stands for those of all repositories: a claim knows only later which it takes from. No label is called so."""
+"""The lock name for the buckets of all repositories.
+
+A claim knows only later which of them it takes from. No label has this name.
+"""
 _BUCKET: Final = ", ".join(BucketRow._fields)
 _STARTED: Final = ", ".join(StartedRow._fields)
 
@@ -35,9 +40,9 @@ _STARTED: Final = ", ".join(StartedRow._fields)
 async def load_budget(
     connection: "Connection", rules: Rules, test_now: float | None, *, since_seconds: float = 0.0
 ) -> StartBudget:
-    """How things stand, as far as the limits ask for it: nothing is asked where none is set.
+    """Return the start budget as far as the limits need it.
 
-    With the buckets and counts that have come to mean nothing in the last `since_seconds`.
+    Without a limit nothing is read. It includes buckets and counts that expired in the last `since_seconds`.
     """
     limits, now = rules.limits, test_now
     if not limits.any:
@@ -65,29 +70,32 @@ async def load_budget(
 async def lock_budget(
     connection: "Connection", rules: Rules, test_now: float | None, labels: Collection[str]
 ) -> StartBudget:
-    """The same for a claim for these labels: the buckets that it may take from are ours until the transaction ends."""
+    """Return the start budget for a claim for these labels, with its buckets locked.
+
+    The locks are held until the transaction ends.
+    """
     rates = rules.limits.rates
     names = [label for label in labels if rates.labels.rate(label) is not None]
     if rates.repositories.any:
         names.append(_REPOSITORIES)
     if names:
-        # In one order, so that nobody waits in a circle.
+        # In one order, to avoid deadlocks.
         await connection.execute(
             "SELECT pg_advisory_xact_lock($1, key) FROM"
             " (SELECT DISTINCT hashtext(name) AS key FROM unnest($2::text[]) AS name ORDER BY key) AS keys",
             _BUCKET_LOCK,
             names,
         )
-    # Statements of their own: they see what was committed, and the time that passed, while the locks were waited for.
+    # Separate statements: they see what was committed, and the time that passed, while this one waited for the locks.
     return await load_budget(connection, rules, test_now)
 
 
 async def room(
     connection: "Connection", budget: StartBudget, repositories: Collection[str], owners: Collection[str]
 ) -> StartRoom:
-    """How many more jobs of these may start; none of those for whom somebody else claims at this moment.
+    """Return how many more jobs of these repositories and owners may start.
 
-    They are ours until the transaction ends.
+    They are locked until the transaction ends; those that another claim has locked have no room.
     """
     limits = budget.limits
     capped = sorted(each for each in repositories if limits.caps.cap(each) is not None)
@@ -101,7 +109,7 @@ async def room(
         [*capped, *bound],
     )
     locked = {(row["class"], row["name"]) for row in rows}
-    # Counted when the locks are ours: nobody starts another one of them before we have committed.
+    # Counted after locking: no other claim starts one of their jobs before this one commits.
     found = (await _counted(connection, budget)).room(repositories, owners)
     others = [each for each in capped if (_REPOSITORY_LOCK, each) not in locked]
     strangers = [each for each in bound if (_OWNER_LOCK, each) not in locked]
@@ -114,7 +122,7 @@ async def room(
 async def record_starts(
     connection: "Connection", budget: StartBudget, chosen: Sequence[Candidate], now: float
 ) -> None:
-    """What a claim leaves; what says nothing any more is forgotten."""
+    """Record the starts of a claim, and delete expired counts and buckets."""
     buckets = budget.spent(chosen, now)
     if buckets:
         await connection.execute(
@@ -137,7 +145,7 @@ async def record_starts(
             " ON CONFLICT (owner, until) DO UPDATE SET starts = owner_starts.starts + excluded.starts",
             *[list(column) for column in zip(*counted, strict=True)],
         )
-        # Not what another claim, which was told the time before us, has still to count; nor what another one deletes.
+        # Not those that a claim with an earlier time must still count; nor those that another claim is deleting.
         await connection.execute(
             "DELETE FROM owner_starts WHERE (owner, until) IN"
             " (SELECT owner, until FROM owner_starts WHERE until <= $1 FOR UPDATE SKIP LOCKED)",
@@ -146,7 +154,7 @@ async def record_starts(
 
 
 async def _counted(connection: "Connection", budget: StartBudget, since_seconds: float = 0.0) -> StartBudget:
-    """The same with what runs and has started by now."""
+    """Return the budget with the current running jobs and counted starts."""
     limits = budget.limits
     running: Mapping[str, int] = {}
     if limits.of_running:

@@ -1,7 +1,7 @@
-"""One transaction of the PostgreSQL store: rows are locked and loaded for a decision, and its changes are written.
+"""One transaction of the PostgreSQL store: it locks and loads rows, and writes changes.
 
-Locks are taken in one order, so that nobody waits in a circle: runs by their ids, then jobs by run and position, then
-what turns depend on. Claims take theirs in any order, and wait for none.
+Locks are taken in one order to avoid deadlocks: runs by their ids, then jobs by run and position, then what turns
+depend on. Claims take theirs in any order, and wait for none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ _REASONS: Final = {reason.value: reason for reason in Reason}
 
 @dataclass(slots=True, kw_only=True)
 class PostgreSQLTransaction:
-    """All that happens in it happens at one moment, wholly or not at all."""
+    """One transaction at one moment, carried out wholly or not at all."""
 
     connection: "Connection"
     rules: Rules
@@ -49,12 +49,12 @@ class PostgreSQLTransaction:
     test_now: float | None = None
     """The moment, where a test sets the clock; else the database's clock decides."""
     groups: set[bytes] = field(default_factory=set)
-    """Concurrency groups that are to be settled once it has ended."""
+    """Concurrency groups to settle after it has ended."""
     changed: bool = False
-    """Whether anything was written of which others want to know."""
+    """Whether it wrote anything that listeners want to know."""
 
     async def now(self) -> float:
-        """The database's clock."""
+        """Return the time of the database's clock."""
         if self.test_now is not None:
             return self.test_now
         now = float(await self.connection.fetchval(f"SELECT {NOW}"))
@@ -62,7 +62,10 @@ class PostgreSQLTransaction:
         return now
 
     def moment(self, row: "asyncpg.Record | None") -> Moment:
-        """The moment at which a row with a column `now` was read; of nothing nothing is decided, at whatever moment."""
+        """Return the moment at which a row with a column `now` was read.
+
+        Without a row there is nothing to decide, and any moment will do.
+        """
         if self.test_now is not None:
             return Moment(self.test_now, self.rules)
         if row is None:
@@ -73,14 +76,14 @@ class PostgreSQLTransaction:
 
 
 async def load_runs(transaction: PostgreSQLTransaction, run_ids: Iterable[str]) -> UnitOfWork:
-    """These runs with all their jobs, locked."""
+    """Lock and load these runs with all their jobs."""
     fetch = transaction.connection.fetch
     runs = await fetch(
         f"SELECT {RUN}, {NOW} AS now FROM runs JOIN requests USING (run_id)"  # noqa: S608  made of constants
         " WHERE runs.run_id = ANY($1) ORDER BY runs.run_id FOR NO KEY UPDATE OF runs",
         list(run_ids),
     )
-    # A statement of its own: it sees what was committed while the runs' locks were waited for.
+    # A separate statement: it sees what was committed while the first one waited for the runs' locks.
     jobs = await fetch(
         f"SELECT {JOB} FROM jobs WHERE run_id = ANY($1) ORDER BY run_id, position FOR NO KEY UPDATE",  # noqa: S608  made of constants
         [row["run_id"] for row in runs],
@@ -90,9 +93,9 @@ async def load_runs(transaction: PostgreSQLTransaction, run_ids: Iterable[str]) 
 
 
 async def load_jobs(transaction: PostgreSQLTransaction, job_ids: Iterable[str]) -> UnitOfWork:
-    """The runs of these jobs, with all their jobs, locked."""
+    """Lock and load the runs of these jobs, with all their jobs."""
     rows = await transaction.connection.fetch(
-        # In one statement, for no run gets new jobs once it has some. Each row is locked, and so is given as it is now.
+        # One statement is enough, as a run with jobs gets no new ones. Each row is locked, so its values are current.
         f"SELECT {JOB}, {_RUN_ONCE}, {NOW} AS now FROM runs JOIN requests USING (run_id) JOIN jobs USING (run_id)"  # noqa: S608  made of constants
         " WHERE runs.run_id = ANY(ARRAY("
         "SELECT run_id FROM jobs AS named WHERE named.job_id = ANY(string_to_array($1, E'\\n'))))"
@@ -108,7 +111,7 @@ async def _load(
     transaction: PostgreSQLTransaction, moment: Moment, runs: Iterable[Run], jobs: Iterable[Job]
 ) -> UnitOfWork:
     jobs = list(jobs)
-    # What a dead letter would have to tell of.
+    # The attempts that a dead letter would report.
     failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
     return UnitOfWork(moment, runs, jobs, await attempts_of(transaction, failed))
 
@@ -116,11 +119,11 @@ async def _load(
 _RUN_ONCE: Final = RUN.replace(
     "requests.body AS request", "CASE jobs.position WHEN 0 THEN requests.body END AS request"
 )
-"""The request of a run comes with its first job alone."""
+"""Only a run's first job carries the run's request."""
 
 
 async def attempts_of(transaction: PostgreSQLTransaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
-    """The ended attempts of these jobs, oldest first."""
+    """Return the ended attempts of these jobs, oldest first."""
     if not job_ids:
         return ()
     rows = await transaction.connection.fetch(
@@ -131,22 +134,22 @@ async def attempts_of(transaction: PostgreSQLTransaction, job_ids: Sequence[str]
 
 
 def run_of(row: Any) -> Run:
-    """From the columns `RUN`, and whatever follows them."""
+    """Return the run of a row that begins with the columns `RUN`."""
     return Run(_RUN_STATES[row[0]], *row[1:_RUN_WIDTH])
 
 
 def job_of(row: Any) -> Job:
-    """From the columns `JOB`, and whatever follows them."""
+    """Return the job of a row that begins with the columns `JOB`."""
     return Job(_JOB_STATES[row[0]], _REASONS[row[1]], *row[2:_JOB_WIDTH])
 
 
 def job_state(word: str) -> JobState:
-    """The state of that name."""
+    """Return the state of that name."""
     return _JOB_STATES[word]
 
 
 async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None:
-    """Write what a decision yielded."""
+    """Write a decision's changes."""
     if changes.arrivals or changes.given_up:
         changes = await _arrange(transaction, changes)
     written = statement_of(changes)
@@ -162,7 +165,7 @@ async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None
 
 
 async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> RowChanges:
-    """The same with turns for those that begin to wait."""
+    """Return the changes with turns for jobs that start to wait."""
     execute, fetch = transaction.connection.execute, transaction.connection.fetch
     wanted = queue_places(changes)
     queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in wanted))
@@ -170,7 +173,7 @@ async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> R
         [queue_key.label for queue_key in queue_keys],
         [queue_key.priority for queue_key in queue_keys],
     )
-    # Whoever joins a line does so alone; the sorted lines are locked in one order.
+    # One transaction at a time adds jobs to a queue; the sorted queues are locked in one order.
     await execute(
         "INSERT INTO clocks SELECT *, 0 FROM unnest($1::text[], $2::integer[]) ON CONFLICT DO NOTHING",
         labels,
@@ -237,7 +240,7 @@ async def _queue(
     )
     if first is not None:
         return QueueState(clock=clock, first_turn=first["turn"], first_next_turn=first["next_turn"] or 0)
-    # Nobody waits: what each took is forgotten.
+    # No job waits: the turns that repositories used are forgotten.
     gone = await transaction.connection.fetch(
         "DELETE FROM turns WHERE label = $1 AND priority = $2 RETURNING next_turn",
         queue_key.label,

@@ -1,4 +1,4 @@
-"""Workers in the PostgreSQL store: who there is, how each stands, and what ends of attempts do to that."""
+"""Loads and writes workers in the PostgreSQL store, with the effects of ended attempts."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 WORKER: Final = ", ".join(f"workers.{name}" for name in WorkerRow._fields)
 ENCODED: Final = f"SELECT json_build_array({WORKER})::text FROM workers"  # noqa: S608  made of constants
-"""One column for `decode_worker`: where the worker comes with each of many rows, only one of them is looked at."""
+"""A worker's row as one column for `decode_worker`.
+
+Where a worker comes with each of many rows, only one of them is decoded.
+"""
 _KEEP: Final = (
     f"INSERT INTO workers ({', '.join(WorkerRow._fields)})"  # noqa: S608  made of constants
     f" VALUES ({', '.join(f'${number}' for number in range(1, len(WorkerRow._fields) + 1))})"
@@ -46,7 +49,7 @@ _KEEP: Final = (
 
 
 async def record_heartbeat(connection: "Connection", worker_id: str, now: float) -> WorkerRow:
-    """The worker is alive; how it stands."""
+    """Record the worker's heartbeat, and return its row."""
     row = await connection.fetchrow(
         "INSERT INTO workers (worker_id, started_at, seen_at) VALUES ($1, $2, $2)"  # noqa: S608  made of constants
         f" ON CONFLICT (worker_id) DO UPDATE SET seen_at = $2, ended_at = NULL RETURNING {WORKER}",
@@ -58,10 +61,10 @@ async def record_heartbeat(connection: "Connection", worker_id: str, now: float)
 
 
 async def record_claim(connection: "Connection", worker_id: str, now: float, lease_seconds: float) -> None:
-    """The worker claims: it is known from now on.
+    """Record that the worker claims, which makes it known.
 
-    This is no heartbeat while there is one: leases are prolonged with heartbeats alone, so that they never outlive what
-    tells whether their holder is alive.
+    This is no heartbeat while the worker has one: heartbeats alone renew leases, so that no lease outlives the proof
+    that its holder is alive.
     """
     await connection.execute(
         "INSERT INTO workers (worker_id, started_at, seen_at) VALUES ($1, $2, $2)"
@@ -74,7 +77,7 @@ async def record_claim(connection: "Connection", worker_id: str, now: float, lea
 
 
 async def takes_jobs(connection: "Connection", worker_id: str, now: float) -> bool:
-    """Whether it gets jobs, or runs to plan; one that never registered does."""
+    """Whether the worker gets jobs or planning; one that never registered does."""
     worker = await find_worker(connection, worker_id)
     return worker is None or may_claim(worker.eligibility, now)
 
@@ -134,7 +137,7 @@ async def steer(
 async def workers(
     connection: "Connection", now: float, lease_seconds: float, *, worker_id: str | None = None
 ) -> Sequence[WorkerView]:
-    """All, or the one; by name, the newest of a name first."""
+    """Return all workers, or this one; by name, newest of a name first."""
     held: dict[str, list[WorkerJob]] = {}
     for job in await connection.fetch(
         "SELECT worker_id, job_id, name, runs_on, attempt, started_at FROM jobs"
@@ -164,9 +167,9 @@ async def workers(
 async def note_troubles(
     connection: "Connection", attempts: Iterable[Attempt], jobs: Sequence[Job], now: float
 ) -> None:
-    """Count what the ends of these attempts, at some of `jobs`, say against their workers.
+    """Count these attempts' failures, at some of `jobs`, against their workers.
 
-    What they say for them is written with them.
+    Successes are written together with the ends.
     """
     for worker_id, ended in sorted(troubled_ends(attempts).items()):
         worker = await find_worker(connection, worker_id, lock=True)
@@ -175,7 +178,7 @@ async def note_troubles(
 
 
 async def forget_workers(connection: "Connection", now: float, lease_seconds: float) -> None:
-    """Workers that have been gone for long, or whose place another of their name has taken."""
+    """Delete workers that are long gone, or replaced by another of their name."""
     await connection.execute(
         "DELETE FROM workers AS gone WHERE seen_at <= $1 OR seen_at <= $2 AND name <> '' AND EXISTS"
         " (SELECT FROM workers WHERE name = gone.name AND seen_at > $2 AND started_at >= gone.started_at)",
@@ -193,10 +196,10 @@ async def find_worker(connection: "Connection", worker_id: str, *, lock: bool = 
 
 
 def worker_of(row: "asyncpg.Record") -> WorkerRow:
-    """From the columns `WORKER`."""
+    """Return the worker of a row with the columns `WORKER`."""
     worker = WorkerRow(*row)
     return worker._replace(ordered=DesiredWorkerState(worker.ordered))
 
 
 decode_worker: Final = Decoder(WorkerRow).decode
-"""From the column `ENCODED`."""
+"""Return the worker of the column `ENCODED`."""

@@ -1,7 +1,7 @@
-"""The changes of a decision become one statement, however many rows of however many tables they touch. Pure.
+"""Turns the changes of a decision into one statement, for any number of rows. Pure.
 
 Only what changed is written, and a value that is the same in every row is sent once. Values that differ are sent as one
-text per column: the client library would look at every element of an array for ten times as long as it takes to send it.
+text per column: the client library would check every element of an array, which takes ten times as long as sending it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,23 +26,24 @@ from solstice_orchestrator.store.records.changes import (
 )
 
 OUTDATED_SECONDS: Final = 5.0
-"""A decision that is older when it is written is not: a transaction that stood still for so long is lost as well."""
+"""A decision older than this is not written: a transaction that paused for so long is lost as well."""
 
 Rows = Sequence[Sequence[Any]]
 
 _AS_BEFORE_OF_RUN: Final = ("sequence",)
 _AS_BEFORE_OF_JOB: Final = ("attempt", "sequence", "cancel_asked")
-"""What changes with every change on which an end depends. Their states do not change without `sequence`, and asking for
-those would have PostgreSQL look through all that runs, for which it has an index."""
+"""Columns that change with every change on which an end depends. The states do not change without `sequence`, and a
+condition on a state would make PostgreSQL search all running jobs, for which it has an index.
+"""
 _PLACES_OF_RUN: Final = {name: Run.__struct_fields__.index(name) for name in ("run_id", *RUN_CHANGES)}
 _PLACES_OF_JOB: Final = {name: Job.__struct_fields__.index(name) for name in ("job_id", *JOB_CHANGES)}
-"""The key first, then what decisions change."""
+"""Where the columns are in a row: the key first, then those that decisions change."""
 
 
 def statement_of(changes: RowChanges) -> tuple[str, Sequence[Any]] | None:
-    """The statement and its arguments; None when there is nothing to write.
+    """Return the statement and its arguments; None when there is nothing to write.
 
-    No part of it sees what another one does, and none needs to: each row is changed by one of them, once.
+    Its parts do not see each other's changes, and need not: each row is changed by one part, once.
     """
     arguments: list[Any] = []
     texts = [*_updates(changes, arguments, (), ()), *_rest(changes, arguments)]
@@ -53,11 +54,11 @@ def statement_of(changes: RowChanges) -> tuple[str, Sequence[Any]] | None:
 
 
 def statement_if_unchanged(changes: RowChanges, now: float | None) -> tuple[str, Sequence[Any]]:
-    """The same for rows that nobody has locked or looked at: it undoes itself (a serialization failure) unless they are as before.
+    """Return the statement that writes only if the rows are unchanged.
 
-    Unless `now` is None, the database's clock has to show that as well, give or take `OUTDATED_SECONDS`; its row says
-    what it shows.
-    Rows are locked as everybody locks them, runs before jobs, each in the order in which they stand in `changes`.
+    The rows were not locked or read: unless they are as before, the statement undoes itself (a serialization failure).
+    Unless `now` is None, the database's clock must also show that time, within `OUTDATED_SECONDS`; its row returns the
+    clock. Rows are locked in the common order: runs before jobs, each in the order of `changes`.
     """
     arguments: list[Any] = []
     updates = _updates(changes, arguments, _AS_BEFORE_OF_RUN, _AS_BEFORE_OF_JOB)
@@ -70,14 +71,17 @@ def statement_if_unchanged(changes: RowChanges, now: float | None) -> tuple[str,
     for number, (_, count) in enumerate(zip(updates, changed, strict=True)):
         arguments.append(count)
         expected.append(f"(SELECT count(*) FROM part{number}) = ${len(arguments)}::bigint")  # noqa: S608  numbers of our own
-    # What is counted is carried out when it is asked for, the rest afterwards.
+    # The parts that are counted run when the count needs them, the rest afterwards.
     return _with((*updates, *rest), f"SELECT only_if({' AND '.join(expected)}), {NOW} AS now"), arguments
 
 
 def _updates(
     changes: RowChanges, arguments: list[Any], of_runs: Sequence[str], of_jobs: Sequence[str]
 ) -> list[str]:
-    """`of_runs`, `of_jobs`: the columns that have to be as before; with any, the rows that were changed are returned."""
+    """Return the updates of runs and jobs.
+
+    `of_runs`, `of_jobs`: the columns that must be as before; with any, the changed rows are returned.
+    """
     runs_before = [changes.runs_before.get(run.run_id, run) for run in changes.runs]
     jobs_before = [changes.jobs_before.get(job.job_id, job) for job in changes.jobs]
     parts = [
@@ -104,7 +108,7 @@ def _rest(changes: RowChanges, arguments: list[Any]) -> list[str]:
 
 
 def _clear_failures(worker_ids: Sequence[str], arguments: list[Any]) -> str:
-    """Workers that did well; those without failures are left alone."""
+    """Return the update that clears failures of these workers; others stay untouched."""
     if not worker_ids:
         return ""
     arguments.append(list(worker_ids))
@@ -116,11 +120,11 @@ class _Form(StrEnum):
     """How the values of one column are sent."""
 
     SAME = "same"
-    """Once: it is the same in every row."""
+    """Once, as one value for every row."""
     LINES = "lines"
-    """As the lines of a text."""
+    """As the lines of one text."""
     TEXTS = "texts"
-    """As an array, since some have lines of their own."""
+    """As an array, since some values contain line breaks."""
     LITERAL = "literal"
     """As the text of an array."""
 
@@ -137,10 +141,13 @@ def _update(  # noqa: PLR0917  two of everything
     arguments: list[Any],
     as_before: Sequence[str],
 ) -> str:
-    """`places`: where the columns stand in a row, first the key; those that are as they were are left out."""
+    """Return the update of a table's changed columns.
+
+    `places`: the index of each column in a row, the key first.
+    """
     if not rows:
         return ""
-    # Whole rows: to pick fields one by one takes longer than all that is done with them.
+    # Whole rows: picking fields one by one takes longer than everything done with them.
     columns = list(zip(*map(structs.astuple, rows), strict=True))
     old = list(zip(*map(structs.astuple, before), strict=True))
     key, *others = places
@@ -167,7 +174,7 @@ def _insert(table: str, names: Sequence[str], rows: Rows, arguments: list[Any]) 
 
 
 def _send(name: str, values: tuple[Any, ...], arguments: list[Any], *, varies: bool = False) -> _Sent:
-    """Add what is sent of a column to the arguments."""
+    """Add the values of a column to the arguments."""
     if not varies and values.count(values[0]) == len(values):
         arguments.append(values[0])
         return name, _Form.SAME
@@ -183,7 +190,7 @@ def _send(name: str, values: tuple[Any, ...], arguments: list[Any], *, varies: b
 
 
 def _lines(values: tuple[Any, ...]) -> str | None:
-    """Texts, a line each; None when they have lines of their own, or are no texts at all."""
+    """Return texts as lines; None when one contains a line break, or is no text."""
     try:
         text: str = b"\n".join(values).decode() if isinstance(values[0], bytes) else "\n".join(values)
     except (TypeError, UnicodeDecodeError):
@@ -191,7 +198,7 @@ def _lines(values: tuple[Any, ...]) -> str | None:
     return text if text.count("\n") == len(values) - 1 and "\0" not in text else None
 
 
-# -- texts: one for each shape of changes, and few are met again and again -------------------------------------------
+# -- texts: one for each shape of changes, and few shapes occur again and again --------------------------------------
 
 
 @lru_cache(maxsize=512)
@@ -203,7 +210,10 @@ def _with(parts: tuple[str, ...], last: str) -> str:
 
 @lru_cache(maxsize=512)
 def _update_text(table: str, sent: tuple[_Sent, ...], known: tuple[_Sent, ...], first: int) -> str:
-    """`sent` begins with the key, `known` is what has to be as before; their arguments are numbered from `first` on."""
+    """Return the text of an update.
+
+    `sent` begins with the key, `known` has what must be as before; their arguments are numbered from `first` on.
+    """
     key, *new = _columns(sent, first)
     old = _columns(known, first + len(sent), prefix="old_")
     assignments = ", ".join(f"{column.name} = {column.value}" for column in new)
@@ -227,7 +237,7 @@ class _Column(NamedTuple):
     rows: str
     """What to unnest; empty for a value that is the same in every row."""
     value: str
-    """What stands for it in the statement."""
+    """The expression for it in the statement."""
 
 
 def _columns(sent: Sequence[_Sent], first: int, prefix: str = "") -> Sequence[_Column]:

@@ -1,1 +1,1 @@
-"""The PostgreSQL schema, migration by migration; it begins where the SQLite one got its second step."""
+"""The PostgreSQL schema, migration by migration; it starts with the SQLite schema's second step."""

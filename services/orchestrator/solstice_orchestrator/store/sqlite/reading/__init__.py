@@ -1,1 +1,1 @@
-"""What readers ask the SQLite store; nothing here changes anything."""
+"""Read-only queries of the SQLite store."""

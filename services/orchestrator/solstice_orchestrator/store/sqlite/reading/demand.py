@@ -1,4 +1,4 @@
-"""What the SQLite store knows about how much work there is."""
+"""Reads from the SQLite store how much work there is."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,10 @@ def demand(
 
 
 def _waiting(connection: sqlite3.Connection, label: str | None) -> Sequence[WaitingJobs]:
-    """As one JSON text: Python's module gives up the interpreter for each row, and repositories may be many."""
+    """Read the waiting jobs as one JSON text.
+
+    Python's module releases the interpreter lock for each row, and repositories may be many.
+    """
     (listed,) = connection.execute(
         "SELECT json_group_array(json_array(runs_on, repository, jobs, oldest)) FROM"  # noqa: S608  made of constants
         " (SELECT runs_on, repository, count(*) AS jobs, min(waiting_since) AS oldest FROM jobs INDEXED BY jobs_by_wait"
@@ -57,7 +60,7 @@ def _waiting(connection: sqlite3.Connection, label: str | None) -> Sequence[Wait
 
 
 def delayed(connection: sqlite3.Connection, until: float) -> Mapping[str | None, int]:
-    """How many runs begin at that moment or before, by the label that their requests name."""
+    """Count the runs that begin by that moment, per label that their requests name."""
     rows = connection.execute(
         "SELECT runs_on, count(*) AS runs FROM runs INDEXED BY runs_delayed"
         " WHERE state = 'delayed' AND plan_at <= ? GROUP BY runs_on",
@@ -67,7 +70,7 @@ def delayed(connection: sqlite3.Connection, until: float) -> Mapping[str | None,
 
 
 def count_delayed(connection: sqlite3.Connection) -> int:
-    """How many runs are delayed, whenever they begin."""
+    """Count all delayed runs."""
     (runs,) = connection.execute(
         "SELECT count(*) FROM runs INDEXED BY runs_delayed WHERE state = 'delayed'"
     ).fetchone()
@@ -75,7 +78,7 @@ def count_delayed(connection: sqlite3.Connection) -> int:
 
 
 def next_due(connection: sqlite3.Connection) -> float | None:
-    """When the first of the delayed runs begins."""
+    """Return when the first delayed run begins."""
     (due,) = connection.execute(
         "SELECT min(plan_at) FROM runs INDEXED BY runs_delayed WHERE state = 'delayed'"
     ).fetchone()

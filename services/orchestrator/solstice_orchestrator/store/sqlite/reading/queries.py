@@ -1,4 +1,4 @@
-"""What the SQLite store is asked; nothing here changes anything."""
+"""The read-only part of the SQLite store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
@@ -25,7 +25,7 @@ Clock = Callable[[], float]
 
 
 class SqliteQueries:
-    """Keeps the promises of `JobQueries`, each answer of one moment."""
+    """Keeps the promises of `JobQueries`; each answer shows one moment."""
 
     def __init__(self, database: SqliteDatabase, rules: Rules, clock: Clock) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""What readers see."""
+"""Reads runs, jobs, attempts and logs as readers see them."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ _POSITION: Final = "(SELECT position FROM jobs WHERE job_id = ?)"
 def runs(
     connection: sqlite3.Connection, *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
 ) -> Page:
-    """Newest first; the cursor is the id of the last run of a page."""
+    """Return runs, newest first; the cursor is the id of a page's last run."""
     state, priority = wanted.get("state"), wanted.get("priority")
     asked = {
         "state": state and state.value,
         "repository": wanted.get("repository"),
         "ref": wanted.get("ref"),
     }
-    # Few runs are unfinished, and a repository or a branch may have any number. The plus keeps other indexes out.
+    # Few runs are unfinished, but a repository or a branch may have any number. The plus keeps other indexes out.
     order = asked if state is not None and not state.final else ("repository", "ref", "state")
     first = next((name for name in order if asked[name] is not None), None)
     where, values = _where(
@@ -62,7 +62,7 @@ def run(connection: sqlite3.Connection, run_id: str) -> RunView | None:
 
 
 def run_of_request(connection: sqlite3.Connection, request_id: str) -> RunView | None:
-    """Also for the id of a request that was a duplicate of another."""
+    """Return the run of a request; also of a duplicate's request id."""
     row = connection.execute(
         f"SELECT *, {REQUEST} FROM runs WHERE request_key = ?1"  # noqa: S608  made of constants
         " OR run_id = (SELECT run_id FROM request_aliases WHERE request_key = ?1)",
@@ -79,7 +79,7 @@ def jobs(
     after: str | None,
     **wanted: Unpack[JobFilters],
 ) -> Sequence[JobView]:
-    """Of one run in workflow order, else newest first."""
+    """Return the jobs of one run in workflow order, else newest first."""
     state, priority = wanted.get("state"), wanted.get("priority")
     filters = (
         ("repository = ?", wanted.get("repository")),
@@ -96,7 +96,7 @@ def jobs(
         where, values = _where(("job_id < ?", after))
         query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT ?"  # noqa: S608  the same
     else:
-        # One part per state, each of which walks through the index that holds such jobs, and no further than it must.
+        # One part per state; each part walks through the index of such jobs, no further than it must.
         where, values = _where(("job_id < ?", after), *filters)
         parts = [
             f"SELECT * FROM (SELECT * FROM jobs {where or 'WHERE true'} AND state = '{each}'"  # noqa: S608  the same
@@ -114,7 +114,7 @@ def job(connection: sqlite3.Connection, job_id: str) -> JobView | None:
 
 
 def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptView]:
-    """Those that ended, and the one that runs, which stands in its job's row."""
+    """Return the ended attempts and the running one, which is in its job's row."""
     rows = connection.execute(
         "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail"
         " FROM attempts WHERE job_id = ?1"
@@ -128,7 +128,10 @@ def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptVie
 def log(
     connection: sqlite3.Connection, job_id: str, *, attempt: int | None, after: int, limit: int
 ) -> LogPage | None:
-    """Chunks after `after`; one more is read than is shown, to know whether the page holds the last."""
+    """Return the chunks after `after`.
+
+    One more is read than is shown, to know whether the page holds the last.
+    """
     row = connection.execute("SELECT state, attempt FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
     if row is None:
         return None
@@ -149,7 +152,7 @@ def log(
 
 
 def log_place(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte: int) -> LogPlace:
-    """The lengths of chunks are read without the chunks."""
+    """Return the place of a byte; only the lengths of chunks are read."""
     of_log = "FROM log_chunks WHERE job_id = ? AND attempt = ?"
     (total,) = connection.execute(
         f"SELECT ifnull(sum(length(data)), 0) {of_log}",
@@ -182,7 +185,7 @@ def backlog(connection: sqlite3.Connection, most: int) -> int:
 
 
 def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
-    """The conditions (a text and its values) that are asked for: those of which a value is not None."""
+    """Return the SQL conditions, with their values, of the filters that are not None."""
     asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
     text = " AND ".join(text for text, _ in asked)
     return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])

@@ -1,4 +1,4 @@
-"""What the SQLite store knows about why a job waits."""
+"""Reads from the SQLite store why a job waits."""
 
 import json
 import sqlite3
@@ -48,7 +48,10 @@ def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> Wai
 def waiting(
     connection: sqlite3.Connection, job_id: str, moment: Moment, seen: Seen | None = None
 ) -> WaitFacts | None:
-    """About one job; `seen` collects what was looked at on the way to one that is blocked."""
+    """Return the facts about one job.
+
+    `seen` collects the jobs that were read on the way to a blocked one.
+    """
     job = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
     if job is None:
         return None
@@ -65,7 +68,7 @@ def waiting(
 def _others(
     connection: sqlite3.Connection, moment: Moment, job_ids: Sequence[str], seen: Seen
 ) -> Sequence[WaitFacts | None]:
-    """What is known about these; each is looked at once, and no more than LOOKED_AT in all."""
+    """Return the facts about these jobs; each is read once, at most LOOKED_AT in all."""
     found: list[WaitFacts | None] = []
     for job_id in job_ids:
         if job_id not in seen and len(seen) < LOOKED_AT:
@@ -97,7 +100,7 @@ def _blocked(
 
 
 def _jobs_of(connection: sqlite3.Connection, holder: Holder) -> Sequence[str]:
-    """The jobs of a holder of a group that have not ended."""
+    """Return the unfinished jobs of a group's holder."""
     if holder.job_id is not None:
         return (holder.job_id,)
     rows = connection.execute(
@@ -174,7 +177,10 @@ _IN_LINE: Final = (
 
 
 def _counted(*conditions: str) -> str:
-    """Each is the beginning of an index, and is left as soon as enough were seen."""
+    """Count the jobs ahead; each condition is the beginning of an index.
+
+    Reading stops as soon as enough were seen.
+    """
     parts = " UNION ".join(f"SELECT * FROM ({_IN_LINE} AND {each} LIMIT :most)" for each in conditions)  # noqa: S608  made of constants
     return (
         "SELECT count(*) AS jobs, sum(repository = :repository) AS own, sum(owner = :owner) AS owned"  # noqa: S608  made of constants

@@ -1,1 +1,1 @@
-"""How rows of the SQLite store are loaded for a decision and written after it."""
+"""Loads rows of the SQLite store for a decision, and writes them after it."""

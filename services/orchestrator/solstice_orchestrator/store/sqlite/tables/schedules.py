@@ -1,4 +1,4 @@
-"""Schedules and their ticks in SQLite: loaded for a decision, and written after it."""
+"""Loads schedules and their ticks for a decision in SQLite, and writes them after it."""
 
 import json
 import sqlite3
@@ -39,7 +39,7 @@ _NEWEST: Final = (
 def list_schedules(
     connection: sqlite3.Connection, wanted: ScheduleFilters, *, after: str | None, limit: int
 ) -> Sequence[ScheduleView]:
-    """In the order in which they were added, behind the one with the id `after`."""
+    """Return schedules in the order in which they were added, after the id `after`."""
     ref = wanted.get("ref")
     rows = connection.execute(
         f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id > ?1"  # noqa: S608  made of constants
@@ -52,7 +52,7 @@ def list_schedules(
 
 
 def find_schedule(connection: sqlite3.Connection, which: str) -> Schedule | None:
-    """By its id or its name."""
+    """Return the schedule with this id or name."""
     row = connection.execute(
         f"SELECT {SCHEDULE} FROM schedules WHERE schedule_id = ?1 OR name = ?1",  # noqa: S608  made of constants
         (which,),
@@ -61,18 +61,18 @@ def find_schedule(connection: sqlite3.Connection, which: str) -> Schedule | None
 
 
 def view_schedule(connection: sqlite3.Connection, schedule: Schedule) -> ScheduleView:
-    """The schedule with its newest tick."""
+    """Return the schedule with its newest tick."""
     last = newest_ticks(connection, schedule.schedule_id, 1)
     return schedule_view(schedule, last[0] if last else None)
 
 
 def newest_ticks(connection: sqlite3.Connection, schedule_id: str, limit: int) -> Sequence[TickView]:
-    """Its newest ticks, newest first."""
+    """Return its newest ticks, newest first."""
     return [tick_view_of(row) for row in connection.execute(_NEWEST, (schedule_id, limit)).fetchall()]
 
 
 def pending_of(connection: sqlite3.Connection, schedule: Schedule) -> Tick | None:
-    """The tick of the schedule that has not fired yet; there is one at most."""
+    """Return the tick of the schedule that has not fired yet; at most one exists."""
     row = connection.execute(
         f"SELECT {TICK} FROM ticks WHERE schedule_id = ? AND state = 'due' AND NOT by_hand",  # noqa: S608  made of constants
         (schedule.schedule_id,),
@@ -81,7 +81,7 @@ def pending_of(connection: sqlite3.Connection, schedule: Schedule) -> Tick | Non
 
 
 def tick_of_task(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
-    """The tick with its schedule."""
+    """Return the tick with its schedule."""
     row = connection.execute(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE tick_id = ?",  # noqa: S608  made of constants
         (task.tick_id,),
@@ -90,13 +90,13 @@ def tick_of_task(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedu
 
 
 def claimed_tick(connection: sqlite3.Connection, task: TickTask) -> tuple[Schedule, Tick] | None:
-    """The tick with its schedule, while the tick is in the hands of this attempt."""
+    """Return the tick with its schedule, while this attempt holds the tick."""
     found = tick_of_task(connection, task)
     return None if found is None or not tick_changes.is_claimed(found[1], task) else found
 
 
 def overdue_schedules(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[Schedule]:
-    """Those whose next tick has come."""
+    """Return the schedules whose next tick has come."""
     rows = connection.execute(
         f"SELECT {SCHEDULE} FROM schedules WHERE next_at <= ? ORDER BY next_at LIMIT ?",  # noqa: S608  made of constants
         (now, limit),
@@ -105,7 +105,7 @@ def overdue_schedules(connection: sqlite3.Connection, now: float, limit: int) ->
 
 
 def due_ticks(connection: sqlite3.Connection, now: float, limit: int) -> Sequence[tuple[Schedule, Tick]]:
-    """Ticks that are due and in nobody's hands."""
+    """Return the ticks that are due and not claimed."""
     rows = connection.execute(
         f"SELECT {TICK}, {SCHEDULE} FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due'"  # noqa: S608  made of constants
         " AND retry_at <= ?1 AND ifnull(lease_until, 0) <= ?1 ORDER BY retry_at LIMIT ?2",
@@ -115,7 +115,7 @@ def due_ticks(connection: sqlite3.Connection, now: float, limit: int) -> Sequenc
 
 
 def schedules_with_runs(connection: sqlite3.Connection, schedule_ids: Sequence[str]) -> dict[str, str]:
-    """Which of these have a run that has not ended."""
+    """Return the unfinished run of each of these schedules that has one."""
     rows = connection.execute(
         "SELECT ticks.schedule_id, runs.run_id FROM ticks JOIN runs USING (run_id)"  # noqa: S608  made of constants
         f" WHERE ticks.schedule_id IN {_LISTED} AND ticks.state = 'fired' AND runs.finished_at IS NULL",
@@ -125,7 +125,7 @@ def schedules_with_runs(connection: sqlite3.Connection, schedule_ids: Sequence[s
 
 
 def next_at(connection: sqlite3.Connection) -> float | None:
-    """When there is something to claim next; None when nothing is to come."""
+    """Return when there is something to claim next; None when no tick will come."""
     row = connection.execute(
         "SELECT min(at) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at IS NOT NULL"
         " UNION ALL SELECT min(max(retry_at, ifnull(lease_until, 0))) FROM ticks WHERE state = 'due')"
@@ -134,13 +134,13 @@ def next_at(connection: sqlite3.Connection) -> float | None:
 
 
 def update_schedule(connection: sqlite3.Connection, changed: ScheduleUpdate) -> ScheduleView:
-    """The schedule as it is seen once this is written."""
+    """Write the update, and return the schedule as readers see it."""
     write_update(connection, changed)
     return view_schedule(connection, changed.schedule)
 
 
 def write_update(connection: sqlite3.Connection, changed: ScheduleUpdate) -> Sequence[SettledTick]:
-    """Write what a decision yielded; what of it is settled."""
+    """Write a decision's changes, and return the ticks that they settled."""
     _keep(connection, changed.schedule)
     for tick in changed.ended:
         record_tick(connection, tick)
@@ -150,7 +150,7 @@ def write_update(connection: sqlite3.Connection, changed: ScheduleUpdate) -> Seq
 
 
 def record_tick(connection: sqlite3.Connection, tick: Tick) -> None:
-    """How a tick that was due stands now."""
+    """Write the new state of a tick that was due."""
     connection.execute(
         f"UPDATE ticks SET {', '.join(f'{name} = ?' for name in Tick._fields[1:])}"  # noqa: S608  made of constants
         " WHERE tick_id = ? AND state = 'due'",
@@ -161,7 +161,7 @@ def record_tick(connection: sqlite3.Connection, tick: Tick) -> None:
 
 
 def remove_schedule(connection: sqlite3.Connection, schedule: Schedule) -> None:
-    """Forget it with its ticks."""
+    """Delete the schedule and its ticks."""
     for table in ("ticks", "schedules"):
         connection.execute(
             f"DELETE FROM {table} WHERE schedule_id = ?",  # noqa: S608  made of constants
@@ -170,7 +170,7 @@ def remove_schedule(connection: sqlite3.Connection, schedule: Schedule) -> None:
 
 
 def forget_ticks(connection: sqlite3.Connection, before: float) -> None:
-    """What became of ticks that were settled before that moment."""
+    """Delete ticks that were settled before that moment."""
     connection.execute("DELETE FROM ticks WHERE settled_at < ?", (before,))
 
 
@@ -180,7 +180,7 @@ def _keep(connection: sqlite3.Connection, schedule: Schedule) -> None:
 
 
 def _insert(connection: sqlite3.Connection, tick: Tick) -> bool:
-    """Whether it is new: a tick has one row, whatever the clock and people do."""
+    """Insert the tick, and return whether it is new: a tick has one row."""
     marks = ", ".join("?" * len(tick))
     inserted = connection.execute(
         f"INSERT INTO ticks VALUES ({marks}) ON CONFLICT DO NOTHING",  # noqa: S608  made of constants

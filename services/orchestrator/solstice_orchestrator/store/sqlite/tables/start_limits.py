@@ -1,4 +1,7 @@
-"""What bounds starts beside slots, in the SQLite store: what runs, and the counts and buckets of what has started."""
+"""Loads and records what limits starts besides slots, in the SQLite store.
+
+That is the number of running jobs, and the counts and buckets of starts.
+"""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -15,9 +18,9 @@ _STARTED: Final = ", ".join(StartedRow._fields)
 
 
 def load_budget(connection: sqlite3.Connection, moment: Moment, *, since_seconds: float = 0.0) -> StartBudget:
-    """How things stand, as far as the limits ask for it: nothing is asked where none is set.
+    """Return the start budget as far as the limits need it.
 
-    With the buckets and counts that have come to mean nothing in the last `since_seconds`.
+    Without a limit nothing is read. It includes buckets and counts that expired in the last `since_seconds`.
     """
     limits = moment.rules.limits
     if not limits.any:
@@ -42,7 +45,7 @@ def load_budget(connection: sqlite3.Connection, moment: Moment, *, since_seconds
 def record_starts(
     connection: sqlite3.Connection, budget: StartBudget, chosen: Sequence[Candidate], now: float
 ) -> None:
-    """What a claim leaves; what says nothing any more is forgotten."""
+    """Record the starts of a claim, and delete expired counts and buckets."""
     buckets = budget.spent(chosen, now)
     if buckets:
         connection.executemany("INSERT OR REPLACE INTO start_buckets VALUES (?, ?, ?, ?, ?)", buckets)
@@ -61,7 +64,7 @@ def record_starts(
 
 
 def _running(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """How many jobs of each repository run."""
+    """Count the running jobs of each repository."""
     rows = connection.execute(
         "SELECT repository, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY repository"
     )

@@ -1,4 +1,4 @@
-"""One transaction of the SQLite store: rows are loaded for a decision, and its changes are written."""
+"""One transaction of the SQLite store: it loads rows and writes a decision's changes."""
 
 import json
 import sqlite3
@@ -37,7 +37,7 @@ from solstice_orchestrator.store.sqlite.tables import start_limits
 from solstice_orchestrator.store.sqlite.tables.workers import note_ends
 
 REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
-"""A column of every statement about `runs` whose rows are to tell of the request."""
+"""A column for each statement about `runs` whose rows need the request."""
 
 RUN: Final = ", ".join((*Run.__struct_fields__[:-1], REQUEST))
 JOB: Final = ", ".join(Job.__struct_fields__)
@@ -50,12 +50,12 @@ REASONS: Final = {reason.value: reason for reason in Reason}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteTransaction:
-    """All that happens in it happens at one moment, wholly or not at all."""
+    """One transaction at one moment, carried out wholly or not at all."""
 
     connection: sqlite3.Connection
     moment: Moment
     groups: set[bytes] = field(default_factory=set)
-    """Concurrency groups that are to be settled before it ends."""
+    """Concurrency groups to settle before it ends."""
 
     @property
     def now(self) -> float:
@@ -67,7 +67,7 @@ class SqliteTransaction:
 
 
 def load_runs(transaction: SqliteTransaction, run_ids: Iterable[str]) -> UnitOfWork:
-    """These runs with all their jobs."""
+    """Load these runs with all their jobs."""
     execute, ids = transaction.connection.execute, json.dumps(list(run_ids))
     runs = execute(f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))", (ids,))  # noqa: S608  made of constants
     jobs = [
@@ -77,13 +77,13 @@ def load_runs(transaction: SqliteTransaction, run_ids: Iterable[str]) -> UnitOfW
             (ids,),
         )
     ]
-    # What a dead letter would have to tell of.
+    # The attempts that a dead letter would report.
     failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
     return UnitOfWork(transaction.moment, map(run_of, runs), jobs, attempts_of(transaction, failed))
 
 
 def load_jobs(transaction: SqliteTransaction, job_ids: Iterable[str]) -> UnitOfWork:
-    """The runs of these jobs, with all their jobs."""
+    """Load the runs of these jobs, with all their jobs."""
     found = transaction.connection.execute(
         "SELECT DISTINCT run_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(job_ids)),),
@@ -92,7 +92,7 @@ def load_jobs(transaction: SqliteTransaction, job_ids: Iterable[str]) -> UnitOfW
 
 
 def attempts_of(transaction: SqliteTransaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
-    """The ended attempts of these jobs, oldest first."""
+    """Return the ended attempts of these jobs, oldest first."""
     if not job_ids:
         return ()
     rows = transaction.connection.execute(
@@ -103,17 +103,17 @@ def attempts_of(transaction: SqliteTransaction, job_ids: Sequence[str]) -> Seque
 
 
 def run_of(row: sqlite3.Row) -> Run:
-    """From the columns `RUN`."""
+    """Return the run of a row with the columns `RUN`."""
     return Run(RUN_STATES[row[0]], *row[1:])
 
 
 def job_of(row: Sequence[Any]) -> Job:
-    """From the columns `JOB`."""
+    """Return the job of a row with the columns `JOB`."""
     return Job(JOB_STATES[row[0]], REASONS[row[1]], *row[2:])
 
 
 def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
-    """Write what a decision yielded."""
+    """Write a decision's changes."""
     connection = transaction.connection
     if changes.arrivals or changes.given_up:
         changes = _arrange(transaction, changes)
@@ -136,7 +136,7 @@ def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
 def insert_messages(
     connection: sqlite3.Connection, statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()
 ) -> None:
-    """Into the outbox."""
+    """Insert messages into the outbox."""
     insert_many(
         connection,
         f"INSERT INTO outbox ({', '.join(OutboxBatch._fields)}) VALUES",
@@ -145,7 +145,7 @@ def insert_messages(
 
 
 def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
-    """The same with turns for those that begin to wait."""
+    """Return the changes with turns for jobs that start to wait."""
     execute = transaction.connection.execute
     wanted = queue_places(changes)
     excluded = ClaimExclusions()
@@ -194,7 +194,7 @@ def _queue(transaction: SqliteTransaction, queue_key: QueueKey, excluded: ClaimE
     ).fetchone()
     largest = 0
     if first is None:
-        # Nobody waits: what each took is forgotten.
+        # No job waits: the turns that repositories used are forgotten.
         gone = execute("DELETE FROM turns WHERE label = ? AND priority = ? RETURNING next_turn", queue_key)
         largest = max((row["next_turn"] for row in gone.fetchall()), default=0)
     return QueueState(

@@ -1,4 +1,4 @@
-"""Workers in the SQLite store: who there is, how each stands, and what ends of attempts do to that."""
+"""Loads and writes workers in the SQLite store, with the effects of ended attempts."""
 
 import json
 import sqlite3
@@ -36,7 +36,7 @@ _MARKS: Final = ", ".join("?" * len(WorkerRow._fields))
 
 
 def record_heartbeat(connection: sqlite3.Connection, worker_id: str, now: float) -> WorkerRow:
-    """The worker is alive; how it stands."""
+    """Record the worker's heartbeat, and return its row."""
     row = connection.execute(
         "INSERT INTO workers (worker_id, started_at, seen_at) VALUES (?1, ?2, ?2)"  # noqa: S608  made of constants
         f" ON CONFLICT (worker_id) DO UPDATE SET seen_at = ?2, ended_at = NULL RETURNING {WORKER}",
@@ -46,10 +46,10 @@ def record_heartbeat(connection: sqlite3.Connection, worker_id: str, now: float)
 
 
 def record_claim(connection: sqlite3.Connection, worker_id: str, now: float, lease_seconds: float) -> None:
-    """The worker claims: it is known from now on.
+    """Record that the worker claims, which makes it known.
 
-    This is no heartbeat while there is one: leases are prolonged with heartbeats alone, so that they never outlive what
-    tells whether their holder is alive.
+    This is no heartbeat while the worker has one: heartbeats alone renew leases, so that no lease outlives the proof
+    that its holder is alive.
     """
     connection.execute(
         "INSERT INTO workers (worker_id, started_at, seen_at) VALUES (?1, ?2, ?2)"
@@ -60,7 +60,7 @@ def record_claim(connection: sqlite3.Connection, worker_id: str, now: float, lea
 
 
 def takes_jobs(connection: sqlite3.Connection, worker_id: str, now: float) -> bool:
-    """Whether it gets jobs, or runs to plan; one that never registered does."""
+    """Whether the worker gets jobs or planning; one that never registered does."""
     worker = find_worker(connection, worker_id)
     return worker is None or may_claim(worker.eligibility, now)
 
@@ -116,7 +116,7 @@ def steer(
 def workers(
     connection: sqlite3.Connection, now: float, lease_seconds: float, *, worker_id: str | None = None
 ) -> Sequence[WorkerView]:
-    """All, or the one; by name, the newest of a name first."""
+    """Return all workers, or this one; by name, newest of a name first."""
     held: dict[str, list[WorkerJob]] = {}
     for job in connection.execute(
         "SELECT worker_id, job_id, name, runs_on, attempt, started_at FROM jobs"
@@ -145,7 +145,7 @@ def workers(
 def note_ends(
     connection: sqlite3.Connection, attempts: Iterable[Attempt], jobs: Sequence[Job], now: float
 ) -> None:
-    """Count what the ends of these attempts, at some of `jobs`, say of their workers."""
+    """Update the workers' failures after these attempts, at some of `jobs`."""
     attempts = tuple(attempts)
     healthy = healthy_ends(attempts)
     if healthy:
@@ -161,7 +161,7 @@ def note_ends(
 
 
 def forget_workers(connection: sqlite3.Connection, now: float, lease_seconds: float) -> None:
-    """Workers that have been gone for long, or whose place another of their name has taken."""
+    """Delete workers that are long gone, or replaced by another of their name."""
     connection.execute(
         "DELETE FROM workers AS gone WHERE seen_at <= ?1 OR seen_at <= ?2 AND name <> '' AND EXISTS"
         " (SELECT 1 FROM workers WHERE name = gone.name AND seen_at > ?2 AND started_at >= gone.started_at)",
