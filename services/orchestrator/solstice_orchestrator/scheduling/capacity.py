@@ -1,4 +1,4 @@
-"""What this orchestrator can take at once: slots per label, and a limit over all of them. Pure."""
+"""Capacity for jobs: slots per label, and a limit over all labels. Pure."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeSlots:
-    """What is not in use: per label, and in all."""
+    """Free slots: per label, and in total."""
 
     slots: Mapping[str, int]
     total: int
@@ -46,7 +46,7 @@ def capacity(slots: Mapping[str, int], max_concurrency: int) -> Capacity:
 
 
 def free(whole: Capacity, held: Iterable[str]) -> FreeSlots:
-    """What is left of `whole` beside jobs of these labels; never below nothing."""
+    """The slots of `whole` that jobs of these labels leave free; at least 0."""
     used = Counter(held)
     left = {label: max(0, slots - used[label]) for label, slots in whole.slots.items()}
     return FreeSlots(slots=left, total=max(0, whole.limit - used.total()))
