@@ -1,10 +1,10 @@
 """Cron expressions in a time zone: the times of their ticks. Pure.
 
-cronsim reads an expression and gives the matching local times. This module decides which moments those are in a zone, by
-the rules of Debian's cron (crontab(5), cron(8), "Daylight Saving Time and other time changes"):
+cronsim reads an expression and gives the matching local times. This module decides which moments those are in a zone,
+by the rules of Debian's cron (crontab(5), cron(8), "Daylight Saving Time and other time changes"):
 
-* An expression whose minute or hour begins with a star follows the clock on the wall: a local time that comes twice fires
-  twice, and one that is skipped never fires.
+* An expression whose minute or hour begins with a star follows the clock on the wall: a local time that comes twice
+  fires twice, and one that is skipped never fires.
 * Any other is due once a day: at the end of the gap when its time is skipped, and the first time when it comes twice.
 
 cronsim's own rules for zones lose ticks where clocks are set by half an hour (decision 27).
