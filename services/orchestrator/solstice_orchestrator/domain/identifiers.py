@@ -15,7 +15,10 @@ _DIGITS: Final = tuple(f"{counter:03x}" for counter in range(_COUNTER_LIMIT))
 
 
 def lowest_id(at: float) -> str:
-    """A lower bound of the ids made from that time on, above all earlier ones; seconds since the epoch."""
+    """A lower bound of all ids made from `at` on, and above earlier ids.
+
+    `at` is in seconds since the epoch.
+    """
     return f"{_beginning(max(0, int(at * 1000)))}-7000-8000-000000000000"
 
 

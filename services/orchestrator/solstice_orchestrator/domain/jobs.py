@@ -109,7 +109,7 @@ def may_move(old: JobState, new: JobState) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """One command of a job, run by `sh -eu`-like rules of the executor, in the workspace."""
+    """One command of a job, run in the workspace by rules like `sh -eu`."""
 
     name: str
     run: str

@@ -49,7 +49,7 @@ def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
 
 
 def _after(condition: JobCondition, ends: Collection[JobState]) -> JobState | None:
-    """The new state of a job whose needs are in these states; None: it stays blocked."""
+    """The new state of a job with needs in these states; None: still blocked."""
     if condition is JobCondition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
         return JobState.SKIPPED
     return JobState.WAITING if all(end.final for end in ends) else None

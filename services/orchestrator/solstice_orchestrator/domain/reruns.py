@@ -41,8 +41,8 @@ def rerun_scope_of(rerun_of: str | None, only_jobs: str | None) -> RerunScope:
 def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal | None:
     """Names of the jobs to repeat: those that failed, and their dependents.
 
-    A job that did not succeed counts as failed; dependents are repeated in whatever state they ended. None, which means
-    all, for a run that failed before it had jobs.
+    A job that did not succeed counts as failed; dependents are repeated in any state. None, which means all, for a run
+    that failed before it had jobs.
     """
     if any(not node.state.final for node in nodes.values()):
         return RerunRefusal.NOT_ENDED

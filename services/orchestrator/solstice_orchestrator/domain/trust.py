@@ -52,9 +52,9 @@ def _names_a_change(request: JobRequestV1) -> bool:
 
 
 def realm(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> str:
-    """The namespace for names in a workflow file: the repository's own, or a stranger's.
+    """The namespace of a workflow file's names: the repository's own, or an untrusted author's.
 
-    A stranger's file may use any name, and must not affect the repository's own jobs.
+    An untrusted file may use any name, and must not affect the repository's own jobs.
     """
     if is_trusted(request, v1_trust):
         return ""

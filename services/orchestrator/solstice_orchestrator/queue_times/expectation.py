@@ -66,7 +66,7 @@ def estimated_end(facts: WaitFacts) -> Forecast | None:
 
 
 def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
-    """When the last of these jobs has ended; the wait for a slot is added later."""
+    """When the last of these jobs has ended, without the wait for a slot."""
     found: Forecast | None = None
     for each in others:
         end = None if each is None else estimated_end(each)

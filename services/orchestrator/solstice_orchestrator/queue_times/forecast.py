@@ -195,7 +195,7 @@ def _range_of_one(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _average(ordered: Sequence[float], follow: float) -> tuple[float, float]:
-    """The shortest and longest time that each of `follow` jobs in a row takes on average.
+    """The shortest and longest average time of each of `follow` jobs in a row.
 
     It varies by those jobs, and by the sample that estimates them: this part counts twice, since a small sample lacks
     the longest jobs.

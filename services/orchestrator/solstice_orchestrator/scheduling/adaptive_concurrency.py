@@ -23,7 +23,10 @@ OVERLOAD: Final = frozenset({Resource.LOAD, Resource.MEMORY})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyWindow:
-    """The number of slots at one time, in seconds of a monotonic clock; it grows from there."""
+    """The number of slots at one time; it grows from there.
+
+    The time is in seconds of a monotonic clock.
+    """
 
     slots: float
     at: float

@@ -27,7 +27,10 @@ class FreeSlots:
 
 
 def parse_slots(text: str) -> Mapping[str, int]:
-    """Read `linux=4,illumos=1`; ValueError says what is wrong. A label with 0 slots is known and never served."""
+    """Read `linux=4,illumos=1`; ValueError says what is wrong.
+
+    A label with 0 slots is known and never served.
+    """
     slots: dict[str, int] = {}
     for entry in text.split(","):
         match = _ENTRY.fullmatch(entry.strip())

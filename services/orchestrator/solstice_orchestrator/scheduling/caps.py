@@ -15,7 +15,10 @@ _ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """A number per name: `of` names some, `default` is for each other one (None: no cap)."""
+    """A number per name: `of` names some, `default` is for each other one.
+
+    None: no cap.
+    """
 
     of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     default: int | None = None

@@ -40,7 +40,7 @@ MAX_CAUSES: Final = 16
 
 
 class Cause(NamedTuple):
-    """The job whose attempt failed; it is taken as the cause unless other jobs fail too."""
+    """The job whose attempt failed: taken as the cause unless other jobs fail too."""
 
     repository: str
     name: str
@@ -104,7 +104,7 @@ def proves_able(outcome: Outcome) -> bool:
 
 
 def quarantine_seconds(failures: int) -> float | None:
-    """The length of a quarantine after so many distinct failures in a row; None: too few."""
+    """Seconds of quarantine after so many distinct failures in a row; None: too few."""
     if failures < FAILURES_IN_A_ROW:
         return None
     # Bounded before it is raised: a float overflows after some thousand failures.

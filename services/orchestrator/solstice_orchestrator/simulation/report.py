@@ -105,7 +105,7 @@ def report(tally: Tally, whole: Capacity) -> SimulationReport:
 
 
 def waits_of_label(tally: Tally, label: str) -> WaitStatistics | None:
-    """The waits of all classes of a label; None when no job of the label started."""
+    """The waits of a label over all classes; None when no job started."""
     return _waits(seconds for (of, _), waits in tally.waits.items() if of == label for seconds in waits)
 
 

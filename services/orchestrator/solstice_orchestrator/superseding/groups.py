@@ -1,9 +1,9 @@
 """Concurrency groups: who holds one, who is next, and who is cancelled. Pure.
 
 A group is held by a *holder*: a run, from its first job to its last, or a single job, while it waits for a slot and
-runs. Two repositories never share a group, and a group in a stranger's workflow file is the stranger's own. Groups of
-runs and groups of jobs are separate, also when they have one name: a job asks for its group when its run already holds
-that of the run, so there is no deadlock.
+runs. Two repositories never share a group, and a group in an untrusted author's workflow file is that author's own.
+Groups of runs and groups of jobs are separate, also when they have one name: a job asks for its group when its run
+already holds that of the run, so there is no deadlock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -88,7 +88,7 @@ def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: Supersed
     """The runs to cancel, each with the run that replaces it.
 
     `runs` are those of one branch or change request; repeating it changes nothing. The newest run that no person asked
-    for by hand (`ancestry.py` finds it) replaces all older ones that may be ended, in whatever order they were planned.
+    for by hand (`ancestry.py` finds it) replaces all older ones that may be ended, in any order of planning.
     """
     return {
         each.run_id: newest.run_id

@@ -1,4 +1,4 @@
-"""Which of two pushes came first, in whatever order they were delivered. Pure.
+"""Which of two pushes came first, in any order of delivery. Pure.
 
 The pushes are to one branch, or of one change request. The links between deliveries count first, then git's history of
 their commits, then the times of the requests.
@@ -114,7 +114,7 @@ def _earlier(commit_sha: str, links: Mapping[str, set[str]]) -> set[str]:
 
 
 def _one_of(newer: bool, older: bool) -> PushOrder | None:  # noqa: FBT001  two signs, of which each alone means something
-    """The order that one sign shows; None for both at once: the branch moved back and forth."""
+    """The order that one sign shows; None for both: the branch moved back and forth."""
     if newer == older:
         return None
     return PushOrder.NEWER if newer else PushOrder.OLDER

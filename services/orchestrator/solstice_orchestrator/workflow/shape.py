@@ -80,7 +80,7 @@ def whole_number(value: KdlValue, what: str, largest: int) -> int:
 
 
 def truth(value: KdlValue, rule: str) -> bool:
-    """The value, which must be #true or #false; `rule` is the error text otherwise. `rule` is what to say otherwise."""
+    """The value, which must be #true or #false; `rule` is the error text otherwise."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, bool):
         raise value.position.problem(rule)

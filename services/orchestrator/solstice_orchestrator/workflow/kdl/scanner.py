@@ -153,7 +153,7 @@ class _Scanner:
                 nodes.append(node)
 
     def _slashdash(self) -> bool:
-        """Skip `/-` and the white space before the part that it removes; return whether it was there."""
+        """Skip `/-` and the white space after it; return whether it was there."""
         if not self._sees("/-"):
             return False
         start = self.at
