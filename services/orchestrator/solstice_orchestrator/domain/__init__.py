@@ -1,1 +1,1 @@
-"""What a job is and may become: states, reasons, transitions, and what is said of them. Pure."""
+"""States, reasons and transitions of jobs, and the statuses that report them. Pure."""

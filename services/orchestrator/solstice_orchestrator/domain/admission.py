@@ -1,4 +1,4 @@
-"""Whether a delivery is what its queue is for: body -> message, or the reason for its refusal. Pure."""
+"""Decode and check the body of a delivery: the message, or a refusal. Pure."""
 
 from datetime import UTC, datetime
 
@@ -10,14 +10,14 @@ from solstice_common.times import parse_timestamp
 
 
 def examine(body: bytes, now: float) -> JobRequestV1 | Refuse:
-    """The request, or why it will never be one; `now` in seconds since the epoch."""
+    """Decode a request, or refuse it for good; `now` in seconds since the epoch."""
     try:
         request = decode_request(body)
     except InvalidMessage as wrong:
         return Refuse(reason=wrong.reason, detail=wrong.detail)
     if request.not_before is None:
         return request
-    # Whoever asked may have asked by another clock.
+    # The sender's clock may differ from ours.
     latest = datetime.fromtimestamp(now, UTC) + CLOCKS_APART
     if too_far(parse_timestamp(request.not_before), latest):
         return Refuse(
@@ -28,7 +28,7 @@ def examine(body: bytes, now: float) -> JobRequestV1 | Refuse:
 
 
 def examine_cancel(body: bytes) -> JobCancelV1 | Refuse:
-    """The cancel request, or why it will never be one."""
+    """Decode a cancel request, or refuse it for good."""
     try:
         return JobCancelV1.decode(body)
     except InvalidMessage as wrong:

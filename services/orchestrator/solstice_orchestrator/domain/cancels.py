@@ -1,10 +1,13 @@
-"""A cancel request ends what was asked for of one change request before it, and nothing that was asked for later. Pure."""
+"""Which requests of a change request a cancel request ends: those made before it. Pure."""
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
 
 
 def change_key(message: JobRequestV1 | JobCancelV1) -> str | None:
-    """What all requests of one change request have in common, and the cancel requests them; None: it is of none."""
+    """The key that requests and cancel requests of one change request share.
+
+    None when the message belongs to no change request.
+    """
     if message.change_number is None:
         return None
     # No part of it holds a space. The migrations write the same in SQL.
@@ -12,14 +15,14 @@ def change_key(message: JobRequestV1 | JobCancelV1) -> str | None:
 
 
 def cancel_applies(cancel_asked_at: float, request_asked_at: float) -> bool:
-    """Whether the cancel request is about that request, both times in seconds since the epoch.
+    """Whether the cancel request ends that request; both times in seconds since the epoch.
 
-    By when they were asked for, not by when they came to us: they travel by two queues, and either may be late. Of one
-    moment the request is the later one: what somebody still waits for is worse to lose than to build.
+    The times when they were made count, not when they arrived: they travel by two queues, and either may be late. At
+    equal times the request counts as the later one: a lost build is worse than an unneeded one.
     """
     return request_asked_at < cancel_asked_at
 
 
 def describe_cancel(cancel: JobCancelV1) -> str:
-    """Who wanted it, for people."""
+    """Who asked for the cancel, as text for people."""
     return f"/cancel by {cancel.sender}" if cancel.sender else "/cancel in a comment"

@@ -1,4 +1,7 @@
-"""Ids that sort by the moment they were made: UUID version 7 with a counter (RFC 9562, sections 5.7 and 6.2, method 1)."""
+"""Ids that sort by the time they were made.
+
+UUID version 7 with a counter (RFC 9562, sections 5.7 and 6.2, method 1).
+"""
 
 import random
 from collections.abc import Callable
@@ -12,15 +15,18 @@ _DIGITS: Final = tuple(f"{counter:03x}" for counter in range(_COUNTER_LIMIT))
 
 
 def lowest_id(at: float) -> str:
-    """Below every id that is made from that moment on, above those made before; seconds since the epoch."""
+    """A lower bound of all ids made from `at` on, and above earlier ids.
+
+    `at` is in seconds since the epoch.
+    """
     return f"{_beginning(max(0, int(at * 1000)))}-7000-8000-000000000000"
 
 
 def id_source(rng: random.Random) -> NewId:
-    """A source whose ids grow strictly, also within one millisecond and when the clock steps back.
+    """A source whose ids grow strictly, also when the clock steps back.
 
     The ids of one millisecond share their random bits, which tell them from those of other sources; the counter tells
-    them from each other. It is in their last digits as well, for people name jobs by these.
+    them from each other. The counter is in their last digits as well, because people name jobs by these.
     """
     following, counter = 0, _COUNTER_LIMIT - 1
     beginning, tail, salt = "", "", 0

@@ -1,4 +1,4 @@
-"""What a job is and which lives it may lead: states, reasons and the one table of transitions. Pure."""
+"""What a job is: states, reasons and the table of allowed transitions. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from solstice_common.messages.states import FINAL, JobState, RunState
 class Reason(StrEnum):
     """Why a job made a transition; a closed list."""
 
-    # towards running
+    # on the way to running
     PLANNED = "planned"
     NEEDS_MET = "needs_met"
     APPROVED = "approved"
     CLAIMED = "claimed"
     BACKOFF_OVER = "backoff_over"
     RELEASED = "released"
-    """Handed back unfinished by an orchestrator that shuts down; does not count as an attempt."""
+    """An orchestrator that shuts down gave it back unfinished; does not count as an attempt."""
     RETRYING = "retrying"
-    """It failed, and its author gave it another try (`retries`)."""
+    """It failed, and its workflow file allows another try (`retries`)."""
     CONCURRENCY_GROUP = "concurrency_group"
     """Another run or job of its concurrency group goes first."""
     # the job's own end
@@ -32,33 +32,33 @@ class Reason(StrEnum):
     JOB_TIMEOUT = "job_timeout"
     STEP_TIMEOUT = "step_timeout"
     NO_OUTPUT = "no_output"
-    """It wrote nothing for longer than it may."""
+    """It wrote no output for longer than the limit."""
     RUN_TIMEOUT = "run_timeout"
-    """The whole run took longer than it may, this job running or not."""
+    """The whole run exceeded its time limit, whether this job was running or not."""
     CANCEL_REQUESTED = "cancel_requested"
     SECRET_MISSING = "secret_missing"  # noqa: S105  a reason, not a secret
     """It names a secret that is not given to it."""
     SUPERSEDED = "superseded"
-    """A newer run, named in the detail, took its place."""
+    """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
     # the request cannot become jobs, now or later: its run ends as ERRORED
     INVALID_WORKFLOW = "invalid_workflow"
     COMMIT_NOT_FOUND = "commit_not_found"
-    """The repository, or the commit in it, is not there, or not by a protocol we may use."""
+    """The repository or the commit does not exist, or its protocol is not allowed."""
     COMMIT_UNUSABLE = "commit_unusable"
-    """The commit itself prevents its checkout: its size, its file names, or objects that git refuses."""
+    """The commit cannot be checked out: its size, its file names, or objects that git refuses."""
     NOT_TRUSTED = "not_trusted"
-    """A stranger's code, and no executor here that isolates (setting `UNTRUSTED_RUNS`)."""
-    # the world's failures: retried, within a budget
+    """The code is untrusted, and no executor here isolates it (setting `UNTRUSTED_RUNS`)."""
+    # infrastructure failures: retried, within a budget
     AGENT_LOST = "agent_lost"
     LEASE_EXPIRED = "lease_expired"
     PROVISION_FAILED = "provision_failed"
     CHECKOUT_FAILED = "checkout_failed"
     EXECUTOR_FAILED = "executor_failed"
     MACHINE_FAILED = "machine_failed"
-    """The worker's machine lacks disk, memory, processes, descriptors or git; it does not count as an attempt."""
+    """The worker's machine lacks disk, memory, processes, descriptors or git; does not count as an attempt."""
     HOST_AWAY = "host_away"
-    """Its git host did not answer others a moment ago, and was not asked again; it does not count as an attempt."""
+    """Its git host failed for other jobs a moment ago, so it was not asked; does not count as an attempt."""
 
 
 INFRASTRUCTURE: Final = frozenset(
@@ -72,22 +72,22 @@ INFRASTRUCTURE: Final = frozenset(
         Reason.HOST_AWAY,
     }
 )
-"""The only reasons for which we run a job again by ourselves."""
+"""The only reasons for which the orchestrator retries a job by itself."""
 
 UNCOUNTED: Final = frozenset({Reason.MACHINE_FAILED, Reason.HOST_AWAY})
-"""Those that spend none of its attempts."""
+"""Infrastructure reasons that do not count as an attempt."""
 
 OWN_FAILURES: Final = frozenset(
     {Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT, Reason.NO_OUTPUT}
 )
-"""What the job did itself: the only reasons for which its author's `retries` are spent."""
+"""Failures of the job itself: the only reasons that use its author's `retries`."""
 
 MAX_ATTEMPTS: Final = 3
-"""How often the world may fail one job."""
+"""Counted attempts that one job may have."""
 
 _NOWHERE: Final = frozenset[JobState]()
 _ENDED_FROM_OUTSIDE: Final = frozenset({JobState.CANCELLED, JobState.TIMED_OUT})
-"""What may end a job in whatever state it is: a person or a newer run, and the time limit of its run."""
+"""Ends that any unfinished job may have: by a person, a newer run, or a time limit."""
 
 TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = MappingProxyType(
     {
@@ -99,37 +99,37 @@ TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = MappingProxyType(
         JobState.RUNNING: FINAL - {JobState.SKIPPED} | {JobState.WAITING, JobState.BACKOFF},
     }
 )
-"""From where to where; a final state leads nowhere."""
+"""Allowed new states by old state; a final state has none."""
 
 
 def may_move(old: JobState, new: JobState) -> bool:
-    """Whether the table allows it."""
+    """Whether `TRANSITIONS` allows the move."""
     return new in TRANSITIONS.get(old, _NOWHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """One command of a job, run by `sh -eu`-like rules of the executor, in the workspace."""
+    """One command of a job, run in the workspace by rules like `sh -eu`."""
 
     name: str
     run: str
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     timeout_seconds: float | None = None
     secrets: tuple[str, ...] = ()
-    """Names of what it finds in its environment beside that; the values are known to no one before it runs."""
+    """Names of secrets in its environment; their values are not known before it runs."""
 
 
 class JobCondition(StrEnum):
-    """When a job may start that needs others: what its `if` says."""
+    """When a job that needs others may start: its `if`."""
 
     SUCCESS = "success"
     """All of them succeeded."""
     ALWAYS = "always"
-    """All of them have ended, however; not when the whole run was ended from outside."""
+    """All of them have ended, in any final state; not when the whole run was ended from outside."""
 
 
 class GroupMode(StrEnum):
-    """What becomes of those that hold a concurrency group, or wait for it, when somebody new asks for it."""
+    """What happens to the older members of a concurrency group when a new one comes."""
 
     QUEUE = "queue"
     """They go first."""
@@ -139,7 +139,7 @@ class GroupMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """A group of which one holder runs at a time; names are per repository."""
+    """A concurrency group, which one holder has at a time; names are per repository."""
 
     group: str
     mode: GroupMode = GroupMode.QUEUE
@@ -150,11 +150,14 @@ class RunSpec:
     """What a workflow file says about the run as a whole."""
 
     timeout_seconds: float | None = None
-    """From the moment the run has jobs until the last of them has ended, waiting included; None: no limit."""
+    """From the creation of its jobs to the end of the last, waiting included; None: no limit."""
     concurrency: Concurrency | None = None
-    """Held by the run, from its first job to its last."""
+    """The run holds it from its first job to its last."""
     supersede: bool | None = None
-    """Whether a newer push ends this run; None: as the operator has it, and never on the default branch."""
+    """Whether a newer push ends this run.
+
+    None: by the operator's setting, and never on the default branch.
+    """
 
 
 DEFAULT_RUN_SPEC: Final = RunSpec()
@@ -162,7 +165,7 @@ DEFAULT_RUN_SPEC: Final = RunSpec()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One node of a workflow, as planned: everything an executor needs beside the request."""
+    """One job of a workflow, as planned: all that an executor needs besides the request."""
 
     name: str
     """Unique in its run; what `workflow_job_id` and `needs` name."""
@@ -174,27 +177,27 @@ class JobSpec:
     priority: Priority = Priority.DEFAULT
     condition: JobCondition = JobCondition.SUCCESS
     retries: int = 0
-    """Its author's own budget of further tries, for `OWN_FAILURES`."""
+    """Further tries after `OWN_FAILURES`."""
     no_output_seconds: float | None = None
-    """How long it may write nothing; None: as the operator has it."""
+    """How long it may write nothing; None: the operator's setting."""
     concurrency: Concurrency | None = None
-    """Held by this job while it waits for a slot and runs."""
+    """This job holds it while it waits for a slot and runs."""
     secrets: tuple[str, ...] = ()
-    """Names of those that every step is given."""
+    """Names of the secrets that every step gets."""
     matrix: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Which of the jobs of a matrix this is: a value per axis; empty for a job without a matrix."""
+    """Its value per axis of its matrix; empty for a job without a matrix."""
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:
-    """All that the job or one of its steps names."""
+    """Names of all secrets that the job or one of its steps uses."""
     return frozenset(spec.secrets).union(*(step.secrets for step in spec.steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended. `state` is final, or WAITING (released), or RUNNING never.
+    """How an attempt ended: `state` is final, or WAITING when it was released.
 
-    An infrastructure `reason` is never derived from anything the job printed or returned.
+    An infrastructure `reason` is never derived from what the job printed or returned.
     """
 
     state: JobState
@@ -205,11 +208,11 @@ class Outcome:
 
 
 def run_state(states: Collection[JobState]) -> RunState:
-    """What a planned run's jobs amount to: unfinished while one is, else the worst of their ends."""
+    """The state of a planned run: unfinished while one job is, else the worst end."""
     return _combined_state(frozenset(states))
 
 
-# There are few such sets, however many jobs.
+# Few distinct sets exist, even for many jobs.
 @lru_cache(maxsize=256)
 def _combined_state(states: frozenset[JobState]) -> RunState:
     if any(not state.final for state in states):

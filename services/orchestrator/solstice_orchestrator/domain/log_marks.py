@@ -1,14 +1,14 @@
-"""Lines of a log that the orchestrator writes. Pure."""
+"""Log lines that the orchestrator writes, not the job. Pure."""
 
 from typing import Self
 
 
 class LogMark(bytes):
-    """A whole line of ours for the log: nothing that a job prints can be one."""
+    """A whole log line of the orchestrator; no output of a job has this type."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The line that says so."""
+        """The mark with this text."""
         return cls(f"{text}\n".encode())

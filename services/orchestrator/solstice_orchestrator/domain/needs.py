@@ -1,4 +1,4 @@
-"""What becomes of the jobs that need others, once those have ended. Pure."""
+"""Which blocked jobs may start or are skipped once their needs have ended. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from solstice_orchestrator.domain.jobs import JobCondition, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependencyNode:
-    """A job as far as its neighbours are concerned."""
+    """A job with what its dependents must know of it."""
 
     state: JobState
     needs: tuple[str, ...]
@@ -18,7 +18,7 @@ class DependencyNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unblocked:
-    """A blocked job that need not wait for others any more."""
+    """A job that is blocked no more: it waits for a slot, or is skipped."""
 
     name: str
     state: JobState
@@ -26,7 +26,10 @@ class Unblocked:
 
 
 def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
-    """The blocked jobs that may wait for a slot now, or are skipped; skipping one may skip others, or let them go."""
+    """The blocked jobs that may now wait for a slot, or are skipped.
+
+    Skipping one job may skip or unblock others; these are among the result.
+    """
     states = {name: node.state for name, node in nodes.items()}
     blocked = {name: node for name, node in nodes.items() if node.state is JobState.BLOCKED}
     moved: list[Unblocked] = []
@@ -46,7 +49,7 @@ def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
 
 
 def _after(condition: JobCondition, ends: Collection[JobState]) -> JobState | None:
-    """What a job becomes whose needs are in these states; None while it has to wait for them."""
+    """The new state of a job with needs in these states; None: still blocked."""
     if condition is JobCondition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
         return JobState.SKIPPED
     return JobState.WAITING if all(end.final for end in ends) else None

@@ -1,4 +1,4 @@
-"""What is run again when somebody asks for a run once more: all of it, or what failed of it. Pure."""
+"""Which jobs of a run a rerun repeats: all, or those that failed. Pure."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -12,36 +12,37 @@ from solstice_orchestrator.domain.needs import DependencyNode
 
 
 class RerunRefusal(StrEnum):
-    """Why there is nothing to run again."""
+    """Why a rerun is refused."""
 
     NOT_ENDED = "not_ended"
-    """It is not known yet what fails of it."""
+    """Which of its jobs fail is not known yet."""
     NOTHING_FAILED = "nothing_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerunScope:
-    """Whether a run is another one again, and how much of it."""
+    """Whether a run is a rerun, and which jobs it has."""
 
     asked: bool
-    """By hand, after another run of the same request."""
+    """A person asked for it, after another run of the same request."""
     only: frozenset[str] | None
-    """Names of its jobs; None: all that its workflow asks for."""
+    """Names of its jobs; None: all jobs of its workflow."""
 
 
 NOT_A_RERUN: Final = RerunScope(asked=False, only=None)
 
 
 def rerun_scope_of(rerun_of: str | None, only_jobs: str | None) -> RerunScope:
-    """From the columns of these names."""
+    """Read the scope from the columns of these names."""
     only = None if only_jobs is None else frozenset(json.loads(only_jobs))
     return RerunScope(asked=rerun_of is not None, only=only)
 
 
 def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal | None:
-    """The jobs of a run (by name) that did not succeed, and those that need one of them, however they ended.
+    """Names of the jobs to repeat: those that failed, and their dependents.
 
-    None, which means all, for a run that failed before it had any.
+    A job that did not succeed counts as failed; dependents are repeated in any state. None, which means all, for a run
+    that failed before it had jobs.
     """
     if any(not node.state.final for node in nodes.values()):
         return RerunRefusal.NOT_ENDED
@@ -54,7 +55,7 @@ def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRe
 
 
 def job_with_dependents(name: str, nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal:
-    """One job of these, what needs it, and what they need that did not succeed."""
+    """Names of one job, its dependents, and their needs that did not succeed."""
     if any(not node.state.final for node in nodes.values()):
         return RerunRefusal.NOT_ENDED
     found = {name}
@@ -68,7 +69,7 @@ def job_with_dependents(name: str, nodes: Mapping[str, DependencyNode]) -> froze
 
 
 def _with_dependents(names: Collection[str], nodes: Mapping[str, DependencyNode]) -> set[str]:
-    """These jobs, and those that need one of them, directly or not."""
+    """These jobs and their direct and indirect dependents."""
     found = set(names)
     while more := {name for name, node in nodes.items() if name not in found and found & set(node.needs)}:
         found |= more
@@ -76,7 +77,7 @@ def _with_dependents(names: Collection[str], nodes: Mapping[str, DependencyNode]
 
 
 def selected_jobs(jobs: Sequence[JobSpec], only: Collection[str] | None) -> Sequence[JobSpec]:
-    """These jobs alone; what they need of the others has succeeded before."""
+    """The jobs named in `only`, or all; their other needs have succeeded before."""
     if only is None:
         return jobs
     return [

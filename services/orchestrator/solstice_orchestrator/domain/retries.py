@@ -1,4 +1,4 @@
-"""When the world was wrong: how long to wait before the next attempt, or that there is none. Pure."""
+"""Whether a job is tried again after an infrastructure failure, and when. Pure."""
 
 import random
 from typing import Final
@@ -13,10 +13,10 @@ UNCOUNTED_CAP_SECONDS: Final = 60.0
 def next_retry(
     attempts_used: int, reason: Reason, rng: random.Random, *, base_seconds: float = RETRY_BASE_SECONDS
 ) -> float | None:
-    """Seconds to wait after `attempts_used` counted attempts (at least one); None when there is to be no other.
+    """Seconds to wait after `attempts_used` counted attempts (at least one).
 
-    Exponential with full jitter: anywhere between nothing and twice as much as the last time, so that a crowd that
-    failed together does not come back together.
+    None when no further attempt follows. Exponential backoff with full jitter: between nothing and twice the last
+    ceiling, so that jobs that failed together do not return together.
     """
     if reason not in INFRASTRUCTURE or attempts_used >= MAX_ATTEMPTS:
         return None
@@ -24,7 +24,7 @@ def next_retry(
 
 
 def uncounted_wait(tries: int, rng: random.Random, base_seconds: float = RETRY_BASE_SECONDS) -> float:
-    """Seconds to wait after the latest of `tries` that spent no attempt; longer the more there were."""
+    """Seconds to wait after the latest of `tries` uncounted attempts; grows with their number."""
     return rng.uniform(0.5, 1.0) * backoff_ceiling(tries, base_seconds, UNCOUNTED_CAP_SECONDS)
 
 

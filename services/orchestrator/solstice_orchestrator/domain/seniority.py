@@ -1,4 +1,4 @@
-"""Which of two runs is the newer one, when something depends on it. Pure."""
+"""Which of two runs is the newer one. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 class Seniority:
     """Compares runs: the smaller is the older.
 
-    What a request says of itself goes before the order in which it came to us: a delivery may have been late.
+    The time that a request states counts before the order of arrival, because a delivery may be late.
     """
 
     asked_at: float
-    """When the request was made, in seconds since the epoch; never later than when it came to us."""
+    """When the request was made, in seconds since the epoch; never later than its arrival."""
     age: int
-    """The order in which we took responsibility."""
+    """The order in which the orchestrator accepted the requests."""
 
 
 def seniority(submitted_at: float, admitted_at: float, age: int) -> Seniority:
-    """The seniority of a run. A request that claims to come from the future is as old as its arrival."""
+    """The seniority of a run; a time in the future is replaced by the arrival."""
     return Seniority(asked_at=min(submitted_at, admitted_at), age=age)

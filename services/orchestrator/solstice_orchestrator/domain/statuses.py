@@ -1,4 +1,4 @@
-"""What a transition says to the outside: the words and the canonical bytes of `jobstatus.v1`. Pure."""
+"""The commit status of a transition: its text and canonical bytes (`jobstatus.v1`). Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -44,7 +44,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
 
 
 class Subject(Struct, frozen=True, kw_only=True, gc=False):
-    """What every status about a request repeats of it."""
+    """The fields of a request that every status about it repeats."""
 
     request_id: str
     source: str
@@ -59,11 +59,14 @@ class Subject(Struct, frozen=True, kw_only=True, gc=False):
 
 
 read_subject: Final = Decoder(Subject).decode
-"""Of a stored request; it was validated when it was admitted, and its other fields are passed over."""
+"""Read a stored request, which was validated at admission; other fields are ignored."""
 
 
 class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """`jobstatus.v1` as `JobStatusV1` has it, without the cost of a model per message; its fields stand in canonical order."""
+    """`jobstatus.v1` with its fields in canonical order.
+
+    The same as `JobStatusV1`, without the cost of a model per message.
+    """
 
     attempt: int | None = None
     change_number: int | None = None
@@ -95,7 +98,7 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 def status_about(
     request: Subject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
 ) -> Status:
-    """What all statuses about a request have in common, at one moment."""
+    """The fields that all statuses about a request share, at one moment."""
     return Status(
         run_id=run_id,
         occurred_at=occurred_at,
@@ -114,16 +117,16 @@ def status_about(
 
 
 encode_status: Final[Callable[[Status], bytes]] = Encoder().encode
-"""The canonical bytes; what is None is left out."""
+"""The canonical bytes; fields that are None are left out."""
 
 
 def context_of(job_name: str) -> str:
-    """What the commit status of a job is called."""
+    """The name (context) of a job's commit status."""
     return f"{RUN_CONTEXT}/{job_name}"[:_NAME_LIMIT]
 
 
 def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:
-    """One sentence for the person who looks at the commit."""
+    """One sentence about a job, for people who look at the commit."""
     if not detail:
         return _described(state, reason, "", runs_on, attempt)
     return _words(state, reason, detail, runs_on, attempt)
@@ -154,12 +157,12 @@ def _words(state: JobState, reason: Reason, detail: str, runs_on: str, attempt: 
     return _shortened(f"{words}: {detail}" if detail else words)
 
 
-# Most have nothing to say beside their state.
+# Most outcomes have no detail besides their state.
 _described = lru_cache(maxsize=1024)(_words)
 
 
 def detail_of(outcome: Outcome) -> str:
-    """What an outcome has to say beside its state and reason."""
+    """The detail of an outcome, besides its state and reason."""
     if outcome.detail:
         return storable(outcome.detail)
     if not outcome.step:
@@ -172,7 +175,10 @@ def detail_of(outcome: Outcome) -> str:
 
 
 def storable(text: str) -> str:
-    """`text` as every database and message can carry it: no halves of characters, no NUL, not endless."""
+    """`text` as every database and message accepts it.
+
+    No lone surrogates, no NUL, and of limited length.
+    """
     return text[:_DETAIL_LIMIT].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
@@ -186,7 +192,7 @@ def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> st
 
 
 def describe_delayed(due: float) -> str:
-    """One sentence about a run that is to start at that moment, in seconds since the epoch."""
+    """One sentence about a run that starts at `due`, in seconds since the epoch."""
     return f"Accepted; it starts at {format_seconds(due)}"
 
 

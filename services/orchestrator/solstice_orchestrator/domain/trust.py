@@ -1,4 +1,4 @@
-"""Whose code a request wants to run: somebody's who may push there, or a stranger's. Pure."""
+"""Whether a request's code is trusted: its author may push to the repository. Pure."""
 
 from collections.abc import Set as AbstractSet
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from solstice_common.messages import JobRequestV1, Source
 
 V1_TRUST: Final = frozenset({Source.MANUAL})
-"""Sources whose requests are trusted when they do not say, unless the operator says otherwise."""
+"""Sources whose requests are trusted when they do not say; the default."""
 
 
 def parse_sources(text: str) -> frozenset[Source]:
-    """`manual,github` as sources; ValueError for what is none."""
+    """Read `manual,github`; ValueError for an unknown source."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := sorted(set(names) - set(Source)):
         raise ValueError(f"{unknown[0]!r} is no source; there are {', '.join(Source)}")
@@ -18,9 +18,10 @@ def parse_sources(text: str) -> frozenset[Source]:
 
 
 def is_trusted(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> bool:
-    """Whether the code is by somebody who may push there; one that does not say so is trusted by its source.
+    """Whether the author of the code may push to the repository.
 
-    A change request that does not say so never is: its publisher knows more than v1, and should have said it.
+    A request that does not say so is trusted by its source; a change request that does not say so never is, because its
+    publisher knows more than v1 and should have said it.
     """
     if request.trusted is not None:
         return request.trusted
@@ -30,12 +31,15 @@ def is_trusted(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) 
 
 
 def awaits_approval(request: JobRequestV1) -> bool:
-    """Whether its jobs wait until a person who may says that they may run."""
+    """Whether its jobs wait until an authorised person approves them."""
     return request.needs_approval is True and request.approves is not True
 
 
 def is_vouched_for(request: JobRequestV1) -> bool:
-    """Whether no job of it starts before a person has agreed to this very commit; it is a stranger's code all the same."""
+    """Whether a person approves this very commit before any job starts.
+
+    The code remains untrusted all the same.
+    """
     return request.needs_approval is True or request.approves is True
 
 
@@ -48,9 +52,9 @@ def _names_a_change(request: JobRequestV1) -> bool:
 
 
 def realm(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> str:
-    """Within what names of a workflow file mean something: one realm of a repository's own, and one for each stranger.
+    """The namespace of a workflow file's names: the repository's own, or an untrusted author's.
 
-    A stranger's file may name whatever it likes, and must not come between what the repository itself does.
+    An untrusted file may use any name, and must not affect the repository's own jobs.
     """
     if is_trusted(request, v1_trust):
         return ""

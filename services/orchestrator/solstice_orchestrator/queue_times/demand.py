@@ -1,7 +1,7 @@
-"""What an autoscaler needs to know of each label: how much work there is, and how many slots it takes. Pure.
+"""How much work each label has, and how many slots it needs, for autoscalers. Pure.
 
-A slot helps nobody whose needs have not ended, whose concurrency group is somebody else's, who waits for approval, for
-another try, for the cap of its repository or owner, or for a rate: those are counted apart.
+A slot does not help a job that waits for its needs, its concurrency group, approval, another try, the cap of its
+repository or owner, or a rate: those jobs are counted apart.
 """
 
 import math
@@ -22,7 +22,7 @@ from solstice_orchestrator.scheduling.workers import WorkerView, active, slots_o
 
 TARGET_SECONDS: Final = 300.0
 HELD_BACK: Final = ("blocked", "approval", "backoff", "repository_cap", "owner_cap", "rate_limited")
-"""What keeps jobs from starting that a slot would not change."""
+"""Why jobs cannot start, even with more slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +47,20 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandFacts:
-    """What the store knows, all of one moment."""
+    """What the store knows at one moment."""
 
     now: float
     """By the store's clock."""
     waiting: Sequence[WaitingJobs] = ()
     running: Sequence[RunningJob] = ()
-    """Also on other labels than the one that is asked about: caps count them all."""
+    """Running jobs of all labels, because caps count them all."""
     held: Mapping[tuple[JobState, str], int] = field(default_factory=lambda: MappingProxyType({}))
-    """How many jobs are BLOCKED, in APPROVAL or in BACKOFF, by state and label."""
+    """Numbers of jobs in BLOCKED, APPROVAL or BACKOFF, by state and label."""
     delayed: Mapping[str | None, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Runs that start within the asked-for time, by the label that their requests name."""
+    """Runs that start within the target, by the label that their requests name."""
     workers: Sequence[WorkerView] = ()
     starts: StartBudget = field(default_factory=StartBudget)
-    """What bounds them beside slots, and how that stands."""
+    """The limits besides slots, and what counts against them."""
     recent: Mapping[str, Sequence[Sample]] = field(default_factory=lambda: MappingProxyType({}))
     """How long the last jobs of each label ran."""
 
@@ -70,28 +70,31 @@ class Demand:
     """The work of one label, or of several together."""
 
     waiting: int
-    """Jobs that would start within the target if there were slots enough."""
+    """Jobs that would start within the target with enough slots."""
     running: int
     slots: int
-    """Of active workers."""
+    """Slots of active workers."""
     wanted_slots: int
-    """With so many the work ahead is done within the target; never fewer than jobs run."""
+    """Slots that finish the work within the target; at least the running jobs."""
     expected_work_seconds: float
-    """How long one slot would be at work: the waiting jobs, and what is left of the running ones."""
+    """The work for one slot: the waiting jobs, and the rest of the running ones."""
     oldest_wait_seconds: float
-    """0 when nothing waits."""
+    """0 when no job waits."""
     delayed: int
     """Runs that start within the target, as far as their requests name a label."""
     samples: int
-    """By how many recent jobs that is judged; without any, a job is taken to last as long as the target."""
+    """Recent jobs behind this estimate; without any, a job is assumed to last as long as the target."""
     held_back: Mapping[str, int]
-    """How many more there are that a slot would not help, by one of `HELD_BACK`."""
+    """Jobs that more slots would not help, by one of `HELD_BACK`."""
 
 
 def demands(
     facts: DemandFacts, *, target_seconds: float = TARGET_SECONDS, label: str | None = None
 ) -> Mapping[str, Demand]:
-    """The demand of every label that anybody waits for, runs on or serves; of `label` alone if given, known or not."""
+    """The demand of every label with waiting jobs, running jobs or slots.
+
+    With `label`, of that label alone, known or not.
+    """
     return {name: _demand(facts, name, target_seconds) for name in ([label] if label else _labels(facts))}
 
 
@@ -122,7 +125,7 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
     waiting = [each for each in facts.waiting if each.label == label]
     running = [each for each in facts.running if each.label == label]
     bounded = _startable(facts, label, waiting, target)
-    # Of a job that lasts longer than the target no more than one slot can be at work.
+    # A job that lasts longer than the target uses no more than one slot.
     left = [lasting.left(each.repository, facts.now - each.started_at) for each in running]
     load = sum(jobs * min(lasting.usual(repository), target) for repository, jobs in bounded.starts.items())
     load += sum(min(seconds, target) for seconds in left)
@@ -132,7 +135,7 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
         waiting=sum(bounded.starts.values()),
         running=len(running),
         slots=sum(slots_of(worker, label) for worker in active(facts.workers)),
-        # What is lost to binary fractions is no slot.
+        # A rounding error of binary fractions is no slot.
         wanted_slots=max(len(running), math.ceil(round(load / target, 6))),
         expected_work_seconds=work + sum(left),
         oldest_wait_seconds=max(0.0, facts.now - oldest),
@@ -151,7 +154,7 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Startable:
-    """How many waiting jobs of a label could have a slot, by repository; and how many may not, slot or no slot."""
+    """Waiting jobs of a label that could have a slot, by repository, and the others."""
 
     starts: Mapping[str, int]
     capped: int
@@ -160,7 +163,10 @@ class _Startable:
 
 
 def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], target: float) -> _Startable:
-    """A repository's room, and an owner's, counts for each label: which of them gets it is not known beforehand."""
+    """Count the waiting jobs of a label that could start with enough slots.
+
+    The room of a repository or owner counts for each label: which of them gets it is not known beforehand.
+    """
     limits = facts.starts.limits
     running = Counter(job.repository for job in facts.running)
     owners = {owner_of(each.repository) for each in waiting} - {""}
@@ -178,7 +184,7 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
     of_label = rated.get(BucketKey(BucketScope.LABEL, label))
     starts: dict[str, int] = {}
     capped = owner_capped = limited = 0
-    # Those that have waited for longest first: somebody has to be, and they are the next to be overdue.
+    # The longest wait goes first: those jobs are the next to be overdue.
     for each in sorted(waiting, key=lambda each: (each.oldest, each.repository)):
         owner = owner_of(each.repository)
         within_cap = min(each.jobs, rooms.get(each.repository, each.jobs))
@@ -202,7 +208,7 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
 
 
 def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[BucketKey]:
-    """The buckets that their starts would take from."""
+    """The keys of the buckets that limit their starts."""
     repositories = sorted({each.repository for each in waiting})
     return [
         BucketKey(BucketScope.LABEL, label),
@@ -211,7 +217,10 @@ def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[BucketKe
 
 
 class _UsualDurations:
-    """How long jobs of a label last: as the last ones of their repository did, if there are enough, else as all did."""
+    """How long jobs of a label usually last.
+
+    As the recent jobs of their repository did, if there are enough, else as all of the label did.
+    """
 
     def __init__(self, recent: Sequence[Sample], otherwise: float) -> None:
         by_repository: defaultdict[str, list[float]] = defaultdict(list)
@@ -223,11 +232,11 @@ class _UsualDurations:
         self._own = {name: fmean(own) for name, own in by_repository.items() if len(own) >= FEW_SAMPLES}
 
     def usual(self, repository: str) -> float:
-        """Seconds that one takes."""
+        """Seconds that a job of the repository takes."""
         return self._own.get(repository, self._otherwise)
 
     def left(self, repository: str, ran: float) -> float:
-        """Seconds that are left of one that ran for so long already."""
+        """Seconds that a job still takes after it `ran` for so long."""
         if not self._recent:
             return max(0.0, self._otherwise - ran)
         return remaining(BusySlot(repository=repository, for_seconds=max(0.0, ran)), self._recent)

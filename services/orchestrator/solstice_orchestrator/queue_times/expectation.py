@@ -1,4 +1,4 @@
-"""When everything lets a waiting job start: a slot, the caps of its repository and owner, quota and rates. Pure."""
+"""When a waiting job can start under all limits: slot, caps, quota and rates. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -20,17 +20,20 @@ from solstice_orchestrator.scheduling.workers import active, free_slots
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartBound:
-    """A rate or quota that its start has to keep to."""
+    """A rate or quota that delays the start of a job."""
 
     resource: str
     who: str
     limit: str
     seconds: float
-    """Until it and those before it may have started; infinite when that will never be."""
+    """Seconds until it and the jobs before it may have started; infinite: never."""
 
 
 def estimated_start(facts: WaitFacts) -> Forecast | None:
-    """When everything lets it start: the jobs and the group it waits for, a slot, caps, and rates; None: nobody can tell."""
+    """When the job can start under all limits; None: it cannot be estimated.
+
+    It counts needs, the concurrency group, a slot, caps, and rates.
+    """
     if facts.state is JobState.BLOCKED:
         return _after_group(facts) if facts.group_ahead else _after_all([need.facts for need in facts.needs])
     if facts.state is JobState.APPROVAL:
@@ -41,7 +44,7 @@ def estimated_start(facts: WaitFacts) -> Forecast | None:
         return None
     found = later_forecast(start, Forecast(earliest=rated, latest=rated))
     if facts.state is JobState.BACKOFF:
-        # Without an end of it nobody knows.
+        # Without an end there is no estimate.
         return (
             None
             if facts.until is None
@@ -51,7 +54,7 @@ def estimated_start(facts: WaitFacts) -> Forecast | None:
 
 
 def estimated_end(facts: WaitFacts) -> Forecast | None:
-    """When a job that runs or waits ends, judged by how long others lasted; None: nobody can tell."""
+    """When a running or waiting job ends, judged by recent jobs; None: unknown."""
     running = facts.state is JobState.RUNNING and facts.started_at is not None
     for_seconds = facts.now - facts.started_at if running and facts.started_at is not None else 0.0
     start = Forecast(earliest=facts.now, latest=facts.now) if running else estimated_start(facts)
@@ -63,7 +66,7 @@ def estimated_end(facts: WaitFacts) -> Forecast | None:
 
 
 def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
-    """When the last of these jobs has ended; a slot that is busy then comes on top."""
+    """When the last of these jobs has ended, without the wait for a slot."""
     found: Forecast | None = None
     for each in others:
         end = None if each is None else estimated_end(each)
@@ -74,7 +77,10 @@ def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
 
 
 def _after_group(facts: WaitFacts) -> Forecast | None:
-    """When the holder of the group has ended, and those that go before; each is taken to last as the holder does."""
+    """When the holder of the group and the members before this job have ended.
+
+    Each is assumed to last as long as the holder.
+    """
     end = _after_all(facts.group_jobs)
     if end is None:
         return None
@@ -87,7 +93,7 @@ def _after_group(facts: WaitFacts) -> Forecast | None:
 
 
 def bounds(facts: WaitFacts) -> list[StartBound]:
-    """The rates, and the quota of its owner; each a wait of its own."""
+    """The waits for each rate, and for the quota of its owner."""
     found = []
     for throttle in facts.throttles:
         key, of_label = throttle.key, throttle.key.scope is BucketScope.LABEL
@@ -114,12 +120,12 @@ def bounds(facts: WaitFacts) -> list[StartBound]:
 
 
 def later_forecast(one: Forecast, other: Forecast) -> Forecast:
-    """When both let it start."""
+    """The later of both forecasts, in each end of the range."""
     return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
 
 
 def _slot_and_room(facts: WaitFacts) -> Forecast | None:
-    """When a slot comes free for it, and when its repository and owner have room: the latest of these."""
+    """When a slot is free and its repository and owner have room."""
     if facts.ahead >= COUNTED:
         return None
     serving = active(facts.workers)

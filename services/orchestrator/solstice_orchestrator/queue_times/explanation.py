@@ -1,4 +1,4 @@
-"""Why a job waits, how many go before it, and when it may start: (facts of one moment) -> `WaitExplanation`. Pure."""
+"""Explain why a job waits, how many go before it, and when it starts. Pure."""
 
 import math
 from collections import Counter
@@ -118,7 +118,7 @@ def _blocked(facts: WaitFacts) -> WaitExplanation:
 
 
 def _in_line(facts: WaitFacts) -> WaitExplanation:
-    """Waits for a slot: is there one for it at all, may it have it, and who has them."""
+    """Explain the wait for a slot: whether one exists, what forbids it, who has them."""
     serving = [worker for worker in living(facts.workers) if slots_of(worker, facts.runs_on)]
     if not serving:
         alive = living(facts.workers)
@@ -196,7 +196,7 @@ def _why(
 
 
 def _at_cap(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
-    """Whether its repository, or its owner, runs as many jobs as it may."""
+    """The explanation when its repository or owner is at its cap; None: it is not."""
     caps = (
         (WaitReason.REPOSITORY_CAP, facts.repository, facts.cap, facts.running_of_repository),
         (WaitReason.OWNER_CAP, facts.owner, facts.owner_cap, facts.running_of_owner),
@@ -215,7 +215,10 @@ def _at_cap(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
 
 
 def _rate_limited(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
-    """Which rate or quota holds it up for longest, if any does: with a token for it and for each before it, none does."""
+    """The explanation by the rate or quota that delays it most; None: none delays it.
+
+    No rate delays it when there is a token for it and for each job before it.
+    """
     bound = max(bounds(facts), key=lambda each: each.seconds, default=None)
     if bound is None or bound.seconds <= 0:
         return None
@@ -231,14 +234,14 @@ def _rate_limited(facts: WaitFacts, start: Forecast | None) -> WaitExplanation |
 
 
 def refusal_text(worker: WorkerView, now: float) -> str:
-    """What it is short of, with the figure that it told last and how old that is."""
+    """What the worker lacks, with its last reported value and the age of that."""
     if worker.condition_at is None:
         return worker.refusal
     return f"{worker.refusal} (measured {max(0.0, now - worker.condition_at):.0f} s ago)"
 
 
 def _shrunk(workers: Iterable[WorkerView]) -> str:
-    """Whether there would be more slots on a better day."""
+    """Text about slots that workers under pressure do not offer now."""
     shrunk = [worker for worker in workers if worker.shrunk_to is not None]
     if not shrunk:
         return ""
@@ -255,7 +258,7 @@ def _states(workers: Iterable[WorkerView]) -> str:
 
 
 def _healed_at(workers: Iterable[WorkerView]) -> float | None:
-    """When the first quarantine ends, if that is all that has to pass."""
+    """When the first quarantine of these workers ends; None: none is in quarantine."""
     ends = [
         worker.quarantined_until
         for worker in workers

@@ -1,4 +1,7 @@
-"""When a job that waits may start, judged by how long those like it ran: a range, or nothing. Pure."""
+"""Forecast the start of a waiting job from durations of recent jobs. Pure.
+
+The forecast is a range, or None.
+"""
 
 import heapq
 import math
@@ -10,20 +13,23 @@ from statistics import fmean, stdev
 from typing import Final
 
 FEW_SAMPLES: Final = 3
-"""With fewer jobs of a repository to go by, those of the whole label are asked."""
+"""With fewer recent jobs of a repository, those of the whole label are used."""
 LOW, HIGH = 0.1, 0.9
-"""What the range leaves out at its two ends."""
+"""The quantiles at the two ends of the range."""
 CLOCK_SECONDS: Final = 1.0
 ONE_SAMPLE_FACTOR: Final = 5.0
-"""What a single job tells: that others may take a fifth of its time, or five times as long."""
+"""With a single recent job, others may take a fifth of its time, or five times as long."""
 DRAWS: Final = 60
 DRAWN_AHEAD: Final = 64
-"""Of so many ahead each is drawn; the average of more is near to what a formula says of it."""
+"""Up to so many jobs ahead are sampled one by one.
+
+The average of more is near to the formula's.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A job that ended a while ago."""
+    """The duration of a job that ended recently."""
 
     repository: str
     seconds: float
@@ -32,33 +38,33 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusySlot:
-    """A slot's job."""
+    """The job that uses a slot."""
 
     repository: str
     for_seconds: float
-    """How long it runs already."""
+    """How long it has run so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsAhead:
-    """How many jobs start before one of `repository`."""
+    """How many jobs start before a job of `repository`."""
 
     repository: str
     own: int = 0
-    """Of the same repository."""
+    """Jobs ahead of the same repository."""
     others: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Seconds since the epoch."""
+    """The earliest and latest expected start, in seconds since the epoch."""
 
     earliest: float
     latest: float
 
 
 class ForecastAccuracy(StrEnum):
-    """How a job's start stood to its forecast."""
+    """How a job's start compares with its forecast."""
 
     WITHIN = "within"
     EARLY = "early"
@@ -67,15 +73,15 @@ class ForecastAccuracy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCheck:
-    """What became of a forecast."""
+    """How exact a forecast was."""
 
     accuracy: ForecastAccuracy
     error_seconds: float
-    """How far outside the range the start was; 0 within."""
+    """Seconds between the start and the range; 0 within it."""
 
 
 def check_forecast(forecast: Forecast, started_at: float) -> ForecastCheck:
-    """Compare a forecast with when the job started; a second more or less is the clocks'."""
+    """Compare a forecast with the start of the job; clocks may differ by a second."""
     if started_at > forecast.latest + CLOCK_SECONDS:
         return ForecastCheck(accuracy=ForecastAccuracy.LATE, error_seconds=started_at - forecast.latest)
     if started_at < forecast.earliest - CLOCK_SECONDS:
@@ -86,12 +92,12 @@ def check_forecast(forecast: Forecast, started_at: float) -> ForecastCheck:
 def forecast(
     now: float, slots: int, busy: Sequence[BusySlot], jobs_ahead: JobsAhead, recent: Sequence[Sample]
 ) -> Forecast | None:
-    """When a job at the end of `jobs_ahead` gets one of `slots`, of which some are `busy`; None when nobody can tell.
+    """When a job behind `jobs_ahead` gets one of `slots`; None: it cannot be estimated.
 
-    Those ahead last as long as recent jobs did, in the range of their 10th to 90th percentile; where several follow
-    each other in one slot that range narrows, as that of an average does. The fewer recent jobs there are to go by, the
-    wider it is (`_range_of_one`, `_average`): eight of ten jobs are to start within it, however unlike they are. It holds if
-    nobody comes who goes before.
+    Some slots are `busy`. The jobs ahead are assumed to last as long as recent jobs did, in the range of their 10th to
+    90th percentile; where several follow each other in one slot that range narrows, as that of an average does. The
+    fewer recent jobs there are, the wider it is (`_range_of_one`, `_average`): eight of ten jobs are to start within
+    it, even when their durations differ much. It holds if no later job goes before this one.
     """
     if slots <= 0:
         return None
@@ -113,35 +119,47 @@ def forecast(
 def remaining_range(
     repository: str, for_seconds: float, recent: Sequence[Sample]
 ) -> tuple[float, float] | None:
-    """The shortest and longest that a job of the repository still takes, which runs for so long; None: nobody can tell."""
+    """The shortest and longest time that a running job of the repository still takes.
+
+    It has run for `for_seconds`; None: it cannot be estimated.
+    """
     return _range_left(BusySlot(repository=repository, for_seconds=for_seconds), recent) if recent else None
 
 
 def durations(recent: Iterable[Sample], repository: str) -> Sequence[float]:
-    """How long a repository's jobs last: by its own, if there are enough, else by all of the label; shortest first."""
+    """Durations of recent jobs of a repository, shortest first.
+
+    Its own, if there are enough, else all of the label.
+    """
     recent = list(recent)
     own = sorted(sample.seconds for sample in recent if sample.repository == repository)
     return own if len(own) >= FEW_SAMPLES else sorted(sample.seconds for sample in recent)
 
 
 def remaining(each: BusySlot, recent: Sequence[Sample]) -> float:
-    """How much longer a running job takes on average: as those did that ran at least as long; 0 for one beyond all."""
+    """How much longer a running job takes on average; 0 beyond all recent jobs.
+
+    Judged by recent jobs that ran at least as long.
+    """
     longer = _longer(each, recent)
     return fmean(longer) - each.for_seconds if longer else 0.0
 
 
 def _range_left(each: BusySlot, recent: Sequence[Sample]) -> tuple[float, float]:
-    """How much longer a running job may take: as those did that ran at least as long."""
+    """The least and most time that a running job may still take.
+
+    Judged by recent jobs that ran at least as long.
+    """
     longer = _longer(each, recent)
     if longer:
         shortest, longest = _range_of_one(longer)
         return (max(0.0, shortest - each.for_seconds), longest - each.for_seconds)
-    # Longer than any that we know: it may end this moment, or take twice as long again.
+    # It ran longer than any recent job: it may end now, or run for up to twice that time more.
     return (0.0, 2 * each.for_seconds)
 
 
 def _longer(each: BusySlot, recent: Sequence[Sample]) -> Sequence[float]:
-    """Of the jobs to go by those that ran longer than this one has already, shortest first."""
+    """Durations of recent jobs that are longer than this one so far, shortest first."""
     for known in (durations(recent, each.repository), sorted(sample.seconds for sample in recent)):
         longer = [seconds for seconds in known if seconds > each.for_seconds]
         if longer:
@@ -150,7 +168,7 @@ def _longer(each: BusySlot, recent: Sequence[Sample]) -> Sequence[float]:
 
 
 def _each_ahead(jobs_ahead: JobsAhead, slots: int, recent: Sequence[Sample]) -> tuple[float, float]:
-    """The shortest and longest that those ahead take on average."""
+    """The shortest and longest time that the jobs ahead take on average."""
     ahead = jobs_ahead.own + jobs_ahead.others
     follow = 1 + ahead / slots
     own = _average(durations(recent, jobs_ahead.repository), follow)
@@ -161,7 +179,7 @@ def _each_ahead(jobs_ahead: JobsAhead, slots: int, recent: Sequence[Sample]) -> 
 
 
 def _range_of_one(ordered: Sequence[float]) -> tuple[float, float]:
-    """The shortest and longest that one more job takes which lasts as these did.
+    """The shortest and longest time that one more such job takes.
 
     The 10th and 90th percentile of what was seen, or, where that is further apart, of what a sample of this size says
     about the next value: the prediction interval of a log-normal distribution (Hahn and Meeker, Statistical Intervals,
@@ -177,9 +195,10 @@ def _range_of_one(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _average(ordered: Sequence[float], follow: float) -> tuple[float, float]:
-    """The shortest and longest that each of `follow` jobs in a row takes on average.
+    """The shortest and longest average time of each of `follow` jobs in a row.
 
-    It varies by those jobs, and our idea of it by the sample: twice, since a small one lacks the longest jobs.
+    It varies by those jobs, and by the sample that estimates them: this part counts twice, since a small sample lacks
+    the longest jobs.
     """
     mean, (shortest, longest) = fmean(ordered), _range_of_one(ordered)
     reach = math.sqrt(1 / follow + 2 / len(ordered))
@@ -195,9 +214,9 @@ def _student(freedom: int) -> float:
 def _sampled_starts(
     slots: int, busy: Sequence[BusySlot], jobs_ahead: JobsAhead, recent: Sequence[Sample]
 ) -> Sequence[float]:
-    """Seconds until the start, in so many lines of jobs drawn from recent ones, shortest first (the bootstrap).
+    """Seconds until the start, in simulated queues drawn from recent jobs, shortest first (the bootstrap).
 
-    Each line has a sample of its own, drawn from ours, so that what ours says by chance counts for less.
+    Each queue has its own sample, drawn from the recent jobs, so that chance in these counts for less.
     """
     rng = random.Random(0)  # noqa: S311  the same facts give the same forecast; no secret
     own, others = durations(recent, jobs_ahead.repository), [sample.seconds for sample in recent]
@@ -216,7 +235,7 @@ def _sampled_starts(
 
 
 def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -> float:
-    """Seconds until the one behind others gets a slot, when those take so long, in this order."""
+    """Seconds until a job behind others of these durations gets a slot, in this order."""
     free = sorted([*left, *[0.0] * slots])[-slots:] if slots else []
     heapq.heapify(free)
     for seconds in ahead:
@@ -225,7 +244,7 @@ def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Between the two nearest, as statistics has it for the whole of what there is."""
+    """The quantile of ordered values, interpolated between the two nearest."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

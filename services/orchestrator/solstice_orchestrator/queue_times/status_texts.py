@@ -1,6 +1,7 @@
-"""What a commit status says of a job that waits: how many go before it, and when it may start. Pure.
+"""The commit status text of a waiting job: jobs ahead, and expected start. Pure.
 
-Coarse on purpose: a forge takes only so many statuses, so the words change when a person would care.
+The text is coarse, because a forge accepts a limited number of statuses: it changes when the difference matters to
+people.
 """
 
 from typing import Final
@@ -13,9 +14,10 @@ _MINUTES: Final = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
 
 
 def waiting_text(facts: WaitFacts, why: WaitExplanation, *, saturated: bool = False) -> str:
-    """One line, at most about a hundred characters: `waiting: 2 ahead on linux, starts in about 5 min`.
+    """One line of about a hundred characters at most.
 
-    `saturated`: so much waits that nothing new is taken from the queue.
+    For example `waiting: 2 ahead on linux, starts in about 5 min`. `saturated`: so many jobs wait that no new request
+    is taken from the queue.
     """
     match why.reason:
         case WaitReason.SLOTS_BUSY:
@@ -51,7 +53,7 @@ def _ahead(count: int) -> str:
 
 
 def _starts(seconds: float) -> str:
-    """By when, rounded up to a number that people say."""
+    """The time until the start, rounded up to a usual number."""
     minutes = max(0.0, seconds) / 60
     for bound in _MINUTES:
         if minutes <= bound:

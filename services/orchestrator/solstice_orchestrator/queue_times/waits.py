@@ -1,4 +1,4 @@
-"""What a job may wait for, what is known of it at one moment, and the answer that `waiting.explain` makes of it: values."""
+"""Values for waits: reasons, the facts of one moment, and the explanation of `explanation.py`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,12 @@ from solstice_orchestrator.scheduling.rates import Throttle
 from solstice_orchestrator.scheduling.workers import WorkerView
 
 COUNTED: Final = 10_000
-"""Of those ahead so many are counted: this many means at least as many, and when such a job starts nobody can tell."""
+"""Jobs ahead are counted up to this number, which means at least as many.
+
+For such a job no start is forecast.
+"""
 SHOWN_HOLDERS: Final = 20
-"""So many of those that hold what is waited for are named; there may be any number."""
+"""How many holders are named at most."""
 
 OWNER: Final = "owner"
 """The `resource` of an owner's quota."""
@@ -25,29 +28,29 @@ class WaitReason(StrEnum):
     """What a job waits for; a closed list."""
 
     NOT_BEFORE = "not_before"
-    """It was asked for a time that has not come."""
+    """Its request names a start time that has not come."""
     NOT_PLANNED_YET = "not_planned_yet"
     """Its run's workflow has not been read."""
     NEEDS = "needs"
     CONCURRENCY_GROUP = "concurrency_group"
     APPROVAL = "approval"
     BACKOFF = "backoff"
-    """The world was wrong; it is tried again at a given time."""
+    """Infrastructure failed; it is tried again at a given time."""
     NO_WORKER_FOR_LABEL = "no_worker_for_label"
     PAUSED = "paused"
-    """There are workers for its label, and all of them are paused, draining or quarantined."""
+    """All workers for its label are paused, draining or quarantined."""
     REPOSITORY_CAP = "repository_cap"
     OWNER_CAP = "owner_cap"
     SLOTS_BUSY = "slots_busy"
     RATE_LIMITED = "rate_limited"
-    """As many of its label, of its repository, or of its owner, have started as may for now."""
+    """Its label, repository or owner has reached its rate or quota of starts."""
     GOVERNOR = "governor"
-    """Every worker that has a slot for it is short of something: load, disk, memory, or too many are starting."""
+    """Every worker with a slot for it lacks something: load, disk, memory, or too many jobs are starting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A job, or a whole run, that has what is waited for, or goes before."""
+    """A job or run that has what this job waits for, or goes before it."""
 
     run_id: str
     job_id: str | None = None
@@ -67,12 +70,12 @@ class UnmetNeed:
     name: str
     state: JobState
     facts: "WaitFacts | None" = None
-    """What is known about it in its turn, to tell when it ends; None when nobody looked."""
+    """Its own facts, to estimate its end; None: they were not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStartsOfHour:
-    """How much of its quota of starts an owner has used."""
+    """How much of its hourly quota of starts an owner has used."""
 
     quota: int
     """Starts in any hour."""
@@ -81,7 +84,7 @@ class OwnerStartsOfHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFacts:
-    """What the store knows about a job that does not run, all of one moment."""
+    """What the store knows about a job at one moment."""
 
     now: float
     """By the store's clock."""
@@ -90,52 +93,58 @@ class WaitFacts:
     """None: the run has no jobs yet."""
     repository: str
     since: float
-    """When it began to wait for what it waits for; at the latest when it was created."""
+    """When its current wait began; where that is unknown, its creation."""
     reason: Reason | None = None
     job_id: str | None = None
     name: str = ""
     runs_on: str = ""
     not_before: float | None = None
-    """When its run starts, if that was asked for and has not come."""
+    """The start time that its request names, while it lies ahead."""
     until: float | None = None
-    """When a backoff is over, of the job or of its planning."""
+    """When a backoff ends, of the job or of its planning."""
     detail: str = ""
-    """What went wrong before a backoff."""
+    """The failure before a backoff."""
     needs: Sequence[UnmetNeed] = ()
-    """Those that have not ended."""
+    """Needs that have not ended."""
     group: str | None = None
-    """The concurrency group that it waits for, by the name in the workflow."""
+    """The concurrency group that it waits for, as named in the workflow."""
     group_ahead: Sequence[Holder] = ()
     """The holder first."""
     group_jobs: Sequence["WaitFacts | None"] = ()
-    """What is known about the jobs of the holder that have not ended, to tell when it does."""
+    """Facts about the holder's unfinished jobs, to estimate its end."""
     started_at: float | None = None
-    """Of a job that runs."""
+    """The start of a running job."""
     cap: int | None = None
-    """Of its repository."""
+    """The cap of its repository."""
     running_of_repository: Sequence[Holder] = ()
-    """On any label; only when there is a cap."""
+    """Running jobs of its repository on any label; only when there is a cap."""
     owner: str = ""
-    """Of its repository; empty where nobody can tell, and then it has no quota."""
+    """The owner of its repository; empty: unknown, and then without a quota."""
     owner_cap: int | None = None
     running_of_owner: Sequence[Holder] = ()
-    """Likewise."""
+    """Running jobs of its owner on any label; only when there is a cap."""
     owner_hour: OwnerStartsOfHour | None = None
     """None: any number may start."""
     ahead: int = 0
-    """Jobs of its label that start before it; not those of other repositories and owners that are at their cap or quota."""
+    """Jobs of its label that start before it.
+
+    Without those of other repositories and owners that are at their cap or quota.
+    """
     ahead_of_repository: int = 0
     """How many of those are of its own repository."""
     ahead_of_owner: int = 0
-    """And of its owner."""
+    """How many of those are of its owner."""
     running: Sequence[Holder] = ()
-    """What runs on its label."""
+    """Running jobs on its label."""
     workers: Sequence[WorkerView] = ()
-    """All that are registered, whatever they serve."""
+    """All registered workers, of any label."""
     throttles: Sequence[Throttle] = ()
-    """The rates that its start has to keep to."""
+    """The rates that limit its start."""
     recent: Sequence[Sample] = ()
-    """How long the last jobs of its label ran; of a job that is blocked or runs only where it was asked for."""
+    """Durations of recent jobs of its label.
+
+    For a blocked or running job only where they were asked for.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +156,18 @@ class WaitExplanation:
     """One sentence for people."""
     since: float
     ahead: int | None = None
-    """How many start before it, `COUNTED` standing for more; None when it is not in line for a slot or a group."""
+    """How many jobs start before it; `COUNTED` means at least as many.
+
+    None when it does not wait for a slot or a group.
+    """
     until: float | None = None
-    """When its time comes, a backoff is over, a quarantine ends, or a rate lets it start."""
+    """When its start time comes, a backoff or quarantine ends, or a rate allows it."""
     resource: str | None = None
-    """Of what the workers are short, or which rate it is: `label`, `repository`, `owner`."""
+    """What the workers lack, or which rate it is: `label`, `repository`, `owner`."""
     holders: Sequence[Holder] = ()
-    """Who has what it waits for: slots, the group, its repository's or owner's cap, or its needs; at most `SHOWN_HOLDERS`."""
+    """The holders of what it waits for; at most `SHOWN_HOLDERS`.
+
+    They hold slots, the group, a cap of its repository or owner, or are its needs.
+    """
     expected_start: Forecast | None = None
-    """If nobody more urgent comes; None when nobody can tell."""
+    """The expected start if no more urgent job comes; None: it cannot be estimated."""

@@ -1,1 +1,1 @@
-"""When schedules are due: cron expressions and what becomes of their ticks. Pure."""
+"""When schedules are due, and which of their ticks fire. Pure."""

@@ -1,13 +1,13 @@
-"""Cron expressions in a time zone: when the ticks come. Pure.
+"""Cron expressions in a time zone: the times of their ticks. Pure.
 
-cronsim reads an expression and gives the times of a clock on the wall that match it; which moments those are in a zone is
-decided here, by the rules of Debian's cron (crontab(5), cron(8), "Daylight Saving Time and other time changes"):
+cronsim reads an expression and gives the matching local times. This module decides which moments those are in a zone,
+by the rules of Debian's cron (crontab(5), cron(8), "Daylight Saving Time and other time changes"):
 
-* An expression whose minute or hour begins with a star goes by the wall: what the clock shows twice comes twice, and what
-  it never shows never comes.
-* Any other is due once a day: at the end of the gap when its time falls into one, and the first time when it comes twice.
+* An expression whose minute or hour begins with a star follows the clock on the wall: a local time that comes twice
+  fires twice, and one that is skipped never fires.
+* Any other is due once a day: at the end of the gap when its time is skipped, and the first time when it comes twice.
 
-cronsim's own way with zones loses ticks where clocks are set by half an hour (decision 27).
+cronsim's own rules for zones lose ticks where clocks are set by half an hour (decision 27).
 """
 
 import copy
@@ -44,18 +44,18 @@ _FIELDS: Final = {
 _ORDINALS: Final = ("1st", "2nd", "3rd", "4th", "5th", "6th")
 _SECOND: Final = timedelta(seconds=1)
 _HOUR_SECONDS: Final = 3600
-"""No zone changes its offset twice within so long."""
+"""No zone changes its offset twice within this time."""
 _SPAN_SECONDS: Final = 2 * 86_400
-"""More than any zone was ever set back by: what comes later is shown by the clock later."""
+"""Longer than any zone was ever set back: the clock shows later times later."""
 
 
 class InvalidCron(ValueError):
-    """The expression or the zone cannot be used; the message says why, and what could."""
+    """The expression or the zone is invalid; the message says why, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When a schedule is due. Made by `timing`."""
+    """The times at which a schedule is due; made by `timing`."""
 
     text: str
     """Five fields, or a nickname, as written."""
@@ -64,13 +64,16 @@ class Timing:
     _once_a_day: bool = field(repr=False, compare=False)
 
     def after(self, moment: float) -> float | None:
-        """The first tick later than the moment, both in seconds since the epoch; None when none comes in fifty years."""
+        """The first tick after the moment; None: none within fifty years.
+
+        Both are in seconds since the epoch.
+        """
         last = math.floor(moment)
         found = self._once(last) if self._once_a_day else self._by_the_wall(last + 1)
         return None if found is None else float(found)
 
     def between(self, after: float, until: float) -> Iterator[float]:
-        """Every tick later than `after` and not later than `until`."""
+        """Every tick after `after` and not after `until`."""
         tick = self.after(after)
         while tick is not None and tick <= until:
             yield tick
@@ -87,7 +90,10 @@ class Timing:
             span *= 8
 
     def _once(self, last: int) -> int | None:
-        """Times grow on the wall, and so do the moments at which they are shown first."""
+        """The tick for an expression that is due once a day.
+
+        Local times grow, and so do the moments at which a clock first shows them.
+        """
         for wall in self._shown(self._local(last)):
             moment = self._first_at(wall)
             if moment > last:
@@ -95,7 +101,10 @@ class Timing:
         return None
 
     def _by_the_wall(self, first: int) -> int | None:
-        """Between two changes of its offset a zone is as simple as UTC."""
+        """The tick for an expression that follows the clock on the wall.
+
+        Between two changes of its offset a zone is as simple as UTC.
+        """
         while True:
             wall: datetime | None = next(self._shown(self._local(first) - _SECOND), None)
             if wall is None:
@@ -111,13 +120,13 @@ class Timing:
                 first = max(end, found - _SPAN_SECONDS)
 
     def _shown(self, after: datetime) -> Iterator[datetime]:
-        """The times of a clock that nobody ever sets, later than that one."""
+        """Matching times after `after`, on a clock that is never set."""
         walls = copy.copy(self._wall)
         walls.dt = after
         return walls
 
     def _first_at(self, wall: datetime) -> int:
-        """When a clock on the wall shows that first, or has just been set past it."""
+        """When a clock on the wall first shows that time, or is set past it."""
         moment = int(wall.replace(tzinfo=self.zone).timestamp())
         if self._local(moment) == wall:
             return moment
@@ -125,7 +134,7 @@ class Timing:
         return self._change(before, moment) or moment
 
     def _change(self, first: int, end: int) -> int | None:
-        """The earliest moment later than `first` and not later than `end` at which the offset is another; None for none."""
+        """The earliest change of the offset after `first` and not after `end`; None: no change."""
         offset = self._offset(first)
         hours: list[int] = [*range(first, end, _HOUR_SECONDS), end]
         for low, high in pairwise(hours):
@@ -146,9 +155,10 @@ class Timing:
 
 @lru_cache(maxsize=1024)
 def timing(text: str, zone: str, *, seconds: bool = False) -> Timing:
-    """Read an expression of five fields or a nickname, and the name of an IANA time zone. Raises InvalidCron.
+    """Read an expression of five fields or a nickname, and an IANA time zone.
 
-    With `seconds` there may be six fields, of which the first is the second: for tests, that need not wait for minutes.
+    Raises InvalidCron. With `seconds` there may be six fields, of which the first is the second: so tests need not wait
+    for minutes.
     """
     written = " ".join(text.split())
     wall = _parsed(NICKNAMES.get(written.lower(), written), written, seconds=seconds)
@@ -175,14 +185,14 @@ def _parsed(expression: str, written: str, *, seconds: bool) -> CronSim:
             " as in '30 2 * * MON-FRI'"
         )
     try:
-        # From a leap year on, whatever the time is now.
+        # Start in a leap year, independent of the current time.
         return CronSim(expression, datetime(2024, 1, 1))  # noqa: DTZ001  a clock on the wall
     except CronSimError as error:
         raise InvalidCron(_said(str(error), fields)) from None
 
 
 def _said(error: str, fields: list[str]) -> str:
-    """The library names the field; people want to know where it is and what may stand there."""
+    """The library's error as text that says which field is wrong and what is valid."""
     name = error.removeprefix("Bad ")
     if name not in _FIELDS:
         return error
@@ -196,7 +206,7 @@ def _said(error: str, fields: list[str]) -> str:
 
 
 def _is_day(text: str) -> bool:
-    """Whether some month has it."""
+    """Whether any month has this day."""
     try:
         CronSim(f"0 0 {text} * *", datetime(2024, 1, 1))  # noqa: DTZ001  a clock on the wall
     except CronSimError:
@@ -220,5 +230,5 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _seconds(wall: datetime) -> int:
-    """Of the wall's time as if it were UTC."""
+    """Seconds of a local time as if it were UTC."""
     return int(wall.replace(tzinfo=UTC).timestamp())

@@ -1,7 +1,8 @@
-"""How many jobs a worker takes at once when the world goes wrong on it: additive increase, multiplicative decrease. Pure.
+"""How many jobs a worker runs at once under trouble: additive increase, multiplicative decrease. Pure.
 
-Why this and no gradient of latencies: docs/decisions/0023. A worker that has lost half of its slots has them back after
-`limit / 2 * GROW_SECONDS`; between two losses lie SETTLE_SECONDS at least, since what fails together has one cause.
+Why not a gradient of latencies: docs/decisions/0023. A worker that has lost half of its slots regains them after `limit
+/ 2 * GROW_SECONDS`. Between two decreases lie at least SETTLE_SECONDS, because failures at the same time have one
+cause.
 """
 
 from dataclasses import dataclass
@@ -13,28 +14,31 @@ from solstice_orchestrator.scheduling.quarantine import COUNTED_REASONS
 
 DECREASE: Final = 0.5
 GROW_SECONDS: Final = 10.0
-"""For each slot that comes back."""
+"""Time to regain one slot."""
 SETTLE_SECONDS: Final = 10.0
 
 OVERLOAD: Final = frozenset({Resource.LOAD, Resource.MEMORY})
-"""What fewer jobs at once help against."""
+"""Shortages that fewer jobs at once can relieve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyWindow:
-    """Slots at a moment of a clock that never goes back, in seconds; they grow by themselves since."""
+    """The number of slots at one time; it grows from there.
+
+    The time is in seconds of a monotonic clock.
+    """
 
     slots: float
     at: float
 
 
 def slots(window: ConcurrencyWindow | None, limit: int, now: float) -> int:
-    """How many jobs at once, of `limit` at the most, 1 at the least; None: nothing went wrong yet."""
+    """How many jobs may run at once: from 1 to `limit`; None: no trouble yet."""
     return limit if window is None else max(min(1, limit), int(_grown(window, limit, now)))
 
 
 def after_trouble(window: ConcurrencyWindow | None, limit: int, now: float) -> ConcurrencyWindow:
-    """The window once something went wrong that fewer jobs at once may help against."""
+    """The smaller window after trouble that fewer jobs at once may relieve."""
     if window is not None and now - window.at < SETTLE_SECONDS:
         return window
     grown = float(limit) if window is None else _grown(window, limit, now)
@@ -42,7 +46,7 @@ def after_trouble(window: ConcurrencyWindow | None, limit: int, now: float) -> C
 
 
 def is_trouble(cause: Outcome | StartRefusal) -> bool:
-    """Whether an attempt's end, or a refusal of the governor, says that this is too much at once."""
+    """Whether an attempt's end or a governor's refusal means too many jobs at once."""
     if isinstance(cause, StartRefusal):
         return cause.resource in OVERLOAD
     return cause.reason in COUNTED_REASONS

@@ -1,13 +1,16 @@
-"""When the store has more to do than it should hold, requests stay with the broker. Pure."""
+"""Whether intake is held because the store has enough work; requests stay in the queue. Pure."""
 
 from typing import Final
 
 RESUME: Final = 0.8
-"""Of the most: the rest is what may come in before intake is held again."""
+"""The share of the maximum at which intake resumes."""
 
 
 def holds_intake(backlog: int, most: int, *, held: bool) -> bool:
-    """Whether intake takes nothing; `most` 0: it always takes. Once held it goes on when a fifth has gone."""
+    """Whether intake is held at this backlog; `most` 0: never.
+
+    Once held, it resumes when a fifth of the maximum is done.
+    """
     if most <= 0:
         return False
     return backlog > most * RESUME if held else backlog >= most

@@ -1,4 +1,4 @@
-"""What this orchestrator can take at once: slots per label, and a limit over all of them. Pure."""
+"""Capacity for jobs: slots per label, and a limit over all labels. Pure."""
 
 import re
 from collections import Counter
@@ -20,14 +20,17 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeSlots:
-    """What is not in use: per label, and in all."""
+    """Free slots: per label, and in total."""
 
     slots: Mapping[str, int]
     total: int
 
 
 def parse_slots(text: str) -> Mapping[str, int]:
-    """Read `linux=4,illumos=1`; ValueError says what is wrong. A label with 0 slots is known and never served."""
+    """Read `linux=4,illumos=1`; ValueError says what is wrong.
+
+    A label with 0 slots is known and never served.
+    """
     slots: dict[str, int] = {}
     for entry in text.split(","):
         match = _ENTRY.fullmatch(entry.strip())
@@ -46,7 +49,7 @@ def capacity(slots: Mapping[str, int], max_concurrency: int) -> Capacity:
 
 
 def free(whole: Capacity, held: Iterable[str]) -> FreeSlots:
-    """What is left of `whole` beside jobs of these labels; never below nothing."""
+    """The slots of `whole` that jobs of these labels leave free; at least 0."""
     used = Counter(held)
     left = {label: max(0, slots - used[label]) for label, slots in whole.slots.items()}
     return FreeSlots(slots=left, total=max(0, whole.limit - used.total()))

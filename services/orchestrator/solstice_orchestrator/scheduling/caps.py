@@ -1,4 +1,7 @@
-"""A number per name, as in the settings `REPOSITORY_CAPS`, `OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`, and what it leaves. Pure."""
+"""Caps: a number per name, and how many more it allows. Pure.
+
+Settings `REPOSITORY_CAPS`, `OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,23 +15,26 @@ _ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """A number per name: `of` names some, `default` is for each of all others (None: no cap)."""
+    """A number per name: `of` names some, `default` is for each other one.
+
+    None: no cap.
+    """
 
     of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     default: int | None = None
 
     def cap(self, name: str) -> int | None:
-        """None when there may be any number."""
+        """The cap of the name; None: no cap."""
         return self.of.get(name, self.default)
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to count."""
+        """Whether any name has a cap."""
         return bool(self.of) or self.default is not None
 
 
 def parse_caps(text: str) -> Caps:
-    """Read `*=8,acme/app=2`; ValueError says what is wrong. Nothing at all: no caps."""
+    """Read `*=8,acme/app=2`; ValueError says what is wrong; an empty text means no caps."""
     of: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         match = _ENTRY.fullmatch(entry)
@@ -42,7 +48,7 @@ def parse_caps(text: str) -> Caps:
 
 
 def room(caps: Caps, used: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """How many more there may be of each of these names; those without a cap are left out."""
+    """How many more each name may have; names without a cap are left out."""
     return {
         name: max(0, cap - used.get(name, 0))
         for name in dict.fromkeys(names)

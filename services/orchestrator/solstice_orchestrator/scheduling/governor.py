@@ -1,7 +1,7 @@
-"""Whether this machine can take one more job, and which resource says no. Pure; `sensors.py` reads.
+"""Whether this machine can take one more job, and which resource is short. Pure.
 
-The limits are those of Zuul's executor: what is started on a machine that swaps, or whose disk is full, fails, and takes
-with it what runs there already.
+`sensors.py` reads. The limits are those of Zuul's executor: a job that starts on a machine that swaps, or whose disk is
+full, fails, and harms the jobs that run there.
 """
 
 import re
@@ -22,35 +22,38 @@ class Resource(StrEnum):
     """What a machine may be short of; a closed list, in the order in which they are asked."""
 
     MACHINE = "machine"
-    """Git or the system failed for want of something; nothing is started until a pause is over. Has no limit."""
+    """Git or the system lacked something; nothing starts until a pause is over. Has no limit."""
     DISK = "disk"
     MEMORY = "memory"
     LOAD = "load"
     STARTING = "starting"
-    """Jobs whose checkout is under way: many at once load disk and network before any load average tells."""
+    """Jobs whose checkout is in progress: many at once load disk and network before a load average shows it."""
 
 
 UNFIT_RESOURCES: Final = frozenset({Resource.MACHINE, Resource.DISK, Resource.MEMORY})
-"""Without these neither planning nor a checkout succeeds; load and starting jobs do not hold up planning."""
+"""Without these neither planning nor a checkout succeeds.
+
+Load and starting jobs do not stop planning.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineLimits:
-    """From where on the machine takes no more jobs; None: whatever there is."""
+    """Limits at which the machine takes no more jobs; None: no limit."""
 
     load: float | None = None
-    """Load average over a minute, per processor; more is too much."""
+    """The highest load average over a minute, per processor."""
     disk: float | None = None
-    """Of the workspaces' disk, the percent that have to be free."""
+    """The percentage of the workspaces' disk that must be free."""
     memory: float | None = None
-    """The percent of memory that have to be available."""
+    """The percentage of memory that must be available."""
     starting: float | None = None
     """Jobs that may be starting at once, per processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorReading:
-    """What the sensors say; None where there is no such sensor on this system."""
+    """The values of the sensors; None where this system has no such sensor."""
 
     processors: int = 1
     load: float | None = None
@@ -62,22 +65,26 @@ class SensorReading:
 
 
 PATIENT_RESOURCES: Final = frozenset({Resource.LOAD})
-"""What others on the machine may cause for as long as they like, and one more job does not make much worse.
+"""Shortages that other programs may cause for a long time, and one more job hardly worsens.
 
-Not a full disk or memory: a job that is started then fails, and may take others with it."""
+Not a full disk or memory: a job that starts then fails, and may harm others.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRefusal:
-    """Nothing is started now."""
+    """The governor starts nothing now, and why."""
 
     resource: Resource
     detail: str
-    """What there is, and what there had to be."""
+    """The value found, and the value needed."""
 
 
 def parse_limits(text: str) -> MachineLimits:
-    """Read `load=2.5,disk=5%,memory=5%,starting=4`, or `off`; ValueError says what is wrong. What is not named has no limit."""
+    """Read `load=2.5,disk=5%,memory=5%,starting=4`, or `off`; ValueError says what is wrong.
+
+    A resource that is not named has no limit.
+    """
     found: dict[str, float] = {}
     for entry in () if text.strip() == OFF else text.split(","):
         match = _ENTRY.fullmatch(entry.strip())
@@ -105,26 +112,30 @@ def parse_limits(text: str) -> MachineLimits:
 
 
 def pause_seconds(failures: int, chance: float) -> float:
-    """How long a machine that failed so often in a row takes nothing; `chance` lies between 0 and 1.
+    """Seconds for which a machine takes nothing after `failures` in a row.
 
-    At least half of the ceiling: another worker has to get what this one failed at.
+    `chance` lies between 0 and 1. The pause is at least half of its ceiling, so that another worker can take the failed
+    job.
     """
     ceiling = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(failures, 1) - 1, 64))
     return ceiling * (0.5 + chance / 2)
 
 
 def startable(limits: MachineLimits, processors: int, starting: int) -> int | None:
-    """How many jobs more may begin to start; None: any number. One may start on the smallest machine."""
+    """How many more jobs may begin to start; None: any number.
+
+    One may start on the smallest machine.
+    """
     return None if limits.starting is None else max(1, int(limits.starting * processors)) - starting
 
 
 def out_of_patience(refusal: StartRefusal, waited_seconds: float, patience_seconds: float) -> bool:
-    """Whether one job starts all the same, since none has started for so long; patience of 0: never."""
+    """Whether one job starts all the same, after waiting so long; patience of 0: never."""
     return refusal.resource in PATIENT_RESOURCES and 0 < patience_seconds <= waited_seconds
 
 
 def refusal(limits: MachineLimits, reading: SensorReading, starting: int) -> StartRefusal | None:
-    """Which resource forbids to start a job now; None when none does."""
+    """The refusal to start a job now, with its resource; None: it may start."""
     short = _shortages(limits, reading, starting)
     for resource in Resource:
         if resource in short:

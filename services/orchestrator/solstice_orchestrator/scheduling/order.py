@@ -1,10 +1,10 @@
-"""Which waiting job starts next: (candidates, free slots) -> assignments, and a job's place among those that wait. Pure.
+"""Which waiting jobs start next, by class, fairness and waiting time. Pure.
 
-The order of one label: first the *overdue* jobs, whatever their class, the one that has waited longest first; then by
-priority class; within a class by `turn`; among equal turns the older one. A turn is a moment in virtual time: the
-start tag of start-time fair queueing (Goyal, Vin and Cheng 1996; docs/decisions/0010): repositories that wait for the
-same label and class have their jobs interleaved one by one, and whoever comes anew is next. It is given once, when
-the job begins to wait, so that a claim reads the beginning of an index, however much waits behind it.
+The order of one label: first the *overdue* jobs of any class, the longest wait first; then by priority class; within a
+class by `turn`; with equal turns the older job. A turn is a time in virtual time: the start tag of start-time fair
+queueing (Goyal, Vin and Cheng 1996; docs/decisions/0010). Repositories that wait for the same label and class have
+their jobs interleaved one by one, and a newly arrived repository is next. A job gets its turn once, when it begins to
+wait, so that a claim reads only the beginning of an index, however many jobs wait.
 """
 
 import math
@@ -19,14 +19,14 @@ PRIORITY_ORDER: Final = tuple(Priority)
 """Most urgent first."""
 
 MAX_WAIT_SECONDS: Final = 1800.0
-"""A job that has waited longer is overdue, unless the setting `MAX_WAIT_SECONDS` says otherwise."""
+"""A job that has waited longer is overdue; the default of the setting `MAX_WAIT_SECONDS`."""
 
 LONG_QUEUE: Final = 10
-"""A repository with so many jobs waiting lets those of others by who come anew."""
+"""A repository with so many waiting jobs lets newly arrived repositories pass."""
 
 
 def rank(priority: Priority) -> int:
-    """0 for the most urgent class."""
+    """The rank of a class, 0 for the most urgent."""
     return PRIORITY_ORDER.index(priority)
 
 
@@ -34,35 +34,35 @@ def rank(priority: Priority) -> int:
 
 
 class QueueState(Value, frozen=True, kw_only=True):
-    """What a job finds when it begins to wait: the jobs of its label and class, as far as its turn depends on them.
+    """The state of a label and class on which a new job's turn depends.
 
-    The *first* is the one with the smallest turn (then age) of those whose repository has room.
+    The *first* is the job with the smallest turn (then age) among those whose repository has room.
     """
 
     clock: int = 0
-    """Of the last `QueueEntry`; kept by the store, one number per label and class."""
+    """The clock of the last `QueueEntry`; the store keeps one per label and class."""
     first_turn: int | None = None
-    """None when nobody waits."""
+    """None when no job waits."""
     first_next_turn: int = 0
-    """The `next_turn` of the first one's repository: how far those reach that wait behind it."""
+    """The `next_turn` of the first job's repository, behind all its waiting jobs."""
     largest_next_turn: int = 0
-    """Of any repository; asked only when nobody waits."""
+    """The largest of all repositories; read only when no job waits."""
 
 
 class QueueEntry(Value, frozen=True, kw_only=True):
-    """Where those come in who did not wait before."""
+    """Where jobs of a newly arrived repository enter the queue."""
 
     turn: int
     clock: int
-    """To be kept for the next who comes; it only grows, so that those who come anew do not overtake each other."""
+    """Kept for the next entry; it only grows, so that newly arrived repositories do not overtake each other."""
 
 
 def queue_entry(queue: QueueState) -> QueueEntry:
-    """The entry of a queue as it is now.
+    """Return the entry for a queue in this state.
 
-    Whoever comes anew is level with the first, and so behind all of this round who came before; but where the first
-    one's repository has a long queue of its own, they come in just before it. When nobody waits, all that was taken is
-    forgotten: whoever had more than others while those were away owes them nothing.
+    A newly arrived repository is level with the first job, so it is behind all that came earlier in this round. Where
+    the first job's repository has a long queue, the new one enters just before that job. When no job waits, past use is
+    forgotten: a repository that used more while others were absent owes them nothing.
     """
     if queue.first_turn is None:
         clock = max(queue.clock, queue.largest_next_turn)
@@ -73,7 +73,7 @@ def queue_entry(queue: QueueState) -> QueueEntry:
 
 
 def turns(entry: QueueEntry, next_turn: int | None, count: int) -> range:
-    """The turns of `count` jobs of one repository that begin to wait, in their order.
+    """The turns of `count` jobs of one repository, in their order.
 
     `next_turn` is the repository's own, None when it has none in this label and class. Its new one is the range's
     `stop`.
@@ -83,9 +83,10 @@ def turns(entry: QueueEntry, next_turn: int | None, count: int) -> range:
 
 
 def next_turn_without(next_turn: int, given_up: Collection[int]) -> int:
-    """A repository's next turn once its waiting jobs with the turns `given_up` were cancelled: nobody pays for what never ran.
+    """A repository's next turn after its waiting jobs with turns `given_up` were cancelled.
 
-    Only the newest can be given back: an older one leaves a gap behind it, which costs its repository one place.
+    So jobs that never ran cost nothing. Only the newest turns can be given back: an older one leaves a gap, which costs
+    the repository one place.
     """
     given_up = frozenset(given_up)
     while next_turn - 1 in given_up:
@@ -103,24 +104,27 @@ class Candidate(Value, frozen=True, kw_only=True):
     label: str
     priority: Priority
     age: int
-    """Smaller for those that came earlier."""
+    """Smaller for jobs that came earlier."""
     repository: str = ""
     owner: str = ""
-    """Empty: nobody's, which no owner's room bounds."""
+    """Empty: no owner, so no owner's room bounds it."""
     turn: int = 0
     waiting_since: float = math.inf
     """When it began to wait for a slot, in seconds since the epoch."""
 
 
 class StartRoom(Value, frozen=True, kw_only=True):
-    """How many more jobs may start, of some repositories and some owners; of those that are not in it any number may."""
+    """How many more jobs of some repositories and owners may start.
+
+    Any number may start of those that it does not name.
+    """
 
     repositories: Mapping[str, int] = {}
     owners: Mapping[str, int] = {}
 
 
 class ClaimExclusions(Value, frozen=True, kw_only=True):
-    """What may not start now, and of whom nothing may; a claim's query leaves them out."""
+    """Jobs, repositories and owners that a claim's query leaves out."""
 
     repositories: frozenset[str] = frozenset()
     owners: frozenset[str] = frozenset()
@@ -128,7 +132,7 @@ class ClaimExclusions(Value, frozen=True, kw_only=True):
     """Ids."""
 
     def and_(self, others: "ClaimExclusions") -> "ClaimExclusions":
-        """These and those."""
+        """Both exclusions together."""
         return ClaimExclusions(
             repositories=self.repositories | others.repositories,
             owners=self.owners | others.owners,
@@ -140,12 +144,15 @@ UNBOUNDED_ROOM: Final = StartRoom()
 
 
 def overdue(waiting_since: float, now: float, max_wait_seconds: float = MAX_WAIT_SECONDS) -> bool:
-    """Whether a job has waited for longer than any should."""
+    """Whether a job has waited longer than `max_wait_seconds`."""
     return waiting_since < now - max_wait_seconds
 
 
 def in_order(candidates: Iterable[Candidate], overdue_before: float = -math.inf) -> list[Candidate]:
-    """Candidates of one label in the order in which they start; overdue are those that wait since before `overdue_before`."""
+    """Candidates of one label in the order in which they start.
+
+    Jobs that wait since before `overdue_before` are overdue.
+    """
 
     def place(each: Candidate) -> tuple[float, ...]:
         if each.waiting_since < overdue_before:
@@ -163,19 +170,19 @@ def assign(
     overdue_before: float = -math.inf,
     room: StartRoom = UNBOUNDED_ROOM,
 ) -> Sequence[Candidate]:
-    """At most `limit` jobs to start now, in dispatch order; none beyond its label's slots, or its repository's or owner's room.
+    """At most `limit` jobs to start now, in dispatch order.
 
-    Each label's jobs start `in_order`. Turns of two labels cannot be compared: between the next jobs of several
-    labels it is the overdue, then the more urgent, then the older one that goes first. What is passed over for the
-    sake of its repository or owner holds up nobody: give more candidates, without those (`exclusions_of`), as long as slots are
-    left.
+    No job exceeds its label's slots, or the room of its repository or owner. Each label's jobs start `in_order`. Turns
+    of two labels cannot be compared: among the next jobs of several labels the overdue one goes first, then the more
+    urgent, then the older. A job that is passed over because of its repository or owner delays no other: give more
+    candidates, without those (`exclusions_of`), as long as slots are free.
     """
     slots, of_repository, of_owner = dict(free), dict(room.repositories), dict(room.owners)
     by_label: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         by_label[candidate.label].append(candidate)
     if len(by_label) == 1 and not (of_repository or of_owner):
-        # As most claims are: nobody is passed over, and there is no other label to be compared with.
+        # Most claims: no job is passed over, and there is one label only.
         ((label, waiting),) = by_label.items()
         return in_order(waiting, overdue_before)[: max(0, min(slots.get(label, 0), limit))]
     queues = {label: deque(in_order(waiting, overdue_before)) for label, waiting in by_label.items()}
@@ -206,14 +213,14 @@ def assign(
 def _head(
     queue: deque[Candidate], of_repository: Mapping[str, int], of_owner: Mapping[str, int]
 ) -> Candidate | None:
-    """The first for whom there is room; those before it are dropped."""
+    """The first job for which there is room; drops those before it."""
     while queue and (of_repository.get(queue[0].repository, 1) <= 0 or of_owner.get(queue[0].owner, 1) <= 0):
         queue.popleft()
     return queue[0] if queue else None
 
 
 def room_after(room: StartRoom, chosen: Iterable[Candidate]) -> StartRoom:
-    """What is left of `room` once `chosen` have started."""
+    """The room that remains after `chosen` have started."""
     repositories, owners = dict(room.repositories), dict(room.owners)
     for candidate in chosen:
         if candidate.repository in repositories:
@@ -224,7 +231,7 @@ def room_after(room: StartRoom, chosen: Iterable[Candidate]) -> StartRoom:
 
 
 def exclusions_of(room: StartRoom) -> ClaimExclusions:
-    """Those of whom no job may start now."""
+    """The repositories and owners of which no job may start now."""
     return ClaimExclusions(
         repositories=frozenset(name for name, more in room.repositories.items() if more <= 0),
         owners=frozenset(name for name, more in room.owners.items() if more <= 0),

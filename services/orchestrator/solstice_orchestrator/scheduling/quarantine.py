@@ -1,4 +1,4 @@
-"""How long a worker on which the world keeps going wrong is left without new jobs, and which it tries first then. Pure."""
+"""How long a failing worker gets no jobs, and which it tries first afterwards. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.order import ClaimExclusions
 
 COUNTED_REASONS: Final = frozenset({Reason.PROVISION_FAILED, Reason.MACHINE_FAILED, Reason.EXECUTOR_FAILED})
-"""Ends that may be the worker's fault: what it needs to run a job was not there."""
+"""Ends that the worker may have caused: it lacked what a job needs."""
 
 UNCOUNTED_REASONS: Final = frozenset(
     {
@@ -22,7 +22,7 @@ UNCOUNTED_REASONS: Final = frozenset(
         Reason.HOST_AWAY,
     }
 )
-"""Ends that say nothing of whether jobs can run there."""
+"""Ends that do not show whether jobs can run there."""
 _PROVES_NOTHING: Final = COUNTED_REASONS | UNCOUNTED_REASONS
 
 FAILURES_IN_A_ROW: Final = 3
@@ -31,39 +31,42 @@ LONGEST_SECONDS: Final = 3600.0
 
 
 OTHERS_FIRST_SECONDS: Final = 5.0
-"""After a quarantine, jobs of other repositories alone: what a quarantined worker did not plan may be planned by then."""
+"""How long after a quarantine only jobs of other repositories start.
+
+What a quarantined worker did not plan may be planned by then.
+"""
 MAX_CAUSES: Final = 16
-"""So many distinct failures in a row make the longest quarantine; of more none has to be known."""
+"""Causes kept: so many failures in a row give the longest quarantine."""
 
 
 class Cause(NamedTuple):
-    """The job whose attempt failed: at fault itself, unless others fail too."""
+    """The job whose attempt failed: taken as the cause unless other jobs fail too."""
 
     repository: str
     name: str
-    """Jobs of one name in one repository are one cause, however often they are pushed or run again."""
+    """Jobs of one name in one repository are one cause, also across pushes and reruns."""
     job_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRecord:
-    """What is remembered of a worker's health."""
+    """What the store keeps about a worker's health."""
 
     failures: int = 0
-    """Ends in `COUNTED_REASONS`, one after the other, by distinct cause."""
+    """Ends in `COUNTED_REASONS` in a row, by distinct cause."""
     quarantined_until: float | None = None
     causes: tuple[Cause, ...] = ()
-    """Of these failures; each once, the latest last."""
+    """The causes of these failures; each once, the latest last."""
 
 
 def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) -> HealthRecord:
-    """The record once an attempt of the worker at the job `cause` has ended so.
+    """The record after an attempt at the job `cause` has ended on the worker.
 
     From the third distinct failure in a row on, each begins a quarantine, twice as long as the one before, up to an
-    hour. A job that fails again is no further failure: what it breaks need not be broken for others. It begins another
-    quarantine of the same length at the most. What MACHINE_FAILED says comes from the machine alone, and always counts.
-    What fails during a quarantine began before it: it is the same trouble, and does not count again. An end by the job
-    itself, good or bad, proves the worker able and clears the count; a quarantine that has begun runs its time.
+    hour. A job that fails again is no further failure, since what is broken for it need not be broken for others; it
+    begins another quarantine of the same length at the most. MACHINE_FAILED comes from the machine alone, and always
+    counts. A failure during a quarantine does not count again: its attempt began before. An end by the job itself, good
+    or bad, proves that the worker can run jobs and clears the count; a quarantine that has begun runs its time.
     """
     if outcome.reason in COUNTED_REASONS:
         if quarantined(record, now):
@@ -81,10 +84,10 @@ def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) 
 
 
 def claim_rounds(record: HealthRecord, now: float) -> Sequence[ClaimExclusions]:
-    """What a claim passes over in each of its rounds, until no slot is free.
+    """The exclusions of each round of a claim, until no slot is free.
 
-    A worker that has not been proven able since its quarantine takes jobs of other repositories first, a little later
-    other jobs, and only then those whose failures led to it: if these alone are at fault, the others prove it.
+    After a quarantine, a worker that has not yet run a job properly takes jobs of other repositories first, a little
+    later other jobs, and only then the jobs whose failures led to it: if these alone are at fault, the others prove it.
     """
     if record.failures < FAILURES_IN_A_ROW or not record.causes:
         return (ClaimExclusions(),)
@@ -96,12 +99,12 @@ def claim_rounds(record: HealthRecord, now: float) -> Sequence[ClaimExclusions]:
 
 
 def proves_able(outcome: Outcome) -> bool:
-    """Whether the job itself decided how it ended, so that the worker had all it needed."""
+    """Whether the job itself caused its end, so that the worker lacked nothing."""
     return outcome.reason not in _PROVES_NOTHING and outcome.state is not JobState.CANCELLED
 
 
 def quarantine_seconds(failures: int) -> float | None:
-    """How long after that many distinct failures in a row; None while they are too few."""
+    """Seconds of quarantine after so many distinct failures in a row; None: too few."""
     if failures < FAILURES_IN_A_ROW:
         return None
     # Bounded before it is raised: a float overflows after some thousand failures.
@@ -109,5 +112,5 @@ def quarantine_seconds(failures: int) -> float | None:
 
 
 def quarantined(record: HealthRecord, now: float) -> bool:
-    """Whether it gets no jobs now."""
+    """Whether the worker is in quarantine now."""
     return record.quarantined_until is not None and now < record.quarantined_until

@@ -1,8 +1,8 @@
-"""What one owner of repositories may have of the whole: jobs at once, and starts in an hour, over all workers. Pure.
+"""Quotas of a repository owner: jobs at once, and starts per hour. Pure.
 
-Settings `OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`. An hour is any hour, not one by the clock on the wall: a start counts
-for 3600 s, and on to the next full minute, so that no more than 61 numbers per owner are kept (a sliding window,
-docs/decisions/0026).
+They hold over all workers (settings `OWNER_CAPS` and `OWNER_STARTS_PER_HOUR`). An hour is any 3600 s, not an hour of
+the day: a start counts for 3600 s, and on to the next full minute, so that at most 61 numbers per owner are kept (a
+sliding window, docs/decisions/0026).
 """
 
 import math
@@ -22,7 +22,7 @@ _IN_NAME: Final = re.compile(r"([^/]+)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """Of each owner; nobody counts repositories without one."""
+    """The quotas of each owner; repositories without an owner are not counted."""
 
     slots: Caps = field(default_factory=Caps)
     """Jobs at once."""
@@ -30,27 +30,31 @@ class Quotas:
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to count."""
+        """Whether any owner has a quota."""
         return self.slots.any or self.starts_per_hour.any
 
     def bound(self, owner: str) -> bool:
-        """Whether this owner may not have everything."""
+        """Whether this owner has a quota."""
         return bool(owner) and (
             self.slots.cap(owner) is not None or self.starts_per_hour.cap(owner) is not None
         )
 
 
 class OwnerStarts(NamedTuple):
-    """Starts of one owner that count until a moment, in seconds since the epoch by the store's clock."""
+    """Starts of one owner, and until when they count.
+
+    In seconds since the epoch by the store's clock.
+    """
 
     until: float
     starts: int
 
 
 def owner_of(repository: str) -> str:
-    """What stands before the first `/`: the user, the organisation, or the topmost of GitLab's groups; as it is written.
+    """The owner of a repository: the part before the first `/`, as written.
 
-    Of a repository that is known by its URL alone the first part of the path. Empty where there is none, and for files.
+    It is the user, the organisation, or GitLab's top-level group. For a repository that is known only by its URL, the
+    first part of the path. Empty where there is none, and for files.
     """
     if "://" not in repository:
         found = _IN_NAME.match(repository)
@@ -62,7 +66,7 @@ def owner_of(repository: str) -> str:
 
 
 def running_of(running: Mapping[str, int]) -> dict[str, int]:
-    """What runs of each owner, from what runs of each repository."""
+    """Running jobs per owner, from running jobs per repository."""
     counted: dict[str, int] = {}
     for repository, jobs in running.items():
         if owner := owner_of(repository):
@@ -71,23 +75,26 @@ def running_of(running: Mapping[str, int]) -> dict[str, int]:
 
 
 def counts_until(at: float) -> float:
-    """Until when a start at that moment counts."""
+    """Until when a start at that time counts."""
     return math.ceil((at + HOUR) / MINUTE) * MINUTE
 
 
 def started(before: Iterable[OwnerStarts], now: float) -> int:
-    """How many of these count now."""
+    """How many of these starts count now."""
     return sum(each.starts for each in before if each.until > now)
 
 
 def startable(before: Iterable[OwnerStarts], quota: int, now: float, seconds: float) -> int:
-    """How many more may start within so many seconds: what the quota leaves, and in each whole hour all of it again."""
+    """How many more jobs may start within so many seconds.
+
+    The rest of the quota, and the whole quota again in each full hour.
+    """
     hours = int(seconds // HOUR)
     return max(0, quota - started(before, now + seconds - hours * HOUR)) + hours * quota
 
 
 def seconds_until(before: Sequence[OwnerStarts], quota: int, now: float, wanted: int = 1) -> float:
-    """How long until `wanted` more may have started, each as soon as it may; `inf`: never."""
+    """Seconds until `wanted` more have started, each as soon as it may; `inf`: never."""
     if quota <= 0:
         return math.inf
     rounds, more = divmod(wanted - 1, quota)
@@ -98,5 +105,5 @@ def seconds_until(before: Sequence[OwnerStarts], quota: int, now: float, wanted:
             break
         left += each.starts
         seconds = each.until - now
-    # What starts then counts for an hour as well.
+    # A start at that time counts for an hour as well.
     return seconds + rounds * HOUR

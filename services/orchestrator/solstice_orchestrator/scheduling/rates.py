@@ -1,8 +1,8 @@
-"""How fast jobs may start: a token bucket for each label and each repository, over all workers. Pure.
+"""How fast jobs may start: a token bucket per label and per repository. Pure.
 
-A bucket holds at most `burst` tokens, fills steadily, and every start takes one. So of one label or repository at most
-`per_second * seconds + burst` jobs start in any span of so many seconds, by the clock of the store, which keeps the
-buckets; and none waits for its rate while there is a token. (The token bucket of RFC 2697 in packets, or of nginx's
+A bucket holds at most `burst` tokens, fills steadily, and every start takes one, over all workers. So at most
+`per_second * seconds + burst` jobs of one label or repository start in any span of so many seconds, by the store's
+clock; and no job waits for its rate while there is a token. (The token bucket of RFC 2697 in packets, or of nginx's
 `limit_req rate=10r/s burst=20`.)
 """
 
@@ -22,7 +22,7 @@ _ALL: Final = "*"
 
 
 class BucketScope(StrEnum):
-    """What a bucket is for."""
+    """What a bucket limits."""
 
     LABEL = "label"
     REPOSITORY = "repository"
@@ -30,52 +30,55 @@ class BucketScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Jobs that may start."""
+    """A rate of starts, with a burst."""
 
     text: str
-    """As people write it: `10/s:20`."""
+    """As written in the setting: `10/s:20`."""
     per_second: float
     burst: int
-    """At once, after a rest."""
+    """Starts at once, when the bucket is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """One rate each: `of` names some, `default` is for each of all others (None: any number may start)."""
+    """A rate per name: `of` names some, `default` is for each other one.
+
+    None: any number may start.
+    """
 
     of: Mapping[str, Rate] = field(default_factory=lambda: MappingProxyType({}))
     default: Rate | None = None
 
     def rate(self, name: str) -> Rate | None:
-        """None when any number may start."""
+        """The rate of the name; None: any number may start."""
         return self.of.get(name, self.default)
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to count."""
+        """Whether any name has a rate."""
         return bool(self.of) or self.default is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRates:
-    """What is said of labels, and of repositories; a start takes a token of both."""
+    """Rates of labels and of repositories; a start takes a token of both."""
 
     labels: Rates = field(default_factory=Rates)
     repositories: Rates = field(default_factory=Rates)
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to count."""
+        """Whether any label or repository has a rate."""
         return self.labels.any or self.repositories.any
 
     def rate(self, key: "BucketKey") -> Rate | None:
-        """Of a label or a repository."""
+        """The rate of a label or a repository."""
         rates = self.labels if key.scope is BucketScope.LABEL else self.repositories
         return rates.rate(key.name)
 
 
 class BucketKey(NamedTuple):
-    """Whose bucket."""
+    """The key of a bucket: its scope and name."""
 
     scope: BucketScope
     name: str
@@ -83,7 +86,10 @@ class BucketKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """How many tokens were in it at a moment, in seconds since the epoch by the store's clock."""
+    """The tokens in a bucket at a given time.
+
+    In seconds since the epoch by the store's clock.
+    """
 
     amount: float
     at: float
@@ -91,7 +97,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """What stands between a job that waits and its start: one bucket, as it is now."""
+    """A bucket that limits a waiting job, as it is now."""
 
     key: BucketKey
     rate: Rate
@@ -99,9 +105,10 @@ class Throttle:
 
 
 def parse_rates(text: str) -> Rates:
-    """Read `linux=10/s:20,*=600/h`; ValueError says what is wrong. Nothing at all: no rates.
+    """Read `linux=10/s:20,*=600/h`; ValueError says what is wrong; an empty text means no rates.
 
-    The unit is s, m, h or d. What follows the colon is the burst; without it, what may start within a second, at least 1.
+    The unit is s, m, h or d. The number after the colon is the burst; its default is what may start within a second, at
+    least 1.
     """
     of: dict[str, Rate] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -126,7 +133,10 @@ def parse_rates(text: str) -> Rates:
 
 
 def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
-    """How many are in the bucket; None is a full one. A clock that was set back neither fills nor empties it."""
+    """How many tokens the bucket holds now; a bucket of None is full.
+
+    A clock that was set back neither fills nor empties it.
+    """
     if bucket is None:
         return float(rate.burst)
     return min(float(rate.burst), bucket.amount + max(0.0, now - bucket.at) * rate.per_second)
@@ -138,20 +148,20 @@ def startable(bucket: Bucket | None, rate: Rate, now: float) -> int:
 
 
 def after_starts(bucket: Bucket | None, rate: Rate, now: float, starts: int) -> Bucket:
-    """The bucket once so many have started."""
+    """The bucket after so many starts."""
     return Bucket(tokens(bucket, rate, now) - starts, now)
 
 
 def full_at(bucket: Bucket, rate: Rate) -> float:
-    """From when on the bucket is like one that nobody ever took from."""
+    """When the bucket is full again."""
     return bucket.at + max(0.0, rate.burst - bucket.amount) / rate.per_second
 
 
 def token_at(bucket: Bucket, rate: Rate) -> float:
-    """From when on the bucket holds a whole token, if nobody takes one meanwhile."""
+    """When the bucket holds a whole token, if no start takes one before."""
     return bucket.at + max(0.0, 1 - bucket.amount) / rate.per_second
 
 
 def seconds_until(held: float, rate: Rate, wanted: int = 1) -> float:
-    """How long until a bucket that holds so many tokens has yielded `wanted`; 0 when it holds them."""
+    """Seconds until a bucket with `held` tokens has given `wanted`; 0 when it holds them."""
     return max(0.0, wanted - held) / rate.per_second

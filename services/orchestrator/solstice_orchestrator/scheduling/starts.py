@@ -1,4 +1,7 @@
-"""What caps, quotas and rates leave to one claim, and what the claim leaves of them. Pure; stores keep the counts."""
+"""How many jobs a claim may start under caps, quotas and rates. Pure.
+
+The stores keep the counts.
+"""
 
 import math
 from collections import Counter
@@ -31,18 +34,18 @@ from solstice_orchestrator.scheduling.rates import (
 
 
 class BucketRow(NamedTuple):
-    """A bucket as it is kept; its fields have the names of their columns, in every store."""
+    """A bucket as stored; its fields have the names of the columns, in every store."""
 
     scope: str
     name: str
     amount: float
     at: float
     full_at: float
-    """From then on the row says no more than none would."""
+    """When the bucket is full, so that the row can be deleted."""
 
 
 class StartedRow(NamedTuple):
-    """Starts of an owner as they are kept, likewise: `starts` are added to those that are there."""
+    """Starts of an owner as stored, likewise: `starts` are added to the stored number."""
 
     owner: str
     until: float
@@ -51,58 +54,58 @@ class StartedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartLimits:
-    """What bounds starts beside slots, over all workers."""
+    """The limits on starts besides slots, over all workers."""
 
     caps: Caps = field(default_factory=Caps)
     """How many jobs of a repository may run at once."""
     quotas: Quotas = field(default_factory=Quotas)
-    """What an owner may have."""
+    """Limits per owner."""
     rates: StartRates = field(default_factory=StartRates)
     """How fast jobs of a label, and of a repository, may start."""
 
     @property
     def any(self) -> bool:
-        """Whether anything but slots matters."""
+        """Whether there is any limit besides slots."""
         return self.by_sender or self.rates.any
 
     @property
     def by_sender(self) -> bool:
-        """Whether it matters whose a job is."""
+        """Whether a limit depends on a job's repository or owner."""
         return self.caps.any or self.quotas.any or self.rates.repositories.any
 
     @property
     def of_time(self) -> bool:
-        """Whether time alone lets more start."""
+        """Whether a limit allows more starts as time passes."""
         return self.rates.any or self.quotas.starts_per_hour.any
 
     @property
     def of_running(self) -> bool:
-        """Whether what runs has to be counted."""
+        """Whether a limit needs the count of running jobs."""
         return self.caps.any or self.quotas.slots.any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartBudget:
-    """How things stand at one moment, as far as the limits ask for it."""
+    """The limits, and what counts against them at one moment."""
 
     limits: StartLimits = field(default_factory=StartLimits)
     running: Mapping[str, int] = field(default_factory=dict)
-    """Jobs by repository."""
+    """Running jobs by repository."""
     started: Mapping[str, Sequence[OwnerStarts]] = field(default_factory=dict)
-    """By owner, what still counts."""
+    """Starts that still count, by owner."""
     buckets: Mapping[BucketKey, Bucket] = field(default_factory=dict)
-    """One that is not among them is full."""
+    """A bucket that is not here is full."""
     now: float = 0.0
 
     def fit(self, free: Mapping[str, int]) -> dict[str, int]:
-        """These slots per label, as far as the labels' rates let them be filled now."""
+        """The free slots per label that the labels' rates allow to fill now."""
         return {
             label: min(slots, self._most(BucketKey(BucketScope.LABEL, label), slots))
             for label, slots in free.items()
         }
 
     def room(self, repositories: Iterable[str], owners: Iterable[str]) -> StartRoom:
-        """How many more jobs of these may start now, of those that have a limit."""
+        """How many more jobs may start, for those of these names that have a limit."""
         limits, names, owners = self.limits, list(repositories), [each for each in owners if each]
         rated = {
             name: self._most(BucketKey(BucketScope.REPOSITORY, name), 0)
@@ -119,7 +122,7 @@ class StartBudget:
         )
 
     def rooms(self) -> StartRoom:
-        """The same of all of whom something runs or has started lately, and of those that the limits name."""
+        """The same for all names with running jobs, recent starts or a limit."""
         limits = self.limits
         of_buckets = [key.name for key in self.buckets if key.scope is BucketScope.REPOSITORY]
         return self.room(
@@ -133,7 +136,7 @@ class StartBudget:
         )
 
     def spent(self, chosen: Iterable[Candidate], now: float) -> Sequence[BucketRow]:
-        """What is to be kept of buckets once these have started."""
+        """The bucket rows to store after these jobs have started."""
         if not self.limits.rates.any:
             return ()
         counted = Counter[BucketKey]()
@@ -149,7 +152,7 @@ class StartBudget:
         return rows
 
     def counted(self, chosen: Iterable[Candidate], now: float) -> Sequence[StartedRow]:
-        """What is to be counted of owners once these have started, sorted."""
+        """The owners' starts to add after these jobs have started, sorted."""
         quota = self.limits.quotas.starts_per_hour
         if not quota.any:
             return ()
@@ -157,7 +160,7 @@ class StartBudget:
         return [StartedRow(owner, counts_until(now), starts) for owner, starts in sorted(owners.items())]
 
     def throttles(self, keys: Iterable[BucketKey]) -> Sequence[Throttle]:
-        """The buckets that a start would take from, of these."""
+        """The buckets among these keys that limit a start."""
         return [
             Throttle(key=key, rate=rate, tokens=tokens(self.buckets.get(key), rate, self.now))
             for key in keys
@@ -165,10 +168,9 @@ class StartBudget:
         ]
 
     def pause_seconds(self, since_seconds: float = 0.0) -> float | None:
-        """When to look again: in so many seconds the first limit that held a start up lets one more start.
+        """Seconds until the first limit allows one more start; None: no rate or quota did.
 
-        A claim that began `since_seconds` ago may have missed a token by a hair that is there now: then 0. None: no rate
-        and no quota was in its way.
+        0 when a claim that began `since_seconds` ago just missed a token that is there now.
         """
         quota, then = self.limits.quotas.starts_per_hour, self.now - since_seconds
         lets_at = [
@@ -192,13 +194,13 @@ class StartBudget:
 
 
 def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[BucketKey, Bucket]:
-    """From rows of the columns of `BucketRow`."""
+    """Read rows with the columns of `BucketRow`."""
     found = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
     return {BucketKey(BucketScope(row.scope), row.name): Bucket(row.amount, row.at) for row in found}
 
 
 def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerStarts]]:
-    """From rows of the columns of `StartedRow`."""
+    """Read rows with the columns of `StartedRow`."""
     found: dict[str, list[OwnerStarts]] = {}
     for owner, *counted in rows:
         found.setdefault(owner, []).append(OwnerStarts(*counted))  # type: ignore[arg-type]  # likewise
@@ -206,7 +208,7 @@ def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerS
 
 
 def _tighter(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """The smaller of both, of whoever is in either."""
+    """The smaller number for each name in either."""
     return {
         name: min(one[name], other[name])
         if name in one and name in other

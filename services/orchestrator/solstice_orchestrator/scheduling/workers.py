@@ -1,4 +1,4 @@
-"""What a worker is, what people may order it, and whether it takes jobs. Pure."""
+"""What a worker is, which orders it accepts, and whether it takes jobs. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.quarantine import HealthRecord, quarantined
 
 FORGET_SECONDS: Final = 24 * 3600.0
-"""A worker that has been gone for this long is not told of any more, and its eligibility is not handed on."""
+"""How long after its end a worker is still shown, and its eligibility inherited."""
 
 
 class WorkerState(StrEnum):
@@ -22,7 +22,7 @@ class WorkerState(StrEnum):
     DRAINING = "draining"
     """Takes none, and ends itself when its jobs have ended."""
     QUARANTINED = "quarantined"
-    """Takes none until a moment: too many failed on it for want of what they need, or somebody said so."""
+    """Takes none for a while, after infrastructure failures or by an order."""
 
 
 class Presence(StrEnum):
@@ -30,13 +30,13 @@ class Presence(StrEnum):
 
     ALIVE = "alive"
     LOST = "lost"
-    """No heartbeat for the length of a lease: its jobs are taken back."""
+    """No heartbeat for the length of a lease: its jobs are rescued."""
     ENDED = "ended"
-    """It took its leave."""
+    """It reported its end."""
 
 
 class DesiredWorkerState(StrEnum):
-    """What people want of a worker, for as long as they do not say otherwise."""
+    """What people ordered a worker to do, until they order otherwise."""
 
     WORK = "work"
     PAUSE = "pause"
@@ -45,12 +45,12 @@ class DesiredWorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRegistration:
-    """What a worker says of itself when it registers."""
+    """What a worker reports when it registers."""
 
     worker_id: str
-    """Of this process alone."""
+    """Unique to this process."""
     name: str
-    """Stays when the process is started again (setting `WORKER_NAME`)."""
+    """Stays the same when the process restarts (setting `WORKER_NAME`)."""
     host: str
     version: str
     capacity: Capacity
@@ -58,19 +58,19 @@ class WorkerRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPressure:
-    """What a worker says of itself under pressure; the default: it takes what fits its slots."""
+    """What a worker reports under pressure; by default it uses all its slots."""
 
     shrunk_to: int | None = None
-    """Jobs at once for now, after failures of the world or under load; None: as many as its limit."""
+    """Jobs at once for now, after infrastructure failures or under load; None: up to its limit."""
     refuses: Resource | None = None
-    """For want of which it starts nothing."""
+    """The resource it lacks, so that it starts nothing."""
     refusal: str = ""
-    """A sentence about that."""
+    """A sentence about the shortage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEligibility:
-    """What decides about a worker's claims, as the store keeps it."""
+    """What the store keeps to decide about a worker's claims."""
 
     ordered: DesiredWorkerState = DesiredWorkerState.WORK
     record: HealthRecord = field(default_factory=HealthRecord)
@@ -89,7 +89,7 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A worker as readers see it."""
+    """A worker as shown to users."""
 
     worker_id: str
     name: str
@@ -102,45 +102,48 @@ class WorkerView:
     presence: Presence
     state: WorkerState
     quarantined_until: float | None
-    """Of a quarantine that is not over, also when the worker is paused or draining beside it."""
+    """The end of a current quarantine, also when the worker is paused or draining."""
     failures_in_a_row: int
     started_at: float
     seen_at: float
     jobs: tuple[WorkerJob, ...]
-    """What it runs, oldest first."""
+    """The jobs it runs, oldest first."""
     shrunk_to: int | None = None
-    """Jobs at once for now, fewer than `limit` after failures of the world or under load; null: as many as `limit`."""
+    """Jobs at once for now, fewer than `limit`; null: as many as `limit`.
+
+    Infrastructure failures or load reduce it.
+    """
     refuses: Resource | None = None
-    """The resource for want of which it starts nothing."""
+    """The resource it lacks, so that it starts nothing."""
     refusal: str = ""
-    """A sentence about that."""
+    """A sentence about the shortage."""
     condition_at: float | None = None
-    """When it told of these three; null: it never did."""
+    """When it reported these three; null: never."""
 
     @property
     def at_once(self) -> int:
-        """Jobs that it takes at once now, over all labels."""
+        """Jobs that it may run at once now, over all labels."""
         return self.limit if self.shrunk_to is None else min(self.limit, self.shrunk_to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseOrder:
-    """No new jobs."""
+    """Take no new jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeOrder:
-    """New jobs again: ends a pause and a quarantine, and forgets the failures that led to it."""
+    """Take new jobs again: ends a pause and a quarantine, and clears past failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainOrder:
-    """No new jobs, and an end when the last has ended."""
+    """Take no new jobs, and end after the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineOrder:
-    """No new jobs for a while."""
+    """Take no new jobs for a while."""
 
     seconds: float
 
@@ -149,16 +152,16 @@ WorkerOrder = PauseOrder | ResumeOrder | DrainOrder | QuarantineOrder
 
 
 class OrderRefusal(StrEnum):
-    """Why an order is not taken; a closed list."""
+    """Why an order is refused; a closed list."""
 
     IS_DRAINING = "is_draining"
-    """It may have ended this very moment, and ends for certain: start it again instead."""
+    """It may have ended just now, and will end for certain: start it again instead."""
     IS_GONE = "is_gone"
-    """It took its leave, or was lost and a drain of it has no meaning."""
+    """It has ended, or was lost, and cannot be drained."""
 
 
 def state_at(eligibility: WorkerEligibility, now: float) -> WorkerState:
-    """What the worker does; the more lasting of two reasons names it."""
+    """The worker's state; an order counts before a quarantine."""
     match eligibility.ordered:
         case DesiredWorkerState.DRAIN:
             return WorkerState.DRAINING
@@ -169,46 +172,49 @@ def state_at(eligibility: WorkerEligibility, now: float) -> WorkerState:
 
 
 def may_claim(eligibility: WorkerEligibility, now: float) -> bool:
-    """Whether it gets jobs, or runs to plan."""
+    """Whether the worker may claim jobs and runs to plan."""
     return state_at(eligibility, now) is WorkerState.ACTIVE
 
 
 def presence_at(seen_at: float, ended_at: float | None, now: float, lease_seconds: float) -> Presence:
-    """What its heartbeat tells."""
+    """The worker's presence, judged by its last heartbeat."""
     if ended_at is not None:
         return Presence.ENDED
     return Presence.LOST if seen_at <= now - lease_seconds else Presence.ALIVE
 
 
 def slots_of(worker: WorkerView, label: str) -> int:
-    """At least what it uses: a worker that never registered says nothing of its slots."""
+    """The worker's slots of a label, at least those in use.
+
+    A worker that never registered reports no slots.
+    """
     return max(
         min(worker.slots.get(label, 0), worker.at_once), sum(job.runs_on == label for job in worker.jobs)
     )
 
 
 def free_slots(worker: WorkerView, label: str) -> int:
-    """How many jobs of this label it could start now, whatever it refuses."""
+    """How many more jobs of this label its slots allow; shortages are ignored."""
     used = sum(job.runs_on == label for job in worker.jobs)
     return max(0, min(worker.slots.get(label, 0) - used, worker.at_once - len(worker.jobs)))
 
 
 def living(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
-    """Those that are there."""
+    """The workers that are alive."""
     return [worker for worker in workers if worker.presence is Presence.ALIVE]
 
 
 def active(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
-    """Those that take jobs."""
+    """The workers that take jobs."""
     return [worker for worker in living(workers) if worker.state is WorkerState.ACTIVE]
 
 
 def apply_order(
     eligibility: WorkerEligibility, presence: Presence, order: WorkerOrder, now: float
 ) -> WorkerEligibility | OrderRefusal:
-    """The eligibility after `order`, or why it stays as it is.
+    """The eligibility after `order`, or why the order is refused.
 
-    A worker that is gone can still be paused, resumed and quarantined: that is for the next process of its name.
+    A worker that is gone can still be paused, resumed and quarantined: this holds for the next process of its name.
     """
     match order:
         case DrainOrder() if presence is not Presence.ALIVE:
@@ -226,7 +232,10 @@ def apply_order(
 
 
 def inherited_eligibility(eligibility: WorkerEligibility) -> WorkerEligibility:
-    """What the next process of the same name begins with: a restart ends a drain, and heals nothing else."""
+    """The eligibility of the next process of the same name.
+
+    A restart ends a drain, and changes nothing else.
+    """
     return (
         replace(eligibility, ordered=DesiredWorkerState.WORK)
         if eligibility.ordered is DesiredWorkerState.DRAIN

@@ -1,1 +1,4 @@
-"""Scheduling tried on a trace in virtual time: the decisions are the orchestrator's own, only the store is in memory."""
+"""Simulate scheduling on a trace in virtual time.
+
+The decisions are the orchestrator's own; only the store is in memory.
+"""

@@ -1,6 +1,6 @@
-"""What keeps a job of a trace from waiting for a slot: the jobs it needs, and concurrency groups. Pure.
+"""Which jobs of a trace wait for needs or concurrency groups. Pure.
 
-`needs.py` and `groups.py` decide; here stands who is there, which the stores keep in rows.
+`needs.py` and `groups.py` decide; this module keeps in memory what the stores keep in rows.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from solstice_orchestrator.superseding.groups import GroupMember, GroupScope, se
 
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """A job on its way."""
+    """A job of the trace, in the simulation."""
 
     age: int
     """Its number in the trace."""
     job: TraceJob
     simulated_run: "SimulatedRun | None" = None
-    """Its run, if something of it may have to wait for something else."""
+    """Its run, if a job of the run may have to wait; None: a plain run."""
 
 
 class SimulatedRun:
-    """A run of which jobs have needs or groups."""
+    """A run with needs or concurrency groups."""
 
     def __init__(self, simulated_jobs: Sequence[SimulatedJob]) -> None:
         begun = simulated_jobs[0]
@@ -42,9 +42,9 @@ class SimulatedRun:
         self.seniority = Seniority(asked_at=begun.job.at, age=begun.age)
         self.group = begun.job.run_concurrency
         self.holds = False
-        """Whether the group is the run's, so that its jobs may go on."""
+        """Whether the run holds its group, so that its jobs may continue."""
         self.stopping: set[str] = set()
-        """Jobs that run and were told to end."""
+        """Running jobs that must end."""
 
     def state(self, job_id: str) -> JobState:
         return self.nodes[job_id].state
@@ -63,20 +63,20 @@ class SimulatedRun:
 
 @dataclass(slots=True)
 class RunConsequences:
-    """What follows, to be done in this order; steps one after the other."""
+    """The consequences of an event, to be applied in this order, one step after another."""
 
     withdrawn: list[SimulatedJob] = field(default_factory=list)
-    """They waited for a slot, and never will again."""
+    """Jobs that waited for a slot, and no longer do."""
     stopped: list[SimulatedJob] = field(default_factory=list)
-    """They run, and end now."""
+    """Running jobs that end now."""
     ready: list[SimulatedJob] = field(default_factory=list)
-    """They begin to wait for a slot, together; all of one repository."""
+    """Jobs of one repository that begin to wait for a slot, together."""
     dropped: int = 0
-    """How many were cancelled or skipped before they started."""
+    """How many jobs were cancelled or skipped before they started."""
 
 
 def is_plain(run: TraceRun) -> bool:
-    """Whether nothing keeps any of its jobs from waiting for a slot at once."""
+    """Whether all jobs of the run may wait for a slot at once."""
     for job in run:
         if job.needs or job.concurrency is not None or job.run_concurrency is not None:
             return False
@@ -84,27 +84,27 @@ def is_plain(run: TraceRun) -> bool:
 
 
 class JobBlocking:
-    """All runs that are not plain, until they have ended."""
+    """All unfinished runs that are not plain."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, tuple[SimulatedRun, str | None]]] = {}
-        """By the key of the group, then by holder: the run, and which of its jobs, or none for the run itself."""
+        """By group key, then by holder: the run, and its job; None: the run itself holds."""
         self._touched: dict[str, None] = {}
 
     def begin(self, simulated_jobs: Sequence[SimulatedJob]) -> Sequence[RunConsequences]:
-        """A run comes."""
+        """Add a run."""
         simulated_run = SimulatedRun(simulated_jobs)
         for simulated in simulated_jobs:
             simulated.simulated_run = simulated_run
         return self._settled(simulated_run)
 
     def started(self, simulated: SimulatedJob) -> None:
-        """A job has got its slot."""
+        """Record that a job has started."""
         if simulated.simulated_run is not None:
             simulated.simulated_run.move(str(simulated.age), JobState.RUNNING)
 
     def ended(self, simulated: SimulatedJob) -> Sequence[RunConsequences]:
-        """A job that ran has ended, by itself or because it was stopped."""
+        """Record that a running job has ended, by itself or because it was stopped."""
         simulated_run, job_id = simulated.simulated_run, str(simulated.age)
         if simulated_run is None:
             return ()
@@ -116,7 +116,7 @@ class JobBlocking:
         return self._settled(simulated_run)
 
     def _settled(self, simulated_run: SimulatedRun) -> Sequence[RunConsequences]:
-        """The run goes on; groups that somebody asked for or left are looked at until nothing follows from it."""
+        """Continue the run, and settle the affected groups until nothing changes."""
         steps = [RunConsequences()]
         self._go_on(simulated_run, steps[0])
         while self._touched:
@@ -132,7 +132,7 @@ class JobBlocking:
         return steps
 
     def _go_on(self, simulated_run: SimulatedRun, step: RunConsequences) -> None:
-        """Jobs that nothing keeps from it any more begin to wait for a slot."""
+        """Let the unblocked jobs of the run wait for a slot."""
         for unblocked in unblock(simulated_run.nodes):
             job_id = unblocked.name
             if unblocked.state is JobState.SKIPPED:
@@ -143,7 +143,7 @@ class JobBlocking:
                 step.ready.append(simulated_run.simulated_jobs[job_id])
 
     def _ask(self, simulated_run: SimulatedRun, job_id: str) -> bool:
-        """Ask for the group of the run, unless the run has it, then for the job's own; False: it needs none."""
+        """Ask for the run's group first, then for the job's own; False: it needs none."""
         job = simulated_run.simulated_jobs[job_id].job
         if simulated_run.group is not None and not simulated_run.holds:
             self._join(

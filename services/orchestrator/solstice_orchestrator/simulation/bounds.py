@@ -1,6 +1,6 @@
-"""Caps, quotas and rates while a trace is played: who may start no more for now, and when that is over. Pure.
+"""Caps, quotas and rates in a simulation: who may not start, and until when. Pure.
 
-`caps.py`, `quotas.py` and `rates.py` decide; here stands what runs and what has started, which the stores keep in rows.
+`caps.py`, `quotas.py` and `rates.py` decide; this module keeps in memory what the stores keep in rows.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from solstice_orchestrator.scheduling.starts import StartLimits
 
 
 class BoundKind(IntEnum):
-    """Of whom jobs are bounded."""
+    """What a limit applies to."""
 
     LABEL = 0
     REPOSITORY = 1
@@ -25,23 +25,23 @@ class BoundKind(IntEnum):
 
 
 class SimulatedBounds:
-    """The limits, with all that they count; it contains the repositories of which no job may start now."""
+    """The limits and their counts; contains the repositories of which no job may start."""
 
     def __init__(self, limits: StartLimits) -> None:
         self._limits = limits
         self._owners: dict[str, str] = {}
-        """By repository."""
+        """The owner by repository."""
         self._repositories: defaultdict[str, list[str]] = defaultdict(list)
-        """By owner, those that were met."""
+        """Known repositories by owner."""
         self._running: Counter[str] = Counter()
-        """Per repository."""
+        """Running jobs per repository."""
         self._running_of: Counter[str] = Counter()
-        """Per owner."""
+        """Running jobs per owner."""
         self._started: dict[str, list[OwnerStarts]] = {}
         self._buckets: dict[BucketKey, Bucket] = {}
         self._shut: dict[BoundKind, set[str]] = {each: set() for each in BoundKind}
         self._opens: list[tuple[float, BoundKind, str]] = []
-        """A heap of when time alone lets another one of somebody start; some are there more than once."""
+        """A heap of times at which a limit allows another start; entries may repeat."""
 
     def __contains__(self, repository: object) -> bool:
         return (
@@ -51,7 +51,7 @@ class SimulatedBounds:
 
     @property
     def next_at(self) -> float:
-        """When somebody should look again; infinite: not before a job comes or ends."""
+        """When to check again; infinite: not before a job comes or ends."""
         return self._opens[0][0] if self._opens else math.inf
 
     def shut_label(self, label: str) -> bool:
@@ -59,7 +59,7 @@ class SimulatedBounds:
         return label in self._shut[BoundKind.LABEL]
 
     def meet(self, repository: str, now: float) -> None:
-        """A job of it comes. Safe to repeat."""
+        """Add the repository of a new job. Safe to repeat."""
         if repository not in self._owners:
             owner = self._owners[repository] = owner_of(repository)
             self._look(BoundKind.REPOSITORY, repository, now)
@@ -68,7 +68,7 @@ class SimulatedBounds:
                 self._look(BoundKind.OWNER, owner, now)
 
     def start(self, candidate: Candidate, now: float) -> None:
-        """A job starts."""
+        """Record the start of a job."""
         label, repository = candidate.label, candidate.repository
         owner = self._owners[repository]
         self._running[repository] += 1
@@ -83,7 +83,7 @@ class SimulatedBounds:
         self._look(BoundKind.OWNER, owner, now)
 
     def end(self, candidate: Candidate, now: float) -> Sequence[str]:
-        """A job has ended; the repositories of which some may start again for it."""
+        """Record the end of a job; return the repositories that may start jobs again."""
         repository = candidate.repository
         owner = self._owners[repository]
         self._running[repository] -= 1
@@ -96,7 +96,7 @@ class SimulatedBounds:
         return again
 
     def go_to(self, now: float) -> Sequence[str]:
-        """Time goes by; the repositories of which some may start again for it."""
+        """Advance the time; return the repositories that may start jobs again."""
         again = list[str]()
         while self._opens and self._opens[0][0] <= now:
             _, of, name = heapq.heappop(self._opens)
@@ -110,19 +110,19 @@ class SimulatedBounds:
         return [name] if of is BoundKind.REPOSITORY else self._repositories[name]
 
     def _look(self, of: BoundKind, name: str, now: float) -> bool:
-        """Whether somebody may start no more, and until when."""
+        """Check whether a limit forbids starts now, and note when it ends."""
         seconds = self._seconds(of, name, now)
         if not seconds:
             self._shut[of].discard(name)
             return False
         self._shut[of].add(name)
         if math.isfinite(seconds):
-            # A token may be there a rounding error later.
+            # A rounding error may delay a token.
             heapq.heappush(self._opens, (max(now + seconds, math.nextafter(now, math.inf)), of, name))
         return True
 
     def _seconds(self, of: BoundKind, name: str, now: float) -> float:
-        """How long until one more of somebody may start; infinite: when something of theirs ends, or never."""
+        """Seconds until one more job may start; infinite: after a job's end, or never."""
         if of is BoundKind.OWNER:
             if not name or _reached(self._limits.quotas.slots.cap(name), self._running_of[name]):
                 return math.inf if name else 0.0

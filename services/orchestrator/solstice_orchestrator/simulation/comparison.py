@@ -1,4 +1,4 @@
-"""What one slot more of a label would change: the same trace, played again. Pure."""
+"""How one more slot of a label changes the waits of a trace. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraSlotEffect:
-    """What becomes of the waits of a label's jobs."""
+    """The waits of a label's jobs with one more slot."""
 
     label: str
     slots: int
-    """One more than there are."""
+    """The slots with the extra one."""
     before: WaitStatistics
     after: WaitStatistics
 
@@ -24,7 +24,10 @@ class ExtraSlotEffect:
 def with_extra_slot(
     trace: Callable[[], Iterable[TraceRun]], config: SimulationConfig, before: Tally, label: str
 ) -> ExtraSlotEffect | None:
-    """Play the trace, which `trace` begins anew, with a slot more; None when no job of the label ran `before`."""
+    """Simulate the trace with one more slot; None: no job of the label ran `before`.
+
+    `trace` returns the trace from its start.
+    """
     waited = waits_of_label(before, label)
     if waited is None:
         return None
@@ -38,13 +41,16 @@ def with_extra_slot(
 
 
 def _with_extra_slot(whole: Capacity, label: str) -> Capacity:
-    """A limit over all labels stays, unless it is no more than their sum."""
+    """The capacity with one more slot; a limit below the sum of slots stays."""
     slots = {**whole.slots, label: whole.slots[label] + 1}
     return capacity(slots, 0 if _is_unlimited(whole) else whole.limit)
 
 
 def _are_independent(config: SimulationConfig, before: Tally) -> bool:
-    """Whether nothing that one label's jobs do concerns those of another: then they can be played alone."""
+    """Whether jobs of different labels do not affect each other.
+
+    Then one label can be simulated alone.
+    """
     return _is_unlimited(config.capacity) and not config.limits.by_sender and not before.entangled
 
 

@@ -1,4 +1,4 @@
-"""What a play amounts to: waits, fairness, and the use of slots. Pure."""
+"""The report of a simulation: waits, fairness, and the use of slots. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from solstice_orchestrator.simulation.tally import Speed, Tally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitStatistics:
-    """Seconds for a slot, of the jobs that started."""
+    """Seconds that started jobs waited for a slot."""
 
     jobs: int
     mean: float
@@ -25,7 +25,7 @@ class WaitStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassWaits:
-    """Of one label and class; of a label as a whole without a class."""
+    """The waits of one label and class; without a class, of the whole label."""
 
     label: str
     priority: Priority | None
@@ -34,11 +34,14 @@ class ClassWaits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fairness:
-    """How alike repositories are served, by the mean speed (`tally.Speed`) of the jobs of each."""
+    """How equally repositories are served.
+
+    By the mean speed (`tally.Speed`) of the jobs of each.
+    """
 
     repositories: int
     jain: float
-    """1 when all have the same, 1/n when one has everything (Jain, Chiu and Hawe 1984)."""
+    """1 when all are equal, 1/n when one gets everything (Jain, Chiu and Hawe 1984)."""
     mean_speed: float
     slowest: str
     slowest_speed: float
@@ -46,38 +49,38 @@ class Fairness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelUse:
-    """What became of a label's slots."""
+    """How a label's slots were used."""
 
     label: str
     slots: int
     jobs: int
-    """That came."""
+    """Jobs that came."""
     utilisation: float
-    """The share of its slots' time, from the first arrival to the last end, in which they had a job."""
+    """The busy share of its slots' time, from the first arrival to the last end."""
     longest_line: int
-    """How many waited for it at once."""
+    """The most jobs that waited for it at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
-    """Of one play."""
+    """The report of one simulation."""
 
     jobs: int
     superseded: int
-    """Of those: cancelled or skipped before they started, for a newer one of their concurrency group."""
+    """Jobs cancelled or skipped before they started, for a newer one of their concurrency group."""
     never_started: int
-    """Of those: there are no slots for them, or for what they need, or their repository may run nothing."""
+    """Jobs that can never start: they or their needs have no slots, or a cap is 0."""
     span_seconds: float
     """From the first arrival to the last end."""
     waits: Sequence[ClassWaits]
-    """By label, then class, the most urgent first; at the end of each label the label as a whole."""
+    """By label, then class, the most urgent first; each label ends with its total."""
     labels: Sequence[LabelUse]
     fairness: Fairness | None
-    """None when nothing ran."""
+    """None when no job ran."""
 
 
 def report(tally: Tally, whole: Capacity) -> SimulationReport:
-    """The report of a play to its end."""
+    """Summarise a finished simulation."""
     span = tally.ended_at - tally.began_at if tally.began_at is not None and tally.speeds else 0.0
     labels = sorted({*whole.slots, *tally.jobs})
     jobs, started = tally.jobs.total(), sum(map(len, tally.waits.values()))
@@ -102,17 +105,17 @@ def report(tally: Tally, whole: Capacity) -> SimulationReport:
 
 
 def waits_of_label(tally: Tally, label: str) -> WaitStatistics | None:
-    """Of all its classes together; None when no job of the label started."""
+    """The waits of a label over all classes; None when no job started."""
     return _waits(seconds for (of, _), waits in tally.waits.items() if of == label for seconds in waits)
 
 
 def jain(shares: Collection[float]) -> float:
-    """Jain's index of these: their sum's square by as many times the sum of their squares."""
+    """Jain's index: the square of the sum by n times the sum of squares."""
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least so large a share does not exceed (nearest rank)."""
+    """The smallest value that at least this share does not exceed (nearest rank)."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 

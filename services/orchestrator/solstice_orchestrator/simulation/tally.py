@@ -1,4 +1,7 @@
-"""What is noted while a trace is played: every wait, and what was used. Flat but for a number per job. Pure."""
+"""Counts of a simulation: every wait, and the use of slots. Pure.
+
+The memory is constant but for one number per job.
+"""
 
 from array import array
 from collections import Counter, defaultdict
@@ -9,11 +12,11 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.simulation.trace import TraceJob, TraceRun
 
 SHORT_SECONDS: Final = 10.0
-"""Jobs shorter than this count as if they were so long: nobody minds that a second's work waited for five."""
+"""Shorter jobs count as this long: five seconds of waiting matter little to a one-second job."""
 
 
 class Speed:
-    """How fast jobs were done, on average: 1 for one that started at once, 1/2 for one that waited as long as it ran.
+    """The mean speed of jobs: 1 without waiting, 1/2 when the wait equals the run.
 
     The inverse of the bounded slowdown (Feitelson and Rudolph 1998).
     """
@@ -30,25 +33,25 @@ class Speed:
 
 
 class Tally:
-    """Of one play."""
+    """The counts of one simulation."""
 
     def __init__(self) -> None:
         self.jobs: Counter[str] = Counter()
-        """By label."""
+        """Jobs by label."""
         self.entangled = False
-        """Whether a run came of which jobs have needs or groups."""
+        """Whether any run had jobs with needs or groups."""
         self.superseded = 0
         """Jobs that were cancelled or skipped before they started, for a newer one of their group."""
         self.began_at: float | None = None
         self.ended_at = 0.0
         self.waits: defaultdict[tuple[str, Priority], array[float]] = defaultdict(lambda: array("d"))
-        """Seconds for a slot, by label and class, one per job that started, in the order of their starts."""
+        """Seconds of each wait for a slot, by label and class, in order of the starts."""
         self.busy_seconds: defaultdict[str, float] = defaultdict(float)
-        """Of slots, by label."""
+        """Busy seconds of slots, by label."""
         self.longest_line: defaultdict[str, int] = defaultdict(int)
-        """By label: how many jobs waited at once."""
+        """The most jobs that waited at once, by label."""
         self.speeds: defaultdict[str, defaultdict[str, Speed]] = defaultdict(lambda: defaultdict(Speed))
-        """By label, then repository."""
+        """Speeds by label, then repository."""
 
     def came(self, run: TraceRun) -> None:
         for job in run:
@@ -57,7 +60,7 @@ class Tally:
             self.began_at = run[0].at
 
     def waiting(self, label: str, count: int) -> None:
-        """So many wait for the label, with every slot that they may use in use."""
+        """Record the number of jobs that wait for the label after all possible starts."""
         self.longest_line[label] = max(self.longest_line[label], count)
 
     def started(self, job: TraceJob, since: float, now: float) -> None:
@@ -71,7 +74,7 @@ class Tally:
         speed.total += min(1.0, max(ran, SHORT_SECONDS) / (waited + ran)) if waited else 1.0
 
     def of_repositories(self) -> Mapping[str, Speed]:
-        """Over all labels."""
+        """The speed of each repository over all labels."""
         together: defaultdict[str, Speed] = defaultdict(Speed)
         for of_label in self.speeds.values():
             for repository, speed in of_label.items():

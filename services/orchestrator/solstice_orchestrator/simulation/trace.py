@@ -1,4 +1,4 @@
-"""Traces: what is to be scheduled, as JSON lines; one job a line, in the order in which the jobs came.
+"""Read and write traces: JSON lines, one job per line, in order of arrival.
 
 The jobs of one run stand next to each other, with the same `run`. Times and durations are seconds.
 """
@@ -18,40 +18,40 @@ Name = Annotated[str, Meta(min_length=1)]
 
 
 class TraceGroup(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A concurrency group of the repository, and what becomes of those that hold it when somebody new comes."""
+    """A concurrency group, and what happens to its older members when a new one comes."""
 
     group: Name
     mode: GroupMode = GroupMode.QUEUE
 
 
 class TraceJob(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One line: a job that ran."""
+    """One line of a trace: a job that ran."""
 
     at: Annotated[float, Meta(ge=0)]
-    """When its run was planned, counted from whenever the writer likes."""
+    """When its run was planned, counted from any start."""
     repository: Name
     label: Name
     seconds: Annotated[float, Meta(ge=0)]
-    """How long it has a slot."""
+    """How long it uses a slot."""
     priority: Priority = Priority.DEFAULT
     run: str = ""
-    """What the jobs of a run have in common; empty: a run of its own."""
+    """The same for all jobs of a run; empty: a run of its own."""
     name: str = ""
-    """Needed where others need it."""
+    """Required when other jobs need it."""
     needs: tuple[Name, ...] = ()
-    """Names of jobs of its run that end before it begins to wait."""
+    """Names of jobs of its run that must end before it waits for a slot."""
     concurrency: TraceGroup | None = None
-    """Held by the job while it waits for a slot and runs."""
+    """The job holds it while it waits for a slot and runs."""
     run_concurrency: TraceGroup | None = None
-    """Held by its whole run; the same on all lines of the run."""
+    """Its whole run holds it; the same on all lines of the run."""
 
 
 TraceRun = Sequence[TraceJob]
-"""The jobs that begin together, in the order of the trace."""
+"""The jobs of one run, in the order of the trace."""
 
 
 class InvalidTrace(ConfigurationError):
-    """A line of a trace cannot be used; `line` counts from 1."""
+    """A line of a trace is invalid; `line` counts from 1."""
 
     def __init__(self, where: str, line: int, problem: str) -> None:
         super().__init__(f"{where}, line {line}: {problem}")
@@ -65,12 +65,15 @@ _DECODER: Final = msgspec.json.Decoder(TraceJob)
 
 
 def encode(job: TraceJob) -> bytes:
-    """The line, with its end."""
+    """The job as a line, with its line end."""
     return _ENCODER.encode(job) + b"\n"
 
 
 def read_runs(lines: Iterable[bytes], where: str) -> Iterator[TraceRun]:
-    """The runs of a trace; empty lines are passed over. `where` names the trace in errors. Raises InvalidTrace."""
+    """Read the runs of a trace, skipping empty lines.
+
+    `where` names the trace in errors. Raises InvalidTrace.
+    """
     run: list[TraceJob] = []
     numbers: list[int] = []
     at = 0.0
@@ -98,14 +101,14 @@ def read_runs(lines: Iterable[bytes], where: str) -> Iterator[TraceRun]:
 
 
 def of_label(runs: Iterable[TraceRun], label: str) -> Iterator[TraceRun]:
-    """The runs without their jobs of other labels."""
+    """The runs, reduced to their jobs of one label."""
     for run in runs:
         if mine := [job for job in run if job.label == label]:
             yield mine
 
 
 def _whole(run: TraceRun, numbers: Sequence[int], where: str) -> TraceRun:
-    """The run, if its lines agree."""
+    """The run, if its lines agree; else raises InvalidTrace."""
     if len(run) == 1 and not run[0].needs:
         return run
     begun = run[0]
@@ -141,7 +144,7 @@ def _whole(run: TraceRun, numbers: Sequence[int], where: str) -> TraceRun:
 
 
 def _told(line: bytes, error: Exception) -> str:
-    """What is wrong, in words; a line that is no object gets an example."""
+    """The error as text; a line that is no object gets an example."""
     if isinstance(error, msgspec.ValidationError):
         return str(error)
     example = encode(TraceJob(at=12.5, repository="acme/app", label="linux", seconds=95.0)).decode().strip()

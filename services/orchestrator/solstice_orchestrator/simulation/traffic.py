@@ -1,4 +1,7 @@
-"""Traffic that might be somebody's: many repositories of which few send most, days and nights, short jobs and long ones. Pure."""
+"""Generate realistic traffic for simulations. Pure.
+
+Few of many repositories send most jobs, the load follows days and nights, and jobs are short and long.
+"""
 
 import math
 import random
@@ -16,7 +19,7 @@ Kind = TypeVar("Kind")
 HOUR: Final = 3600.0
 DAY_HOURS, WEEK_DAYS, WORK_DAYS = 24, 7, 5
 RUN_SIZES: Final = (1, 1, 1, 2, 2, 3, 5)
-"""Jobs of a run; each as likely."""
+"""Numbers of jobs in a run, equally likely."""
 CLASSES: Final[Mapping[Priority, float]] = {
     Priority.CRITICAL: 0.01,
     Priority.HIGH: 0.09,
@@ -24,30 +27,33 @@ CLASSES: Final[Mapping[Priority, float]] = {
     Priority.LOW: 0.1,
 }
 SPREAD: Final = 1.0
-"""Of the logarithm of how long jobs take: one in six takes more than e times the median."""
+"""The deviation of the logarithm of durations: one job in six takes over e times the median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What is wanted."""
+    """The parameters of the traffic."""
 
     jobs: int
     repositories: int
     over_seconds: float
     labels: Mapping[str, float]
-    """The share of each; they need not add up to anything."""
+    """The weight of each label; the sum may be any number."""
     median_seconds: float = 60.0
-    """How long half of the jobs take at most; the mean is 1.65 times as long."""
+    """The median duration; the mean is 1.65 times as long."""
     zipf: float = 1.1
-    """The n-th repository sends as much as the first divided by n to this power (Zipf 1949)."""
+    """Zipf's exponent: repository n sends 1/n to this power of the first's jobs (Zipf 1949)."""
     owners: int = 1
-    """Of so many, in turn."""
+    """The number of owners; repositories are given to them in turn."""
     chained: float = 0.0
     """The share of runs whose jobs each need the one before."""
 
 
 def generate(traffic: Traffic, rng: random.Random) -> Iterator[TraceJob]:
-    """Exactly so many jobs, in the order in which they come; with the same `rng` the same ones."""
+    """Generate the given number of jobs, in order of arrival.
+
+    The same `rng` gives the same jobs.
+    """
     repository = _drawing(
         {
             f"{_owner(number, traffic.owners)}/repository-{number}": number**-traffic.zipf
@@ -60,7 +66,7 @@ def generate(traffic: Traffic, rng: random.Random) -> Iterator[TraceJob]:
     place, left, run = 0.0, traffic.jobs, 0
     while left:
         size = min(rng.choice(RUN_SIZES), left)
-        # The next of so many that are spread evenly over what is left (order statistics of the uniform).
+        # The next of the remaining jobs, spread uniformly over the remaining time (order statistics of the uniform).
         place += (1.0 - place) * (1.0 - rng.random() ** (size / left))
         from_, class_ = repository(), priority()
         is_chain = size > 1 and rng.random() < traffic.chained
@@ -80,7 +86,10 @@ def generate(traffic: Traffic, rng: random.Random) -> Iterator[TraceJob]:
 
 
 def busy(hour: int) -> float:
-    """How much comes in that hour since a Monday's midnight: most around two in the afternoon, a quarter of it on weekends."""
+    """The load of an hour, counted from a Monday's midnight.
+
+    The most comes around two in the afternoon; weekends have a quarter of it.
+    """
     day = 1.0 - 0.8 * math.cos(math.tau * (hour % DAY_HOURS - 2) / DAY_HOURS)
     return day if hour // DAY_HOURS % WEEK_DAYS < WORK_DAYS else day / 4
 
@@ -90,13 +99,16 @@ def _owner(number: int, owners: int) -> str:
 
 
 def _drawing(weights: Mapping[Kind, float], rng: random.Random) -> Callable[[], Kind]:
-    """Draws one after the other, each as often as its weight says."""
+    """A function that draws values at random by their weights."""
     kinds, reached = list(weights), list(accumulate(weights.values()))
     return lambda: kinds[bisect(reached, rng.random() * reached[-1], hi=len(kinds) - 1)]
 
 
 def _when(place: float, hours: Sequence[float]) -> float:
-    """The share of the time at which so large a share of everything has come; `hours` add up what comes."""
+    """The share of the time by which the share `place` of all jobs has come.
+
+    `hours` holds cumulated loads.
+    """
     share = place * hours[-1]
     hour = bisect(hours, share, hi=len(hours) - 1)
     before = hours[hour - 1] if hour else 0.0

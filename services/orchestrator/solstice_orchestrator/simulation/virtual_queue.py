@@ -1,7 +1,8 @@
-"""Jobs that wait, in memory: what the stores keep in tables and find by indexes. `scheduling/order.py` decides, not this. Pure.
+"""Queues of waiting jobs in memory, as the stores keep them in tables. Pure.
 
-A store asks for the beginning of a label's queue in two orders: by class and turn, and by the time of waiting. Both are
-kept as heaps of no more than the first job of each class and repository: those behind it cannot be next.
+`scheduling/order.py` decides. A store reads the beginning of a label's queue in two orders: by class and turn, and by
+the time of waiting. Both are kept as heaps of only the first job of each class and repository: the jobs behind it
+cannot be next.
 """
 
 import heapq
@@ -26,24 +27,27 @@ from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.simulation.bounds import SimulatedBounds
 
 Job = TypeVar("Job")
-"""Whatever the caller wants to have back when a job starts."""
+"""The caller's value for a job, returned when the job starts."""
 
 TIDY: Final = 1024
-"""A heap is rid of what has left once it is so long, and then whenever it has doubled."""
+"""The heap length at which stale entries are first removed; then at each doubling."""
 
 
 class QueuedJob(NamedTuple, Generic[Job]):
-    """A job in its line."""
+    """A job in a queue."""
 
     age: int
-    """Smaller for those that were planned earlier."""
+    """Smaller for jobs that were planned earlier."""
     turn: int
     since: float
     job: Job
 
 
 class VirtualQueues(Generic[Job]):
-    """Everything that waits for a slot, and how many slots are free. The caller says who comes, ends and goes away."""
+    """All jobs that wait for a slot, and the free slots.
+
+    The caller reports arrivals, ends and withdrawals.
+    """
 
     def __init__(
         self,
@@ -55,10 +59,10 @@ class VirtualQueues(Generic[Job]):
     ) -> None:
         self._free = dict(slots)
         self._limit = limit
-        """How many more jobs may start, whatever their labels."""
+        """How many more jobs may start, over all labels."""
         self._max_wait_seconds = max_wait_seconds
         self._bounds = SimulatedBounds(limits) if limits is not None and limits.any else None
-        """None: nothing but slots matters."""
+        """None: there is no limit besides slots."""
         self._full: Container[str] = frozenset[str]() if self._bounds is None else self._bounds
         """Repositories of which no job may start now."""
         self._queues = {
@@ -69,7 +73,7 @@ class VirtualQueues(Generic[Job]):
         self._waiting = dict.fromkeys(slots, 0)
 
     def serve(self, label: str) -> bool:
-        """Whether there are any slots of the label."""
+        """Whether the label has slots."""
         return label in self._queues
 
     def waiting(self, label: str) -> int:
@@ -78,13 +82,13 @@ class VirtualQueues(Generic[Job]):
 
     @property
     def next_at(self) -> float:
-        """When time alone lets somebody start, if nobody comes or ends before."""
+        """When a limit next allows a start, if no job comes or ends before."""
         return math.inf if self._bounds is None else self._bounds.next_at
 
     def arrive(
         self, label: str, priority: Priority, repository: str, jobs: Sequence[tuple[int, Job]], now: float
     ) -> None:
-        """These jobs, each with its age, begin to wait, together and in this order."""
+        """Add jobs, each with its age, that begin to wait together in this order."""
         if self._bounds is not None:
             self._list_again(self._bounds.go_to(now))
             self._bounds.meet(repository, now)
@@ -104,7 +108,7 @@ class VirtualQueues(Generic[Job]):
             self._next(label_queue, repository)
 
     def start(self, now: float) -> Sequence[tuple[Candidate, Job]]:
-        """Whoever starts now, in dispatch order; nobody that fits is left."""
+        """Start all jobs that can start now; return them in dispatch order."""
         if self._bounds is not None:
             self._list_again(self._bounds.go_to(now))
         before = now - self._max_wait_seconds
@@ -117,14 +121,14 @@ class VirtualQueues(Generic[Job]):
         return started
 
     def end(self, candidate: Candidate, now: float) -> None:
-        """A job that was started has ended: its slot is free."""
+        """Record the end of a started job: its slot is free."""
         self._free[candidate.label] += 1
         self._limit += 1
         if self._bounds is not None:
             self._list_again(self._bounds.end(candidate, now))
 
     def withdraw(self, label: str, priority: Priority, repository: str, age: int) -> None:
-        """A job that waits is not wanted any more, and gives back its turn."""
+        """Remove a waiting job, and give back its turn."""
         label_queue = self._queues[label][rank(priority)]
         gone = _out_of(label_queue.waiting[repository], age)
         self._waiting[label] -= 1
@@ -135,7 +139,10 @@ class VirtualQueues(Generic[Job]):
         self._next(label_queue, repository)
 
     def _list_again(self, repositories: Iterable[str]) -> None:
-        """Their first jobs may have been dropped while they were passed over."""
+        """List the first jobs of these repositories again.
+
+        They may have been dropped while the repositories were passed over.
+        """
         for repository in repositories:
             for label_queues in self._queues.values():
                 for label_queue in label_queues:
@@ -143,7 +150,7 @@ class VirtualQueues(Generic[Job]):
                         self._list(label_queue, repository)
 
     def _heads(self, before: float) -> Sequence[Candidate]:
-        """The next of each label that has a free slot, in both of its orders."""
+        """The next job of each label with a free slot, in both orders."""
         heads = []
         for label, free in self._free.items():
             if free <= 0 or not self._waiting[label]:
@@ -171,7 +178,7 @@ class VirtualQueues(Generic[Job]):
         return taken.job
 
     def _next(self, label_queue: "_VirtualQueue[Job]", repository: str) -> None:
-        """Somebody else is the first of the repository."""
+        """Update the first job of the repository."""
         queue = label_queue.waiting[repository]
         if not queue:
             del label_queue.waiting[repository], label_queue.first[repository], label_queue.oldest[repository]
@@ -201,17 +208,17 @@ class _VirtualQueue(Generic[Job]):
         self.clock = 0
         self.next_turns: dict[str, int] = {}
         self.waiting: dict[str, deque[QueuedJob[Job]]] = {}
-        """By repository; none of them is empty."""
+        """Waiting jobs by repository; no queue is empty."""
         self.first: dict[str, Candidate] = {}
-        """Of each repository the one with the smallest turn."""
+        """The job with the smallest turn, by repository."""
         self.oldest: dict[str, Candidate] = {}
-        """Of each repository the one that has waited longest; the older, where several began at the same moment."""
+        """The job with the longest wait, by repository; among equal waits the older one."""
         self.shuffled: set[str] = set()
-        """Repositories of which jobs that began at the same moment stand in another order than that of their ages."""
+        """Repositories whose jobs that began together are not in the order of their ages."""
         self.in_order = _FirstJobs()
 
     def candidate(self, waiting: QueuedJob[Job], repository: str) -> Candidate:
-        """As `scheduling/order.py` knows it."""
+        """The job as a candidate of `scheduling/order.py`."""
         age, turn, since, _ = waiting
         return Candidate(
             job_id=str(age),
@@ -224,7 +231,7 @@ class _VirtualQueue(Generic[Job]):
         )
 
     def queue(self, excluded: Container[str]) -> QueueState:
-        """What somebody who comes now finds, but for the jobs of repositories that are passed over."""
+        """The queue state for a new job, without the jobs of excluded repositories."""
         first = self.in_order.first(excluded)
         if first is not None:
             return QueueState(
@@ -232,14 +239,14 @@ class _VirtualQueue(Generic[Job]):
                 first_turn=first.turn,
                 first_next_turn=self.next_turns.get(first.repository, 0),
             )
-        # Nobody waits: what each took is forgotten.
+        # No job waits: past use is forgotten.
         largest = max(self.next_turns.values(), default=0)
         self.next_turns.clear()
         return QueueState(clock=self.clock, largest_next_turn=largest)
 
 
 def _out_of(queue: deque[QueuedJob[Job]], age: int) -> QueuedJob[Job]:
-    """The job of that age, which is removed; nearly always the first."""
+    """Remove and return the job of that age; nearly always the first."""
     if queue[0].age == age:
         return queue.popleft()
     taken = next(each for each in queue if each.age == age)
@@ -248,16 +255,22 @@ def _out_of(queue: deque[QueuedJob[Job]], age: int) -> QueuedJob[Job]:
 
 
 class _FirstJobs:
-    """Jobs that are the first of their repositories, by a key, then by age; those that are not any more go when met."""
+    """A heap of the first jobs of repositories, by a key, then by age.
+
+    Jobs that are no longer first are removed when they are met.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, str, Mapping[str, Candidate]]] = []
         self._listed: set[int] = set()
-        """The ages in the heap: nobody is in it twice."""
+        """The ages in the heap, each once."""
         self._tidy_at = TIDY
 
     def list(self, key: float, head: Candidate, firsts: Mapping[str, Candidate]) -> None:
-        """`firsts`, by repository, says at every moment who is; safe to repeat."""
+        """Add a first job; safe to repeat.
+
+        `firsts` is the current first job of each repository.
+        """
         if head.age in self._listed:
             return
         if len(self._heap) >= self._tidy_at:
@@ -269,7 +282,10 @@ class _FirstJobs:
         heapq.heappush(self._heap, (key, head.age, head.repository, firsts))
 
     def first(self, excluded: Container[str]) -> Candidate | None:
-        """Whoever of a repository that is passed over is met on the way has to be listed again."""
+        """The first valid job; None: there is none.
+
+        A job of an excluded repository that is met on the way is removed, and must be listed again.
+        """
         while self._heap:
             _, age, repository, firsts = self._heap[0]
             if repository not in excluded and _is_first(age, repository, firsts):

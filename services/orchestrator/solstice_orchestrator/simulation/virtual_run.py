@@ -1,4 +1,4 @@
-"""A trace is played in virtual time: jobs come when it says and run for as long as it says; who starts is decided. Pure."""
+"""Simulate a trace in virtual time: arrivals and durations are given, starts are decided. Pure."""
 
 import heapq
 import math
@@ -17,7 +17,7 @@ from solstice_orchestrator.simulation.virtual_queue import VirtualQueues
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
-    """The configuration that jobs run with: all workers together, as one."""
+    """The configuration of a simulation: all workers together, as one."""
 
     capacity: Capacity
     limits: StartLimits = field(default_factory=StartLimits)
@@ -25,7 +25,10 @@ class SimulationConfig:
 
 
 def simulate_trace(runs: Iterable[TraceRun], config: SimulationConfig, tally: Tally) -> None:
-    """Play the trace to its end. A job whose label has no slots never starts, nor does what needs it."""
+    """Simulate the trace to its end.
+
+    A job whose label has no slots never starts, and neither do its dependents.
+    """
     simulation, coming = _SimulationState(config, tally), iter(runs)
     run = next(coming, None)
     while (now := min(simulation.next_at, run[0].at if run else math.inf)) < math.inf:
@@ -37,7 +40,7 @@ def simulate_trace(runs: Iterable[TraceRun], config: SimulationConfig, tally: Ta
 
 
 class _SimulationState:
-    """What waits and runs at a moment of virtual time."""
+    """The waiting and running jobs at a moment of virtual time."""
 
     def __init__(self, config: SimulationConfig, tally: Tally) -> None:
         self._tally = tally
@@ -50,19 +53,19 @@ class _SimulationState:
         self._blocking = JobBlocking()
         self._jobs = 0
         self._running: dict[int, tuple[Candidate, SimulatedJob, float]] = {}
-        """By age: who, and since when."""
+        """Running jobs and their start times, by age."""
         self._ends: list[tuple[float, int]] = []
-        """A heap of when, and the age of whom; of one that was stopped the first counts."""
+        """A heap of end times and ages; for a job that was stopped the first entry counts."""
         self._changed: set[str] = set()
-        """Labels for which somebody came."""
+        """Labels for which a job came."""
 
     @property
     def next_at(self) -> float:
-        """When something happens, unless a run comes before."""
+        """The time of the next event, unless a run comes before."""
         return min(self._ends[0][0] if self._ends else math.inf, self._queues.next_at)
 
     def begin(self, run: TraceRun, now: float) -> None:
-        """A run comes."""
+        """Add a run that comes now."""
         self._tally.came(run)
         simulated_jobs = [SimulatedJob(age, job) for age, job in enumerate(run, start=self._jobs)]
         self._jobs += len(run)
@@ -73,7 +76,7 @@ class _SimulationState:
             self._follow(self._blocking.begin(simulated_jobs), now)
 
     def end(self, now: float) -> None:
-        """Whatever ends now."""
+        """End the jobs that end now."""
         while self._ends and self._ends[0][0] <= now:
             _, age = heapq.heappop(self._ends)
             if age not in self._running:
@@ -85,7 +88,7 @@ class _SimulationState:
                 self._follow(self._blocking.ended(simulated), now)
 
     def start(self, now: float) -> None:
-        """Free slots are filled."""
+        """Fill the free slots."""
         for candidate, simulated in self._queues.start(now):
             self._running[simulated.age] = candidate, simulated, now
             heapq.heappush(self._ends, (now + simulated.job.seconds, simulated.age))
@@ -97,7 +100,7 @@ class _SimulationState:
         self._changed.clear()
 
     def _arrive(self, simulated_jobs: Sequence[SimulatedJob], now: float) -> None:
-        """These jobs of one repository begin to wait, together."""
+        """Let these jobs of one repository begin to wait, together."""
         groups: dict[tuple[str, Priority], list[tuple[int, SimulatedJob]]] = {}
         for simulated in simulated_jobs:
             if self._queues.serve(simulated.job.label):

@@ -1,1 +1,1 @@
-"""Which run makes way for a newer one, and who holds a concurrency group. Pure."""
+"""Which runs a newer run ends, and who holds a concurrency group. Pure."""

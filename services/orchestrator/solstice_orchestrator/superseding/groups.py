@@ -1,8 +1,9 @@
-"""Concurrency groups: who holds one, who is let go next, who makes way for somebody newer. Pure.
+"""Concurrency groups: who holds one, who is next, and who is cancelled. Pure.
 
 A group is held by a *holder*: a run, from its first job to its last, or a single job, while it waits for a slot and
-runs. Groups of two repositories are apart, and what a stranger's workflow file names is the stranger's own. So are groups
-of runs and groups of jobs, also when they have one name: a job asks for its group when its run already holds that of the run, so nobody ever waits in a circle.
+runs. Two repositories never share a group, and a group in an untrusted author's workflow file is that author's own.
+Groups of runs and groups of jobs are separate, also when they have one name: a job asks for its group when its run
+already holds that of the run, so there is no deadlock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from solstice_orchestrator.domain.trust import V1_TRUST, realm
 
 
 class GroupScope(StrEnum):
-    """Who holds a group."""
+    """What kind of holder a group has."""
 
     RUN = "run"
     JOB = "job"
@@ -26,44 +27,50 @@ class GroupScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A run or job that holds a group or wants it, and has not ended."""
+    """An unfinished run or job that holds a group or waits for it."""
 
     holder: str
     """Run id or job id."""
     run_id: str
     seniority: Seniority
-    """Of its run."""
+    """The seniority of its run."""
     position: int = 0
-    """Of a job in its workflow: the order among the jobs of one run."""
+    """The position of a job in its workflow, which orders the jobs of one run."""
     mode: GroupMode = GroupMode.QUEUE
     holds: bool = False
     running: bool = False
-    """It has something that runs, and so cannot end at once."""
+    """It has a running job, and so cannot end at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDecision:
-    """What is to be done about a group now; nothing, when both are empty."""
+    """The changes to a group now; none, when both fields are empty."""
 
     let_go: str | None = None
-    """The holder from now on."""
+    """The new holder."""
     superseded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Who is to be cancelled, and the run that takes its place. Stays here until it has ended: safe to repeat."""
+    """The members to cancel, each with the run that replaces it.
+
+    A member stays here until it has ended: safe to repeat.
+    """
 
 
 def group_key(
     scope: GroupScope, request: JobRequestV1, group: str, v1_trust: AbstractSet[Source] = V1_TRUST
 ) -> str:
-    """What the members of one group have in common: the repository, as git fetches it, and whose file names the group."""
+    """The key that all members of one group share.
+
+    It names the repository, as git fetches it, and whose workflow file names the group.
+    """
     return f"{scope.value}\n{request.source}\n{request.repo_url}\n{realm(request, v1_trust)}\n{group}"
 
 
 def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
-    """What follows from who is there; repeating it changes nothing.
+    """Decide the next holder and the members to cancel; repeating it changes nothing.
 
-    Somebody who came with `cancel` ends all who are older, also when those come late; jobs of one run never end each
-    other. Among those who stay the oldest is let go, once the holder has ended: one that is superseded and runs still
-    holds.
+    A member with `cancel` ends all older ones, also when those come late; jobs of one run never end each other. Among
+    the others the oldest becomes the holder, once the current holder has ended: a holder that is superseded and still
+    runs keeps the group.
     """
     cancelling = [member for member in members if member.mode is GroupMode.CANCEL]
     superseded = {
@@ -80,7 +87,7 @@ def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
 
 
 def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[GroupMember]:
-    """Who goes before `holder`: the one that holds the group, then the others in their order."""
+    """The members before `holder`: the current holder of the group, then the others in order."""
     members = list(members)
     mine = next((member for member in members if member.holder == holder), None)
     if mine is None or mine.holds:
@@ -92,7 +99,7 @@ def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[Grou
 
 
 def _takes_the_place_of(member: GroupMember, cancelling: Iterable[GroupMember]) -> GroupMember | None:
-    """The newest that came to end what is older than itself."""
+    """The newest member that cancels this older one."""
     newer = [
         each for each in cancelling if each.run_id != member.run_id and each.seniority > member.seniority
     ]

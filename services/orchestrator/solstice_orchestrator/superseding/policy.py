@@ -1,4 +1,4 @@
-"""A newer push of the same branch or change request ends the older run: which, and by whom. Pure."""
+"""Which older runs a newer push of a branch or change request ends. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from solstice_orchestrator.domain.seniority import Seniority
 
 BRANCHES: Final = "refs/heads/"
 RERUN: Final = "rerun"
-"""The event of a check that somebody at the forge had run again."""
+"""The event of a check that a person repeated at the forge."""
 USUAL_DEFAULT_BRANCHES: Final = frozenset({"main", "master", "trunk"})
-"""Taken for the default branch when the request does not name it."""
+"""Names taken for the default branch when the request does not name it."""
 
 
 class SupersedeRule(StrEnum):
-    """The operator's word (setting `SUPERSEDE`): which older runs a newer push ends."""
+    """Which older runs a newer push ends (the operator's setting `SUPERSEDE`)."""
 
     OFF = "off"
     WAITING = "waiting"
-    """Those of which no job has started."""
+    """Runs of which no job has started."""
     RUNNING = "running"
-    """Those, and the ones that run."""
+    """Waiting runs, and running ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedRun:
-    """A planned run that has not ended, among those of one branch or change request."""
+    """An unfinished, planned run of one branch or change request."""
 
     run_id: str
     seniority: Seniority
@@ -36,29 +36,29 @@ class UnfinishedRun:
     commit_sha: str
     on_default_branch: bool = False
     asked: bool | None = None
-    """What its workflow says about being superseded."""
+    """Its workflow's `supersede`; None: not given."""
     rerun: bool = False
-    """Somebody asked for it by hand: it takes nobody's place."""
+    """A person asked for it by hand: it replaces no other run."""
     awaiting: bool = False
-    """Its jobs wait until somebody approves them."""
+    """Its jobs wait for approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestPush:
-    """The newest push of a branch or change request; its run may have ended long ago."""
+    """The newest push of a branch or change request; its run may have ended."""
 
     run_id: str
     seniority: Seniority
     commit_sha: str
     approves: bool = False
-    """Somebody asked for this very commit to be built: nobody needs to approve another run of it."""
+    """A person asked to build this very commit, so no other run of it needs approval."""
 
 
 def supersede_key(request: JobRequestV1) -> str | None:
-    """What runs have in common of which a newer one takes the place of an older one; None: it never does.
+    """The key of runs that replace each other; None: the run replaces none.
 
-    A push to a branch, or a change request, at one forge, of one workflow. Tags are not moved to try again, and what
-    was enqueued by hand, or is a check that somebody had run again, was meant.
+    It names a branch or a change request, a forge and a workflow. Tags are not moved to try again, and runs that a
+    person enqueued or repeated are intended.
     """
     if request.event == RERUN:
         return None
@@ -73,7 +73,10 @@ def supersede_key(request: JobRequestV1) -> str | None:
 
 
 def on_default_branch(request: JobRequestV1) -> bool:
-    """Whether it is a push to the branch whose every commit counts: the one the request names, else a usual one."""
+    """Whether the request is a push to the default branch, where every commit counts.
+
+    The branch that the request names, else one of `USUAL_DEFAULT_BRANCHES`.
+    """
     if request.change_number is not None or request.ref is None or not request.ref.startswith(BRANCHES):
         return False
     branch = request.ref.removeprefix(BRANCHES)
@@ -82,10 +85,10 @@ def on_default_branch(request: JobRequestV1) -> bool:
 
 
 def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: SupersedeRule) -> Mapping[str, str]:
-    """Which of the runs of one branch or change request are to be cancelled, and for which run; repeating it changes nothing.
+    """The runs to cancel, each with the run that replaces it.
 
-    The newest of those that were not asked for by hand (`ancestry.py` tells which) takes the place of all older ones
-    that may be ended, whichever of them was planned first.
+    `runs` are those of one branch or change request; repeating it changes nothing. The newest run that no person asked
+    for by hand (`ancestry.py` finds it) replaces all older ones that may be ended, in any order of planning.
     """
     return {
         each.run_id: newest.run_id
@@ -97,17 +100,20 @@ def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: Supersed
 
 
 def may_be_ended(run: UnfinishedRun, rule: SupersedeRule) -> bool:
-    """Whether a newer run may take its place."""
+    """Whether a newer run may replace this one."""
     if run.asked is False or rule is SupersedeRule.OFF or (run.on_default_branch and run.asked is not True):
         return False
     return rule is SupersedeRule.RUNNING or run.state is not RunState.RUNNING
 
 
 def _is_approved_by(run: UnfinishedRun, newest: NewestPush) -> bool:
-    """Whether it only waited for the word that the newest one is."""
+    """Whether it only waits for the approval that the newest push has."""
     return run.awaiting and newest.approves and run.commit_sha == newest.commit_sha
 
 
 def _older(run: UnfinishedRun, newest: NewestPush) -> bool:
-    """Whoever asked for a run again meant what was there at that moment."""
+    """Whether the newest push may replace the run: a rerun only when it is older.
+
+    A person who repeats a run means the state at that moment.
+    """
     return not run.rerun or run.seniority < newest.seniority

@@ -1,6 +1,7 @@
-"""Which of two pushes to one branch, or of one change request, came first, whichever was told first. Pure.
+"""Which of two pushes came first, in any order of delivery. Pure.
 
-What the deliveries say of each other goes first, then what git says of their commits, then when they were asked for.
+The pushes are to one branch, or of one change request. The links between deliveries count first, then git's history of
+their commits, then the times of the requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,17 +13,17 @@ from solstice_orchestrator.domain.seniority import Seniority
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """What is known of one push."""
+    """A push as its delivery describes it."""
 
     run_id: str
     commit_sha: str
     before_sha: str | None
-    """What it says was there before; None: nothing, or it does not say."""
+    """The commit before the push; None: there was none, or the delivery does not say."""
     seniority: Seniority
 
 
 class PushOrder(Enum):
-    """Of a push to the newest that was known before it."""
+    """How a push relates to the newest push known before it."""
 
     NEWER = "newer"
     OLDER = "older"
@@ -30,7 +31,7 @@ class PushOrder(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderQuestion:
-    """What only the repository can tell: whether a push came before or after the newest one."""
+    """A question for git: did a push come before or after the newest one?"""
 
     commit_sha: str
     before_sha: str | None
@@ -38,29 +39,29 @@ class OrderQuestion:
 
 
 OrderAnswers = Mapping[OrderQuestion, PushOrder | None]
-"""What was asked already; None: the repository could not tell."""
+"""Answers so far; None: git could not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitAncestry:
-    """What the repository says."""
+    """What git says about the commits of a question."""
 
     now: str | None
-    """What the ref points at; None: it is gone, or has no name."""
+    """The commit at the ref now; None: the ref is gone, or has no name."""
     in_newest: bool = False
     """The push's commit is an ancestor of the newest one."""
     has_newest: bool = False
     """The newest one is an ancestor of the push's commit."""
     goes_back: bool = False
-    """The push took commits away: its commit is an ancestor of what was there before it."""
+    """The push removed commits: its commit is an ancestor of the one before it."""
 
 
 def push_order(
     push: Push, newest: Push, known: Sequence[Push], answers: OrderAnswers | None
 ) -> PushOrder | OrderQuestion:
-    """Whether the push is newer than the newest so far, or what has to be asked first.
+    """Whether the push is newer than the newest so far, or a question for git.
 
-    `known` are pushes of the same branch, for the links between them. Without `answers` nothing is asked.
+    `known` are pushes of the same branch, for the links between them. Without `answers` there is no question.
     """
     if push.commit_sha != newest.commit_sha:
         found = _by_links(push, newest, known)
@@ -78,10 +79,10 @@ def push_order(
 
 
 def answer(question: OrderQuestion, history: CommitAncestry) -> PushOrder | None:
-    """What the history makes of the question; None: it leaves it open.
+    """The answer from git's history; None: it does not decide.
 
-    What the ref points at now is the newest of all. Else a commit that stands in the history of the other was there
-    first, unless the push put the branch back to it.
+    The commit at the ref now is the newest of all. Else a commit that is in the history of the other came first, unless
+    the push moved the branch back to it.
     """
     if history.now == question.commit_sha:
         return PushOrder.NEWER
@@ -102,7 +103,7 @@ def _by_links(push: Push, newest: Push, known: Sequence[Push]) -> PushOrder | No
 
 
 def _earlier(commit_sha: str, links: Mapping[str, set[str]]) -> set[str]:
-    """What the branch pointed at before it pointed at the commit, as far as the pushes tell."""
+    """The commits that the branch had before this one, as far as the pushes tell."""
     found: set[str] = set()
     todo = [commit_sha]
     while todo:
@@ -113,7 +114,7 @@ def _earlier(commit_sha: str, links: Mapping[str, set[str]]) -> set[str]:
 
 
 def _one_of(newer: bool, older: bool) -> PushOrder | None:  # noqa: FBT001  two signs, of which each alone means something
-    """Both at once mean nothing: the branch went back and forth."""
+    """The order that one sign shows; None for both: the branch moved back and forth."""
     if newer == older:
         return None
     return PushOrder.NEWER if newer else PushOrder.OLDER

@@ -1,1 +1,1 @@
-"""A workflow file becomes the jobs of a run. Pure."""
+"""Read a workflow file and plan the jobs of a run. Pure."""

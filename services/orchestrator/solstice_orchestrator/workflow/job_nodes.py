@@ -1,4 +1,4 @@
-"""The nodes `job`, `defaults` and what stands in them, read into drafts that know where they came from. Pure."""
+"""Read the nodes `job` and `defaults` into drafts with positions. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from solstice_orchestrator.workflow.shape import (
 
 MAX_NAME: Final = 100
 MAX_LABEL: Final = 63
-"""As long as `runs_on` of a request."""
+"""The same limit as `runs_on` of a request."""
 MAX_STEPS: Final = 100
 MAX_ENVIRONMENT: Final = 200
 MAX_VALUE_BYTES: Final = 32 * 1024
@@ -40,7 +40,7 @@ _LIMITS: Final = ("runs-on", "timeout", "no-output-timeout", "retries")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProperties:
-    """What a job, or `defaults`, says by its properties; None where it says nothing."""
+    """The properties of a job or of `defaults`; None where one is not given."""
 
     runs_on: str | None = None
     timeout_seconds: float | None = None
@@ -50,7 +50,7 @@ class JobProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefaults:
-    """What jobs have when they say nothing themselves."""
+    """Values for jobs that do not give their own."""
 
     limits: JobProperties = field(default_factory=JobProperties)
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -58,12 +58,15 @@ class JobDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDraft:
-    """A job as written, for one combination of its matrix, with the places that later checks may have to point at."""
+    """A job as written, for one combination of its matrix.
+
+    It keeps the positions that later checks may report.
+    """
 
     written: str
     """Its name in the file."""
     position: SourcePosition
-    """Of that name."""
+    """The position of that name."""
     combination: MatrixCombination
     limits: JobProperties
     condition: JobCondition
@@ -80,7 +83,7 @@ class JobDraft:
     def spec(
         self, defaults: JobDefaults, default_runs_on: str, names: Mapping[str, Sequence[str]]
     ) -> JobSpec:
-        """The job; `names` are those of the jobs that each written name stands for."""
+        """The finished job; `names` maps each written name to the names of its jobs."""
         own, rest = self.limits, defaults.limits
         return JobSpec(
             name=self.name,
@@ -99,7 +102,7 @@ class JobDraft:
 
 
 def read_defaults(node: KdlNode) -> JobDefaults:
-    """A `defaults` node."""
+    """Read a `defaults` node."""
     expect_arguments(node, 0, "'defaults' takes no arguments")
     given = properties(node, _LIMITS)
     env: Mapping[str, str] = MappingProxyType({})
@@ -109,13 +112,13 @@ def read_defaults(node: KdlNode) -> JobDefaults:
 
 
 def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
-    """A `job` node: one draft, or one for every combination of its matrix."""
+    """Read a `job` node: one draft, or one for every combination of its matrix."""
     matrix = next((child for child in node.children if child.name == "matrix"), None)
     return [_job(node, combination) for combination in (combinations(matrix) if matrix else [NO_MATRIX])]
 
 
 def read_concurrency(node: KdlNode, combination: MatrixCombination = NO_MATRIX) -> Concurrency:
-    """A `concurrency` node."""
+    """Read a `concurrency` node."""
     rule = 'concurrency takes the name of one group: concurrency "deploy"'
     expect_arguments(node, 1, rule)
     expect_childless(node)

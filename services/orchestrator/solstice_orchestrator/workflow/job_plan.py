@@ -1,4 +1,4 @@
-"""Which jobs a request becomes, given the files of its commit, and whether it may. Pure."""
+"""Plan the jobs of a request from its commit's files, or refuse them. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ class PlannedJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRefused:
-    """No jobs, and why: `reason` decides whether it is tried again."""
+    """The refusal of a plan; its `reason` decides whether it is tried again."""
 
     reason: Reason
     detail: str
@@ -34,25 +34,25 @@ class PlanRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningRules:
-    """What the operator says about planning."""
+    """The operator's settings for planning."""
 
     default_runs_on: str = "linux"
     """The label of jobs for which neither the workflow nor the request names one."""
     run_untrusted: bool = False
-    """Whether strangers' code may run here: the executor isolates, or the operator says so by name."""
+    """Whether untrusted code may run here: the executor isolates, or a setting allows it."""
     run_approved: bool = False
-    """Whether that of it may which somebody approved."""
+    """Whether untrusted code may run that a person approved."""
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""
 
 
 def wanted_paths(request: JobRequestV1) -> Sequence[str]:
-    """The files that may say what to do, the first one there wins."""
+    """Paths of the files that may define the jobs; the first one that exists counts."""
     return (request.workflow_path,) if request.workflow_path else (WORKFLOW_PATH, SCRIPT_PATH)
 
 
 def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None:
-    """The refusal of a stranger's code where nothing would keep it in."""
+    """The refusal of untrusted code where no executor isolates it; None: it may run."""
     if (
         rules.run_untrusted
         or is_trusted(request, rules.v1_trust)
@@ -69,7 +69,7 @@ def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None
 def plan_jobs(
     request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules
 ) -> PlannedJobs | PlanRefused:
-    """The jobs that the files of the commit, and the request, ask for."""
+    """Plan the jobs that the commit's files and the request ask for."""
     path = next((path for path in wanted_paths(request) if path in files), None)
     if path is None:
         return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))

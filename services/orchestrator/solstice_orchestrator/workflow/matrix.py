@@ -1,4 +1,4 @@
-"""A job with a `matrix` becomes one job for every combination of its values. Pure."""
+"""Expand a job with a `matrix` into one job per combination. Pure."""
 
 import itertools
 import re
@@ -27,21 +27,21 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixCombination:
-    """One value of every axis, in the order of the file; without axes: of a job that has no matrix."""
+    """One value of every axis, in the order of the file; empty without a matrix."""
 
     values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def name(self, job: str) -> str:
-        """What the job of this combination is called: `test-linux-3.12`."""
+        """The name of this combination's job, for example `test-linux-3.12`."""
         return "-".join([job, *(_NOT_IN_NAMES.sub("-", value) for value in self.values.values())])
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What the steps find: `MATRIX_OS`."""
+        """The variables for the steps, for example `MATRIX_OS`."""
         return {_variable(axis): value for axis, value in self.values.items()}
 
     def fill(self, written: str, position: SourcePosition) -> str:
-        """`written` with the values in the places of `{matrix.AXIS}`."""
+        """`written` with each `{matrix.AXIS}` replaced by its value."""
 
         def value(place: re.Match[str]) -> str:
             axis = place[1]

@@ -1,4 +1,7 @@
-"""A workflow file, `.solstice/workflow.kdl`, becomes the jobs of a run. Pure; the format is told in `docs/workflow.md`."""
+"""Read a workflow file, `.solstice/workflow.kdl`, into the jobs of a run. Pure.
+
+`docs/workflow.md` describes the format.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +30,10 @@ from solstice_orchestrator.workflow.shape import (
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_JOBS: Final = 256
 MAX_PLAN_CHARACTERS: Final = 4 * 1024 * 1024
-"""What all jobs hold together: a matrix, and the variables of `defaults`, multiply what a small file says."""
+"""The limit for all jobs together.
+
+A matrix, and the variables of `defaults`, multiply the content of a small file.
+"""
 MAX_RUN_SECONDS: Final = 7 * 24 * 3600.0
 
 _START: Final = SourcePosition(line=1, column=1)
@@ -35,18 +41,18 @@ _START: Final = SourcePosition(line=1, column=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """What a file asks for: jobs in the file's order, those of a matrix beside each other."""
+    """The content of a workflow file: jobs in order, those of a matrix together."""
 
     jobs: tuple[JobSpec, ...]
     run: RunSpec
 
 
 def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
-    """What a workflow file asks for.
+    """Read a workflow file.
 
     `default_runs_on` is the label of jobs that name none, themselves or by `defaults`. `only` keeps that one job (or
-    all jobs of that matrix) and what it needs, directly or not. Raises InvalidWorkflow with the line and column of
-    whatever is wrong.
+    all jobs of that matrix) and its needs, direct or not. Raises InvalidWorkflow with the line and column of the
+    problem.
     """
     draft = _Draft()
     for node in read(_decoded(content)):
@@ -76,10 +82,10 @@ def _decoded(content: bytes) -> str:
 
 @dataclass(slots=True)
 class _Draft:
-    """The file, as far as it was read."""
+    """What was read of the file so far."""
 
     jobs: dict[str, Sequence[JobDraft]] = field(default_factory=dict)
-    """By the name as written; several of a matrix."""
+    """Drafts by the name as written; several for a matrix."""
     defaults: JobDefaults = field(default_factory=JobDefaults)
     run: RunSpec = field(default_factory=RunSpec)
     _seen: set[str] = field(default_factory=set)
@@ -87,7 +93,7 @@ class _Draft:
 
     @property
     def names(self) -> Mapping[str, Sequence[str]]:
-        """The names of the jobs that each written name stands for."""
+        """For each written name, the names of its jobs."""
         return {written: [job.name for job in jobs] for written, jobs in self.jobs.items()}
 
     def take(self, node: KdlNode) -> None:
@@ -158,11 +164,11 @@ def _characters(spec: JobSpec) -> int:
     return sum(map(len, texts))
 
 
-# -- what jobs need of each other ---------------------------------------------------------------------------------
+# -- needs between jobs -------------------------------------------------------------------------------------------
 
 
 def _check_needs(jobs: Mapping[str, JobDraft]) -> None:
-    """Every needed job is there, and no job waits for itself, however many lie between."""
+    """Check that every needed job exists, and that no job needs itself, even indirectly."""
     for job in jobs.values():
         for name, position in job.needs:
             if name not in jobs:
@@ -191,7 +197,7 @@ def _check_needs(jobs: Mapping[str, JobDraft]) -> None:
 
 
 def _chosen(specs: Sequence[JobSpec], names: Mapping[str, Sequence[str]], only: str) -> tuple[JobSpec, ...]:
-    """That job, or the jobs of that matrix, and what they need, in the file's order."""
+    """The job or matrix named `only`, and its needs, in the file's order."""
     by_name = {spec.name: spec for spec in specs}
     known = {**{name: [name] for name in by_name}, **names}
     if only not in known:

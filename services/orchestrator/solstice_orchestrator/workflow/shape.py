@@ -1,4 +1,7 @@
-"""What the nodes of a workflow file may look like: each check passes or says what is wrong, and where. Pure."""
+"""Checks on the nodes of a workflow file; each passes or raises. Pure.
+
+The error names the problem and its position.
+"""
 
 import difflib
 import re
@@ -29,7 +32,7 @@ def text(value: KdlValue, what: str) -> str:
 
 
 def line(value: KdlValue, what: str) -> str:
-    """Text for people on one line, without the white space around it."""
+    """One line of text for people, stripped of white space."""
     written = text(value, what).strip()
     if not 0 < len(written) <= MAX_LINE or _CONTROL.search(written):
         raise value.position.problem(f"{what} has between 1 and {MAX_LINE} characters, all on one line")
@@ -43,7 +46,10 @@ def identifier(
     *,
     fill: Callable[[str, SourcePosition], str] = lambda written, _: written,
 ) -> str:
-    """A name that may stand in an address, a file name and a message, once `fill` has filled its places."""
+    """A name that is valid in an address, a file name and a message.
+
+    It is checked after `fill` has replaced its placeholders.
+    """
     name = fill(text(value, what), value.position)
     if not _IDENTIFIER.fullmatch(name) or len(name) > longest:
         raise value.position.problem(
@@ -54,7 +60,7 @@ def identifier(
 
 
 def one_of(value: KdlValue, what: str, known: Sequence[str]) -> str:
-    """One of these words."""
+    """The value, which must be one of `known`."""
     word = text(value, what)
     if word not in known:
         listed = " or ".join(f'"{each}"' for each in known)
@@ -63,7 +69,7 @@ def one_of(value: KdlValue, what: str, known: Sequence[str]) -> str:
 
 
 def whole_number(value: KdlValue, what: str, largest: int) -> int:
-    """A number from 0 to `largest`."""
+    """The value, which must be a whole number from 0 to `largest`."""
     plain(value.annotation, value.position)
     number = value.value
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= largest:
@@ -74,7 +80,7 @@ def whole_number(value: KdlValue, what: str, largest: int) -> int:
 
 
 def truth(value: KdlValue, rule: str) -> bool:
-    """#true or #false; `rule` is what to say otherwise."""
+    """The value, which must be #true or #false; `rule` is the error text otherwise."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, bool):
         raise value.position.problem(rule)
@@ -82,7 +88,7 @@ def truth(value: KdlValue, rule: str) -> bool:
 
 
 def duration(value: KdlValue, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
-    """Seconds, from `90s`, `30m` or `1h30m`."""
+    """Seconds, read from `90s`, `30m` or `1h30m`."""
     if isinstance(value.value, int | float) and not isinstance(value.value, bool):
         whole = isinstance(value.value, int) and value.value > 0
         example = f'"{value.value}s" or "{value.value}m"' if whole else '"90s", "30m" or "1h30m"'
@@ -98,13 +104,13 @@ def duration(value: KdlValue, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
 
 
 def plain(annotation: str | None, position: SourcePosition) -> None:
-    """Nothing here has a type."""
+    """Check that there is no type annotation."""
     if annotation is not None:
         raise position.problem(f"the type ({annotation}) means nothing here; leave it out")
 
 
 def expect_node(node: KdlNode, known: Sequence[str], where: str) -> None:
-    """The node is one of those that may stand here."""
+    """Check that the node is one of `known`."""
     if node.name not in known:
         listed = ", ".join(f"'{name}'" for name in known)
         raise node.position.problem(
@@ -114,7 +120,7 @@ def expect_node(node: KdlNode, known: Sequence[str], where: str) -> None:
 
 
 def expect_arguments(node: KdlNode, count: int, rule: str) -> None:
-    """The node has just as many arguments; `rule` is what to say otherwise."""
+    """Check the number of the node's arguments; `rule` is the error text otherwise."""
     if len(node.arguments) > count:
         raise node.arguments[count].position.problem(rule)
     if len(node.arguments) < count:
@@ -122,13 +128,13 @@ def expect_arguments(node: KdlNode, count: int, rule: str) -> None:
 
 
 def expect_childless(node: KdlNode) -> None:
-    """The node has no block."""
+    """Check that the node has no block."""
     if node.children:
         raise node.children[0].position.problem(f"{node.name!r} takes no block")
 
 
 def children(node: KdlNode, known: Sequence[str], where: str, *, once: Collection[str]) -> Iterator[KdlNode]:
-    """The nodes of the block, each known; those in `once` stand there at most once."""
+    """The nodes of the block, each known; those in `once` occur at most once."""
     seen: set[str] = set()
     for child in node.children:
         expect_node(child, known, where)
@@ -155,6 +161,6 @@ def properties(node: KdlNode, known: Sequence[str]) -> Mapping[str, KdlValue]:
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """What to add to a complaint about `name` when something known is close to it."""
+    """A suggestion for an error about `name`, when a known name is close to it."""
     close = difflib.get_close_matches(name[:100].lower().replace("_", "-"), known, n=1, cutoff=0.6)
     return f" (did you mean {str(close[0])!r}?)" if close else ""

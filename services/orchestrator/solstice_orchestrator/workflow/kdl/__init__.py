@@ -1,8 +1,7 @@
-"""KDL 2 with positions: what stands where in a document, and precisely where a broken one is broken.
+"""Read KDL 2 with positions: of each value, and of each error.
 
-ckdl gives the values, but names no position and answers a mistake with two words. So `read` scans the text itself
-(`scanner.py`), and hands ckdl only what passed: its C code never sees a hostile document, and the two readers must
-agree.
+ckdl gives the values, but no positions, and its errors have two words. So `read` scans the text itself (`scanner.py`),
+and gives ckdl only text that passed: its C code never sees a hostile document, and both readers must agree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,19 +17,19 @@ __all__ = ["KdlNode", "KdlProperty", "KdlScalar", "KdlValue", "SourcePosition", 
 
 
 def read(text: str) -> tuple[KdlNode, ...]:
-    """The nodes of a KDL 2 document; InvalidWorkflow names line, column and what is wrong there."""
+    """Read the nodes of a KDL 2 document; InvalidWorkflow names line, column and problem."""
     nodes = scan(text)
     try:
         document = ckdl.parse(text.removeprefix("\ufeff"), version=2)
     except ckdl.ParseError as error:
-        # The two readers are tested to agree; should they not, ckdl's word counts, and this is the nearest we know.
+        # Tests hold the two readers to agree; if they do not, ckdl decides, and this is the nearest known position.
         first = nodes[0].position if nodes else SourcePosition(line=1, column=1)
         raise first.problem(f"this document cannot be read as KDL 2 ({error})") from None
     return tuple(_with_values(nodes, document.nodes))
 
 
 def _with_values(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> Iterator[KdlNode]:
-    """Our nodes, with ckdl's values in them."""
+    """Our nodes with ckdl's values."""
     if len(ours) != len(theirs):
         where = ours[0].position if ours else SourcePosition(line=1, column=1)
         raise where.problem("the readers of this document do not agree how many nodes stand here")
@@ -48,7 +47,7 @@ def _with_values(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> Iterator[Kdl
                 replace(argument, value=_bare(value))
                 for argument, value in zip(node.arguments, other.args, strict=True)
             ),
-            # Of properties given twice ckdl keeps the last; the others keep what we read.
+            # Of repeated properties ckdl keeps the last; the others keep our value.
             properties=tuple(
                 replace(item, value=replace(item.value, value=_bare(other.properties[item.name])))
                 if names[item.name] is item

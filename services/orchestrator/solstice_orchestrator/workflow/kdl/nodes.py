@@ -1,4 +1,4 @@
-"""What a KDL document holds, and where: nodes, arguments, properties, each with its position."""
+"""Nodes, arguments and properties of a KDL document, each with its position."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +9,13 @@ KdlScalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePosition:
-    """Line and column, both from 1; a column is one character, whatever its width."""
+    """Line and column, both from 1; a column is one character of any width."""
 
     line: int
     column: int
 
     def problem(self, sentence: str) -> InvalidWorkflow:
-        """The error that says this, here."""
+        """An error with this sentence, at this position."""
         return InvalidWorkflow(self.line, self.column, sentence)
 
 
@@ -27,12 +27,15 @@ class KdlValue:
     position: SourcePosition
     annotation: str | None = None
     written: str = field(default="", compare=False)
-    """As it stands in the file: of the number `1.10` these four characters, which the value no longer knows."""
+    """As written in the file: for the number `1.10` these four characters, which the value loses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KdlProperty:
-    """`name=value`; a node keeps every one it was given, in order, also when a name comes twice."""
+    """A property `name=value`.
+
+    A node keeps every one that was given, in order, also when a name is repeated.
+    """
 
     name: str
     position: SourcePosition
@@ -41,7 +44,10 @@ class KdlProperty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KdlNode:
-    """A node and where its name stands; `children` is empty for no block and for an empty one."""
+    """A node and the position of its name.
+
+    `children` is empty for no block and for an empty one.
+    """
 
     name: str
     position: SourcePosition

@@ -1,8 +1,8 @@
-"""Our own reading of KDL 2, by the grammar of kdl.dev/spec (2.0.0), which knows where everything stands.
+"""Scan KDL 2 by the grammar of kdl.dev/spec (2.0.0), keeping all positions.
 
-Where the specification and ckdl differ, the stricter reading is taken: white space before `{` after a word and before
-`/-`, no line break within a type. Limits of our own: nesting of 32, numbers of 64 characters, 20,000 nodes and values, no
-vertical tab (the two disagree whether it is a line break).
+Where the specification and ckdl differ, the stricter rule holds: white space before `{` after a word and before `/-`,
+no line break within a type. Own limits: nesting of 32, numbers of 64 characters, 20,000 nodes and values, no vertical
+tab (the two differ on whether it is a line break).
 """
 
 import re
@@ -17,11 +17,11 @@ from solstice_orchestrator.workflow.kdl.words import read_word
 
 MAX_DEPTH: Final = 32
 MAX_PARTS: Final = 20_000
-"""Nodes, arguments and properties together: what is read in well under a second."""
+"""Nodes, arguments and properties together; these are read in well under a second."""
 
 
 def scan(text: str) -> tuple[KdlNode, ...]:
-    """The nodes of a document; InvalidWorkflow names line, column and what is wrong there."""
+    """Scan the nodes of a document; InvalidWorkflow names line, column and problem."""
     return _Scanner(text.removeprefix("\ufeff")).document()
 
 
@@ -40,10 +40,10 @@ _RAW_1: Final = re.compile(r'r#*"')
 
 @dataclass(slots=True, kw_only=True)
 class _Parts:
-    """What was read of a node so far."""
+    """The parts of a node read so far."""
 
     bare: bool
-    """The last thing read ended with a word, not with a quote or a brace."""
+    """Whether the last part ended with a word, not with a quote or a brace."""
     block_seen: bool = False
     arguments: list[KdlValue] = field(default_factory=list)
     properties: list[KdlProperty] = field(default_factory=list)
@@ -51,7 +51,7 @@ class _Parts:
 
 
 class _Scanner:
-    """Recursive descent over one text; `at` is the offset of the next character."""
+    """A recursive-descent parser of one text; `at` is the offset of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -93,19 +93,19 @@ class _Scanner:
         return match
 
     def _node_space(self) -> bool:
-        """Pass over white space within a node; whether there was any."""
+        """Skip white space within a node; return whether there was any."""
         start = self.at
         while self._take(_SPACES) or self._block_comment() or self._continuation():
             pass
         return self.at > start
 
     def _comment_space(self) -> None:
-        """Pass over white space around a type, where ckdl allows no line to be continued."""
+        """Skip white space around a type, where ckdl allows no line continuation."""
         while self._take(_SPACES) or self._block_comment():
             pass
 
     def _line_space(self) -> None:
-        """Pass over white space between nodes."""
+        """Skip white space between nodes."""
         while self._node_space() or self._take(_NEWLINE) or self._take(_LINE_COMMENT):
             pass
 
@@ -153,7 +153,7 @@ class _Scanner:
                 nodes.append(node)
 
     def _slashdash(self) -> bool:
-        """Pass over `/-` and what may stand between it and the thing it takes away."""
+        """Skip `/-` and the white space after it; return whether it was there."""
         if not self._sees("/-"):
             return False
         start = self.at
@@ -184,7 +184,7 @@ class _Scanner:
             self._part(parts, depth, spaced=spaced)
 
     def _part(self, parts: "_Parts", depth: int, *, spaced: bool) -> None:
-        """Read one argument, property or block of children, each perhaps taken away by `/-`."""
+        """Read one argument, property or block of children; `/-` may remove it."""
         here = self.at
         slashdashed = self._sees("/-")
         if slashdashed and not spaced and not parts.block_seen:
@@ -215,7 +215,7 @@ class _Scanner:
             parts.arguments.append(entry)
 
     def _ends_bare(self, start: int) -> bool:
-        """Whether what was just read, from `start` on, ends with a word rather than a quote."""
+        """Whether the text from `start` to here ends with a word, not a quote."""
         return self.at > start and self.text[self.at - 1] not in '"#'
 
     def _ends_node(self) -> bool:
@@ -243,7 +243,7 @@ class _Scanner:
         end = self.at
         self._node_space()
         if not self._sees("="):
-            # White space belongs to whatever comes next.
+            # White space belongs to the next part.
             self.at = end
             return value
         if not isinstance(value.value, str) or value.annotation is not None:
@@ -308,7 +308,7 @@ class _Scanner:
             raise self.problem(error.offset, error.problem) from None
 
     def _shown(self, offset: int) -> str:
-        """What stands there, for a person."""
+        """The text at the offset, shortened for an error message."""
         if offset >= len(self.text):
             return "the end of the file"
         if _NEWLINE.match(self.text, offset):

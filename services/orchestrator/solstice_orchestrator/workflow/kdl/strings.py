@@ -1,4 +1,7 @@
-"""The quoted strings of KDL 2: one line or several, with escapes or raw (kdl.dev/spec, section String)."""
+"""Read the quoted strings of KDL 2 (kdl.dev/spec, section String).
+
+They have one line or several, with escapes or raw.
+"""
 
 import re
 import sys
@@ -9,7 +12,7 @@ from typing import Final
 SPACE: Final = "\t \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 """White space that does not end a line, as the inside of a character class."""
 NEWLINE: Final = "\n\r\x0c\x85\u2028\u2029"
-"""What ends a line, likewise; CR LF counts as one."""
+"""Characters that end a line, likewise; CR LF counts as one."""
 
 _OPENING: Final = re.compile(r'(?P<hashes>#*)(?P<quotes>"""|")')
 _NEWLINE: Final = re.compile(rf"\r\n|[{NEWLINE}]")
@@ -41,7 +44,7 @@ class KdlSyntaxError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedString:
-    """The string's value, and the offset behind its last quote or hash."""
+    """The string's value, and the offset after its last quote or hash."""
 
     value: str
     end: int
@@ -49,14 +52,17 @@ class QuotedString:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line of a multi-line string, with white-space escapes taken out and the offset where it begins."""
+    """A line of a multi-line string, without white-space escapes, and its start offset."""
 
     offset: int
     text: str
 
 
 def read_string(text: str, start: int) -> QuotedString | None:
-    """The quoted or raw string that begins at `start`, None when none does; raises Misread."""
+    """Read the quoted or raw string at `start`; None when there is none.
+
+    Raises KdlSyntaxError.
+    """
     opening = _OPENING.match(text, start)
     if not opening:
         return None
@@ -81,7 +87,7 @@ def read_string(text: str, start: int) -> QuotedString | None:
 
 
 def _end(text: str, start: int, body: int, closing: str, *, raw: bool, several: bool) -> int:
-    """The offset of the closing quotes; every escape before it has been looked at."""
+    """The offset of the closing quotes; checks every escape before it."""
     stop = re.compile(re.escape(closing) + ("" if raw else r"|\\") + ("" if several else f"|[{NEWLINE}]"))
     at = body
     while match := stop.search(text, at):
@@ -112,7 +118,7 @@ def _escape(text: str, at: int) -> re.Match[str]:
 
 
 def _resolved(body: str) -> Iterator[str]:
-    """The pieces of a string whose escapes were checked, with the escapes carried out."""
+    """The pieces of a string with its checked escapes replaced."""
     at = 0
     while (backslash := body.find("\\", at)) >= 0:
         yield body[at:backslash]
@@ -147,7 +153,7 @@ def _lines(text: str, body: int, end: int, *, raw: bool) -> Iterator[_Line]:
 
 
 def _dedented(lines: list[_Line], *, raw: bool) -> str:
-    """The lines without the indentation that the closing quotes have."""
+    """The lines without the indentation of the closing quotes."""
     *content, last = lines
     indent = last.text
     if not _SPACES_ONLY.fullmatch(indent):

@@ -1,4 +1,4 @@
-"""The words of KDL 2 that stand without quotes: keywords, numbers, identifiers (kdl.dev/spec)."""
+"""Read the unquoted words of KDL 2: keywords, numbers, identifiers (kdl.dev/spec)."""
 
 import re
 from typing import Final
@@ -27,7 +27,7 @@ _RESERVED: Final = frozenset({"true", "false", "null", "inf", "-inf", "nan"})
 
 
 def read_word(word: str, start: int) -> KdlScalar:
-    """The value of a word that begins at `start`; raises Misread."""
+    """The value of a word that begins at `start`; raises KdlSyntaxError."""
     if word in _KEYWORDS:
         return _KEYWORDS[word]
     if _NUMBERLIKE.match(word):
