@@ -1,4 +1,4 @@
-"""What API v1 can be asked: the parameters of its queries, as they are read and as its OpenAPI document shows them."""
+"""The query parameters of API v1, for parsing and for its OpenAPI document."""
 
 from collections import Counter
 from typing import Annotated, Final, Literal, TypeVar
@@ -175,7 +175,10 @@ class OrderQuery(Query):
 
 
 def parse_query(request: Request, model: type[QueryT], *, others: bool = False) -> QueryT:
-    """The query of a request; what is unknown, wrong or there twice is a Refusal. `others`: unknown ones are passed over."""
+    """Parse a request's query; raises HttpRefusal for unknown, wrong or repeated parameters.
+
+    With `others`, unknown ones are ignored.
+    """
     given = [(name, value) for name, value in request.query_params.multi_items() if value]
     known = model.model_fields
     for name, times in Counter(name for name, _ in given).items():
