@@ -40,7 +40,7 @@ from solstice_orchestrator.workflow.job_plan import PlanningRules
 log = structlog.get_logger("solstice_orchestrator.daemon")
 
 FLUSH_SECONDS: Final = 10.0
-"""How long the outbox is still published at the end; the next start publishes the rest."""
+"""How long the outbox is still published at the end. The next start publishes the rest."""
 
 
 def _nothing(_url: str) -> None:

@@ -43,11 +43,11 @@ PASSED_ON: Final = frozenset(
 
 STDERR_BYTES: Final = 64 * 1024
 WATCH_SECONDS: Final = 0.25
-"""How often git's directory is measured while git writes; shorter commands are measured at their end."""
+"""How often git's directory is measured while git writes. Shorter commands are measured at their end."""
 
 SSH: Final = "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15"
 LIMITED: Final = 'ulimit -d "$0" && exec "$@"'
-"""Limits the allocated memory of git and its children, in KiB; mapped files do not count."""
+"""Limits the allocated memory of git and its children, in KiB. Mapped files do not count."""
 
 CONFIG: Final = """\
 [core]
@@ -89,14 +89,14 @@ CONFIG: Final = """\
 [advice]
 \tdetachedHead = false
 """
-"""The only configuration of git: that of the machine and of the service user are not read.
+"""The only configuration of git. That of the machine and of the service user is not read.
 
 Old repositories have the three harmless kinds of error that `fetch.fsck` ignores. Nothing that git writes here
 has to survive a power failure, so nothing waits for the disk (`fsync`).
 """
 
 OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
-"""Lets git read repositories of other users of this machine; used only where file:// is allowed."""
+"""Lets git read repositories of the machine's other users. It is used where file:// is allowed."""
 
 
 class CheckoutFailed(SolsticeError):

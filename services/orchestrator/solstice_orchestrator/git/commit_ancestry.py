@@ -62,7 +62,7 @@ async def _now(git: Git, request: JobRequestV1) -> str | None:
 
 
 async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: str | None) -> None:
-    """Fetch both commits and the one before the push, as far as the server gives them.
+    """Fetch both commits, and the one before the push if the server still has it.
 
     If it gives no commit by its id, fetch the ref.
     """

@@ -34,7 +34,7 @@ MAX_GROUP: Final = 32
 MAX_GROUPS: Final = 8
 """Repositories that are fetched from at once."""
 MAX_GROUPS_OF_HOST: Final = 5
-"""Of these on one host, so that a host that does not answer leaves places to others."""
+"""Of these on one host. So a host that does not answer leaves places to others."""
 MAX_SINGLE_FETCHES: Final = 4
 """Commits that are fetched singly at once, after their groups had no answer for them."""
 MAX_COMMITS: Final = 128

@@ -25,7 +25,7 @@ from solstice_orchestrator.git.tree_entries import (
 )
 
 MAX_ROUNDS: Final = 4
-"""How often a group is tried, each time without the unknown commit that the server named."""
+"""How often a group is tried, each time without the unknown commit that was named."""
 
 _PARTIAL_FETCH: Final = (
     *("-c", "remote.origin.promisor=true", "-c", "remote.origin.partialCloneFilter=blob:none"),
@@ -148,7 +148,7 @@ async def _in_one_fetch(
                 if fetched.returncode == 0:
                     return await _answers(git, lookups, shas)
         except CheckoutFailed as error:
-            # The host sent nothing in all that time: no commit has caused this, and single fetches would only wait again.
+            # The host sent nothing in all that time: no commit caused this, and single fetches would only wait again.
             if limit.expired() and directory_bytes(git.git_dir / "objects") == 0:
                 return [error] * len(lookups)
             raise

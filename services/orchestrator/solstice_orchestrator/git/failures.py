@@ -22,7 +22,7 @@ MACHINE_ERRORS: Final = frozenset(
         errno.EPERM,
     }
 )
-"""Errors of our own system calls, in our directories or to start git; no commit causes them."""
+"""Errors of our own system calls that no commit causes, such as starting git."""
 
 _MACHINE: Final = re.compile(
     r"(?:No space left on device|Disk quota exceeded|Too many open files(?: in system)?|Cannot allocate memory|"

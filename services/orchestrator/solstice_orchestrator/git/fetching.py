@@ -99,7 +99,7 @@ async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
 
 
 def check_protocol(repo_url: str, policy: GitPolicy) -> None:
-    """Raise CheckoutFailed for a protocol that is not allowed or a URL that is not canonical.
+    """Raise CheckoutFailed for a forbidden protocol or a URL that is not canonical.
 
     Rules could read a URL that is not canonical in another way than git does.
     """
@@ -167,7 +167,7 @@ def plain_ref(request: HasRef) -> str | None:
 
 
 def is_not_by_id(result: GitResult[bytes]) -> bool:
-    """Whether the server refused to give an object by its id; it may still have it."""
+    """Whether the server refused to give an object by its id, which it may have."""
     return _NOT_BY_ID.search(result.stderr) is not None
 
 

@@ -23,7 +23,7 @@ log = structlog.get_logger("solstice_orchestrator.git.hosts")
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 120.0
 ANSWERED_SECONDS: Final = 10.0
-"""How recent a host's last answer must be for a failure to concern one repository alone.
+"""How recent a host's last answer is when a failure concerns one repository alone.
 
 That repository then has its own circuit.
 """

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 SILENT_SECONDS: Final = 5.0
-"""A checkout without an answer for so long is silent, unless its host answered another visit."""
+"""The time after which a checkout is silent, unless its host answered another visit."""
 SILENT_ALONE_SECONDS: Final = 30.0
-"""A checkout without its own answer for so long is silent in any case."""
+"""The time after which a checkout without its own answer is always silent."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,9 +37,9 @@ def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
 
 
 def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], slots: int) -> bool:
-    """Whether a checkout may take a slot; it always may without silent visits to its host.
+    """Whether a checkout of a host may take a slot.
 
-    `visits` are all visits under way, `silent` the silent ones of them.
+    It always may if no visit to its host is silent. `visits` are all visits under way, `silent` the silent ones of them.
     """
     if not any(visit.host == host for visit in silent):
         return True
@@ -48,6 +48,6 @@ def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], s
 
 
 def gives_way(visit: Visit, silent: Collection[Visit], slots: int) -> bool:
-    """Whether a checkout must leave its slot: it is silent, and older ones fill the share."""
+    """Whether a checkout must leave its slot, because older silent ones fill the share."""
     holding = sorted((each for each in silent if each.holds_slot), key=lambda each: each.begun)
     return visit in holding[share(slots) :]

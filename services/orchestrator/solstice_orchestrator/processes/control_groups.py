@@ -1,4 +1,4 @@
-"""Put each job into its own control group, where the system allows it, and kill it there.
+"""Put each job into its own control group, where possible, and kill it there.
 
 The kernel kills all processes of a group at once (cgroup.kill), also those that forked, changed their session or
 cleared their environment. This needs version 2 of the interface, Linux 5.14, and the right to write in our own group,
@@ -81,7 +81,7 @@ class ControlGroup:
 
 
 async def open_group(name: str) -> ControlGroup | str:
-    """Make a group for the processes of jobs below our own group, or say why not."""
+    """Make a group for jobs below our own group, or return why that fails."""
     place = our_place(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
     if place is None:
         return "there are no control groups of version 2 here"

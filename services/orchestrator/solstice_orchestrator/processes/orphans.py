@@ -24,7 +24,7 @@ from solstice_orchestrator.processes.supervisor import become_subreaper, process
 LOG = structlog.get_logger(__name__)
 
 ROUNDS: Final = 5000
-"""How often to look for orphans before reporting that some cannot be killed: at least ten seconds."""
+"""How often to look for orphans before reporting those left: for at least ten seconds."""
 PAUSE_SECONDS: Final = 0.002
 
 _started: dict[int, subprocess.Popen[bytes]] = {}

@@ -154,7 +154,7 @@ class _Job:
         return None
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any] | None:
-        """Run the step; return how it ends the job, None when the next step may begin."""
+        """Run the step; return how it ends the job, None if the job continues."""
         deadline, scope = self._deadline, "job"
         if step["timeout"] is not None and time.monotonic() + step["timeout"] < deadline:
             deadline, scope = time.monotonic() + float(step["timeout"]), "step"

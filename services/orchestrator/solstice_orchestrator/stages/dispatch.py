@@ -29,7 +29,7 @@ POLL_SECONDS: Final = 2.0
 """How late the end of a backoff, or a lost notification, is noticed."""
 LEAST_PAUSE_SECONDS: Final = 0.01
 CONDITION_SECONDS: Final = 10.0
-"""How often this worker reports to the store which resource it lacks, while it starts nothing."""
+"""How often this worker reports the resource that it lacks, while it starts nothing."""
 CANCEL_LOOK_SECONDS: Final = 1.0
 """The least time between two checks for cancelled jobs after notifications from the store."""
 
@@ -221,9 +221,9 @@ class Dispatch:
             self._told, self._told_at = pressure, self._monotonic()
 
     async def _rate_pause(self, claimed_at: float) -> float:
-        """Return the seconds until a start rate allows one more job than the last claim did.
+        """Return the seconds until a start rate allows one more job.
 
-        No notification comes at that moment.
+        The store counts from the last claim, and sends no notification at that moment.
         """
         try:
             pause = await self._store.rate_pause(self._monotonic() - claimed_at)

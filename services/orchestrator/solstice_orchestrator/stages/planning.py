@@ -35,14 +35,14 @@ from solstice_orchestrator.workflow.job_plan import (
 LOG = structlog.get_logger(__name__)
 
 CONCURRENCY: Final = 64
-"""Runs planned at once: most wait for forges, and runs of one repository share a fetch."""
+"""Runs planned at once. Most wait for forges, and runs of one repository share a fetch."""
 CLAIMED_AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 5.0
 """How often the store is asked without a notification, and after it was away."""
 UNFIT_LOOK_SECONDS: Final = 0.5
 """How often a machine that could not plan is checked again."""
 NOT_TOO_SOON_SECONDS: Final = 0.01
-"""The least pause before a delayed run, so that a slow store clock causes no busy loop."""
+"""The least pause before a delayed run. So a slow store clock causes no busy loop."""
 LAG_SECONDS: Final = (1.0, 4.0)
 """Pauses before looking again for an absent commit.
 
@@ -127,7 +127,7 @@ class _ClaimedRuns:
 
     run_ids: set[str] = field(default_factory=set)
     unsure: bool = False
-    """The store failed during a claim, so it may count further runs as claimed by us."""
+    """The store failed during a claim, and may count further runs as ours."""
 
 
 async def _claim(

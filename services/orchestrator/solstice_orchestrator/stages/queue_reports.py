@@ -28,7 +28,7 @@ from solstice_orchestrator.store.views import JobView, RunView
 log = structlog.get_logger("solstice_orchestrator.stages.queue_reports")
 
 AT_ONCE: Final = 20
-"""The most statuses in a round: a forge limits calls per minute, and final statuses come first."""
+"""The most statuses in a round. A forge limits calls per minute, and final statuses come first."""
 LOOKED_AT: Final = 200
 FOLLOWED: Final = 5_000
 

@@ -15,7 +15,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.retention")
 
 DAY_SECONDS: Final = 86_400.0
 LOOK_SECONDS: Final = 3600.0
-"""How often old runs are looked for, give or take a fifth; first at a random time within this."""
+"""How often old runs are looked for, give or take a fifth. The first look comes within this time."""
 JITTER: Final = 0.2
 RUNS_PER_PURGE: Final = 50
 """Runs removed in one transaction, which blocks others for some milliseconds."""

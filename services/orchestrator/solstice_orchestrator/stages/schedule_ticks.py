@@ -30,7 +30,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.schedule_ticks")
 AT_ONCE: Final = 16
 """Branches that are looked up at once."""
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""How late a tick is noticed after a lost notification or a forward jump of the store's clock."""
+"""How late a tick is noticed after a lost notification or a clock jump."""
 HELD_SECONDS: Final = 5.0
 """The pause between two looks while the store is away."""
 LEAST_SECONDS: Final = 0.02

@@ -7,7 +7,7 @@ from solstice_orchestrator.web.access_control import ErrorResponder
 
 
 class NoZeroBytes:
-    """ASGI middleware that answers 404 for a zero byte in a path, 400 in a query.
+    """ASGI middleware that answers 404 for zero bytes in paths, 400 in queries.
 
     It runs behind access control, so refused callers learn nothing from it.
     """

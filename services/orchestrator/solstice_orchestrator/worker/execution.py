@@ -29,7 +29,7 @@ from solstice_orchestrator.worker.secret_rules import GivenSecrets, SecretRules,
 LOG = structlog.get_logger(__name__)
 
 CANCELLED_SECONDS: Final = 10.0
-"""How long a cancelled execution tries to hand its job back; later its lease runs out."""
+"""How long a cancelled execution tries to hand its job back. Later its lease runs out."""
 
 HANDED_BACK: Final = "this worker gave the job back; it begins anew as soon as another has a free slot"
 

@@ -19,7 +19,7 @@ FLUSH_SECONDS: Final = 0.25
 FLUSH_BYTES: Final = 16 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 PENDING_BYTES: Final = 1024 * 1024
-"""With more unsent output than this, the executor has to wait, and so has the job."""
+"""With more unsent output than this, the executor waits, and so does the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

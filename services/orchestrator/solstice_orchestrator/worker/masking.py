@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import quote, quote_plus
 
 LEAST_CHARACTERS: Final = 8
-"""The least length of a secret, or of a line of one: shorter ones match by accident."""
+"""The least length of a secret or its lines. Shorter ones match by accident."""
 MASK: Final = b"***"
 _BREAKS: Final = b"\r\n"
 _BEGINNING: Final = 4
@@ -178,7 +178,7 @@ class _Needle:
 
 
 def _plain(secret: str) -> Iterable[_Needle]:
-    """Yield the forms of each line of the secret; the whole when all lines are too short."""
+    """Yield the forms of each line; the whole secret when all lines are too short."""
     lines = [line for line in secret.splitlines() if len(line) >= LEAST_CHARACTERS]
     for line in lines:
         yield from _forms(line)

@@ -109,14 +109,14 @@ class Governor:
             self._machine_failures = 0
 
     def plannable(self, most: int) -> int:
-        """Return how many of `most` runs may be planned; one, as a trial, after a failure."""
+        """Return how many of `most` runs may be planned; one as trial after failures."""
         if self.look().refuses in UNFIT_RESOURCES:
             return 0
         return min(most, 1) if self._machine_failures else most
 
     @property
     def unfit(self) -> str | None:
-        """Why this machine takes no work at all, by the last look; None when it does."""
+        """Why this machine takes no work, by the last look; None when it does."""
         refused = self._refused
         return None if refused is None or refused.resource not in UNFIT_RESOURCES else refused.detail
 
@@ -130,7 +130,7 @@ class Governor:
             self._shrink(outcome.reason.value)
 
     def look(self) -> WorkerPressure:
-        """Return how many jobs may run at once now, and why none may start, if so."""
+        """Return how many jobs may run at once now, and why none may start."""
         now = self._clock()
         if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
             self._reading, self._read_at = self._read(), now

@@ -15,7 +15,7 @@ from html import escape
 from typing import Final, NamedTuple
 
 MAX_LINE: Final = 16_384
-"""The most characters of a line, so that an endless one does not stall a browser."""
+"""The most characters of a line. An endless one would stall a browser."""
 
 _TOKEN: Final = re.compile(
     r"""
@@ -83,7 +83,7 @@ PLAIN: Final = TextStyle()
 
 
 class LogRow(NamedTuple):
-    """A row of the log; `number` counts the job's lines from 1, None for a mark."""
+    """A row of the log; `number` counts the job's lines from 1, None for marks."""
 
     number: int | None
     pieces: tuple[tuple[TextStyle, str], ...]
@@ -114,7 +114,7 @@ class RowsUpdate:
 
 @dataclass(slots=True)
 class Terminal:
-    """Takes text in pieces of any size, and returns the rows changed since the last call."""
+    """Takes text in pieces of any size, and returns the changed rows on request."""
 
     _held: str = ""
     """The beginning of an incomplete control sequence."""
@@ -122,7 +122,7 @@ class Terminal:
     _line: list[tuple[TextStyle, str]] = field(default_factory=list)
     _width: int = 0
     _returned: bool = False
-    """After a carriage return: the next character begins the line anew, a line feed ends it unchanged."""
+    """A carriage return came. The next character begins the line anew, a line feed ends it unchanged."""
     _shown: bool = False
     """Whether `take` has returned the open line."""
     _number: int = 1

@@ -67,7 +67,7 @@ class OpenStreams:
 
     @asynccontextmanager
     async def changes(self, store: ChangeSource) -> AsyncIterator["ChangePacer"]:
-        """Return a pacer that wakes at changes of the store and at the end of the server."""
+        """Return a pacer that wakes at changes of the store and at server end."""
         async with store.changes() as changed:
             self._bells.add(changed)
             try:

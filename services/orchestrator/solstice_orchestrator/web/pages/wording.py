@@ -200,7 +200,7 @@ def ref_words(run: RunView) -> str:
 
 
 def commit_link(run: RunView) -> str | None:
-    """Return the URL of the commit at the forge; None when the repository is not on the web."""
+    """Return the commit's URL at the forge; None when the repository has no web page."""
     base = _web_base(run)
     return base and f"{base}/{'-/' if run.source == 'gitlab' else ''}commit/{quote(run.commit_sha)}"
 
@@ -227,7 +227,7 @@ def worker_tone(worker: WorkerView) -> str:
 
 
 def worker_remark(worker: WorkerView, now: float) -> str:
-    """Return why the worker takes no jobs, or fewer; empty when it takes all it can."""
+    """Return why the worker takes fewer jobs or none; empty if it takes all."""
     if worker.presence is Presence.LOST:
         return "Its heartbeat stopped; what it ran is run elsewhere."
     if worker.state is WorkerState.DRAINING and worker.presence is Presence.ALIVE:

@@ -9,7 +9,7 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 class LimitedLog:
-    """Passes output on up to three quarters of the limit, and the last quarter at `end`.
+    """Passes on the first three quarters of the limit, and the last one at `end`.
 
     Output between the two is dropped. At most a quarter of the limit is held in memory. A store only adds to a log, so
     output that may be dropped later cannot be stored earlier; the log says from where on it may be lost.
@@ -45,7 +45,7 @@ class LimitedLog:
         return None
 
     async def mark(self, line: LogMark) -> None:
-        """Write a mark at this place of the output; it is kept when output around is dropped."""
+        """Write a mark at this place of the output; it is never dropped."""
         if self._cut:
             self._marks.append((self._dropped + len(self._tail), line))
         else:

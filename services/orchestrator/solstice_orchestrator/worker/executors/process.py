@@ -42,7 +42,7 @@ SILENCE_LOOK_SECONDS: Final = 1.0
 SLACK_SECONDS: Final = 30.0
 """How late the supervisor may end before it counts as stopped and is killed."""
 LAST_OUTPUT_SECONDS: Final = 120.0
-"""How long the remaining output may take to reach the log, since the store may be slow."""
+"""How long the remaining output may take to reach the log. The store may be slow."""
 ESCAPED_OUTPUT_SECONDS: Final = 5.0
 """The same when the supervisor was killed, and a hidden process may still write."""
 
@@ -59,7 +59,7 @@ class ProcessExecutor:
     path: str = DEFAULT_PATH
     """The job's PATH."""
     no_output_seconds: float = 0.0
-    """How long a job may write nothing if it sets no limit itself; 0: for ever."""
+    """How long a job without its own limit may write nothing; 0: for ever."""
     disk: DiskWatch = field(default_factory=DiskWatch)
     starting: AbstractContextManager[None] = field(default_factory=nullcontext)
     """Entered for the time of each checkout, by any number at once."""

@@ -22,7 +22,7 @@ class Execution:
     spec: JobSpec
     request: JobRequestV1
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """The secrets that the spec names, by name; the caller masks them in the job's output."""
+    """The secrets that the spec names, by name. The caller masks them in the output."""
 
 
 class Executor(Protocol):

@@ -47,7 +47,7 @@ class ScriptedExecutor:
 
     isolates: bool = True
     no_output_seconds: float = 0.0
-    """How long a job may write nothing if it sets no limit itself; 0: for ever."""
+    """How long a job without its own limit may write nothing; 0: for ever."""
     sleep: Sleep = asyncio.sleep
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:

@@ -30,7 +30,7 @@ PIECE_BYTES: Final = 64 * 1024
 START_SECONDS: Final = 60.0
 """How long the supervisor may take to report that it is ready."""
 STOLEN_SECONDS: Final = 0.05
-"""How often to check whether awaited output was taken: a job can read its own log pipe."""
+"""How often to check whether a job took awaited output from its own log pipe."""
 LEAVE_SECONDS: Final = 5.0
 """How long the supervisor may take to kill all processes before the orchestrator does it."""
 
@@ -54,7 +54,7 @@ class SupervisorHandle:
         self._announced: asyncio.Queue[int] = asyncio.Queue()
         self._steps_announced = 0
         self._in_log, self._all_in_log, self._moving = 0, False, asyncio.Condition()
-        """The number of output bytes in the log, whether these are all, and the log's lock."""
+        """The output bytes in the log, whether these are all, and the log's lock."""
 
     async def is_ready(self) -> bool:
         try:

@@ -22,7 +22,7 @@ class Verdict:
     step: int | None = None
     """Counts from 0."""
     status: int = 0
-    """The exit code of the step's shell, or the negative number of the signal that ended it."""
+    """The exit code of the step's shell, or the negative number of its signal."""
     scope: Literal["job", "step"] = "job"
     detail: str = ""
 
