@@ -5,7 +5,7 @@ Run as `python -I -S supervisor.py [GROUP]`, with the standard library alone, in
 * GROUP is the directory of the job's control group, which the supervisor joins, and thereby all that it starts;
 * standard input is the control pipe: one line of JSON with the plan, `go` for each step that may begin, and `stop` to
   end the job with grace. When the pipe closes, the orchestrator is gone or wants an end at once: all processes are
-    killed;
+  killed;
 * standard output is the verdict pipe, one JSON object per line: `ready`, a `step` before each step, which then waits
   for its `go` (all earlier output is in the log by then), and one `end`. No step inherits this pipe. It has no words
   for an infrastructure failure, so a job that forged it could only say how the job itself ended;
