@@ -39,7 +39,7 @@ def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
 def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], slots: int) -> bool:
     """Whether a checkout of a host may take a slot.
 
-    It always may if no visit to its host is silent. `visits` are all visits under way, `silent` the silent ones of them.
+    It always may if no visit to its host is silent. `visits` are all visits under way, `silent` the silent ones.
     """
     if not any(visit.host == host for visit in silent):
         return True
