@@ -1,4 +1,4 @@
-"""The composition root of the orchestrator: wires what `opening` opened, runs it, and drains it in order."""
+"""The composition root of the orchestrator: it wires the parts, runs them and drains them."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ from solstice_orchestrator.workflow.job_plan import PlanningRules
 log = structlog.get_logger("solstice_orchestrator.daemon")
 
 FLUSH_SECONDS: Final = 10.0
-"""How long, at the end, the broker is given to take what is still to be told; the rest is told at the next start."""
+"""How long the outbox is still published at the end. The next start publishes the rest."""
 
 
 def _nothing(_url: str) -> None:
@@ -54,14 +54,16 @@ async def run(
     hurry: asyncio.Event | None = None,
     on_ready: Callable[[str], None] = _nothing,
 ) -> None:
-    """Take requests, run jobs and tell what became of them, until `stop` is set.
+    """Take requests, run jobs and publish their outcomes, until `stop` is set.
 
-    `on_ready` is told the base URL of the pages and the API once they are served. The end: nothing new is taken;
-    running jobs have `drain_seconds`, or until `hurry`, and are handed back after that; what is still to be told is
-    told as long as the broker takes it. The pages are served to the last. Somebody who drains the worker sets `stop`
-    too, once its jobs have ended, however long they take.
-    Raises ConfigurationError, TopologyMismatch or SchemaTooNew, never for a broker that is away. A PostgreSQL that is away
-    is waited for; a SQLite file that cannot be used is StoreUnavailable at once.
+    `on_ready` is called with the base URL of the pages and the API once they are served.
+
+    At the end no new work is taken. Running jobs have `drain_seconds`, or until `hurry`, and are then handed back.
+    The outbox is published while the broker takes it, and the pages are served until last. An operator's order to
+    drain this worker sets `stop` too, after its jobs have ended, however long they take.
+
+    Raises ConfigurationError, TopologyMismatch or SchemaTooNew, never for a broker that is away. It waits for a
+    PostgreSQL that is away; a SQLite file that cannot be used raises StoreUnavailable at once.
     """
     with contextlib.suppress(StoppedWhileOpening):
         async with open_components(settings, stop) as components:
@@ -71,7 +73,10 @@ async def run(
 async def _work(
     components: Components, stop: asyncio.Event, hurry: asyncio.Event, on_ready: Callable[[str], None]
 ) -> None:
-    """The loops in an inner group, the running jobs in an outer one: loops stop, jobs finish."""
+    """Run the loops in an inner task group and the jobs in an outer one.
+
+    So the loops stop first, and the jobs finish.
+    """
     settings, store, broker = components.settings, components.store, components.broker
     route, topology = jobs_route(settings), full_topology(settings)
     state = await retry_until_available(
@@ -108,7 +113,7 @@ async def _work(
         )
         async with asyncio.TaskGroup() as loops:
             taking = [loops.create_task(run, name=name) for name, run in _takers(components).items()]
-            # Goes on while jobs do: their runs may be out of time meanwhile.
+            # Runs for as long as jobs run: their runs may reach their time limit meanwhile.
             rescuing = loops.create_task(
                 run_rescue(
                     store,
@@ -142,7 +147,7 @@ async def _work(
             if not stop.is_set():
                 log.info(LogEvent.DRAIN_ORDERED, jobs=dispatch.running)
                 await dispatch.finish_jobs(stop)
-                # Whatever else lives in this process ends as well.
+                # Everything else in this process ends as well.
                 stop.set()
             notice.set_result(
                 f"this worker drains: a job that has not ended in {settings.drain_seconds:g} s begins anew elsewhere"
@@ -160,7 +165,7 @@ async def _work(
 
 
 def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]:
-    """The loops that end as soon as nothing new is to be taken, by their names."""
+    """Return the loops that take new work, by name; they end first."""
     settings, store, broker = components.settings, components.store, components.broker
     metrics, rng = components.metrics, components.rng
     queue, topology = jobs_route(settings).queue, full_topology(settings)
@@ -188,7 +193,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
 
 
 async def _asked_to_end(*asked: asyncio.Event) -> None:
-    """Wait for the first of them."""
+    """Wait until one of the events is set."""
     waiting = [asyncio.create_task(event.wait(), name="end") for event in asked]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What the orchestrator counts: every metric is declared here once, and each fact has one method that records it."""
+"""The metrics of the orchestrator, each declared once, and the methods that record them."""
 
 from collections import Counter as Counted
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What is open while the orchestrator lives: made from its settings, and closed again in order."""
+"""Open the parts of the orchestrator from its settings, and close them in order."""
 
 import asyncio
 import functools
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """What is open while the orchestrator lives."""
+    """The open parts of a running orchestrator."""
 
     settings: OrchestratorSettings
     registration: WorkerRegistration
@@ -73,13 +73,16 @@ class Components:
 
 
 class StoppedWhileOpening(Exception):
-    """We were asked to end while we waited for the database."""
+    """The orchestrator was asked to stop while it waited for the database."""
 
 
 @asynccontextmanager
 async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIterator[Components]:
-    """Everything that has to be closed again; the web server is opened last, when there is something to show, and closed first."""
-    # Ids and jitter need no secrecy, only not to be those of another process.
+    """Open all parts, and close them on leaving.
+
+    The web server is opened last, when there is something to show, and closed first.
+    """
+    # Ids and jitter need not be secret, only different in each process.
     rng = random.Random(secrets.randbits(128))  # noqa: S311
     metrics, streams = Metrics(), OpenStreams()
     access = access_rules(settings)
@@ -133,7 +136,7 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
         )
         governor = Governor(
             limit=whole.limit,
-            # What is played is not checked out, and may start in any number.
+            # Scripted jobs need no checkout, so any number may start.
             limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
             adaptive=settings.adaptive_concurrency,
             read=functools.partial(sensors.read, workspaces.directory),
@@ -191,7 +194,10 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
 async def retry_until_available(
     ask: Callable[[], Awaitable[T]], settings: OrchestratorSettings, stop: asyncio.Event, rng: random.Random
 ) -> T:
-    """What the store answers, however long a PostgreSQL is away; after a power failure nobody knows who is up first."""
+    """Return the store's answer; ask again for as long as a PostgreSQL is away.
+
+    After a power failure the orchestrator may be up before its database.
+    """
     failures = 0
     while True:
         try:

@@ -1,1 +1,1 @@
-"""git, as far as planning and executors need it: what is fetched, how, and under which policy."""
+"""Runs git for planning and executors: fetches, checkouts, limits and the policy for hosts."""

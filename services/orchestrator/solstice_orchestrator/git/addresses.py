@@ -1,4 +1,4 @@
-"""Refuse repositories on private addresses, and hold git to the address that was checked."""
+"""Refuse repositories on private addresses, and make git use the checked address."""
 
 import asyncio
 import socket
@@ -15,19 +15,19 @@ ALLOW: Final = "GIT_ALLOW_PRIVATE allows it"
 
 
 class AddressRefused(Exception):
-    """The repository is where this orchestrator does not fetch from."""
+    """The repository has an address from which this orchestrator does not fetch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressPin:
-    """What makes git connect to the addresses that were checked, and to no other."""
+    """Options and variables that make git connect to the checked addresses alone."""
 
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is on the internet, and so is any IPv4 address that it carries inside."""
+    """Whether an address, and any IPv4 address embedded in it, is on the internet."""
     if isinstance(address, IPv6Address):
         carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64 or int(address) < 2**32:
@@ -40,7 +40,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_command: str) -> AddressPin:
-    """How git is told to use these addresses; raises AddressRefused when any of them is not public."""
+    """Return the pin to these addresses; raises AddressRefused when one is not public."""
     found = list(dict.fromkeys(addresses))
     for text in found:
         if not is_public(ip_address(text.partition("%")[0])):
@@ -63,9 +63,9 @@ def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_comm
 
 
 async def pinned(repo_url: str, ssh_command: str) -> AddressPin:
-    """Look up the host of a repository, and hold git to what was found.
+    """Look up the host of a repository, and return the pin to its addresses.
 
-    Raises AddressRefused when that is not on the internet, and OSError when the host has no address.
+    Raises AddressRefused when one is not on the internet, and OSError when the host has no address.
     """
     parts = urlsplit(repo_url)
     if parts.scheme not in _PORTS:

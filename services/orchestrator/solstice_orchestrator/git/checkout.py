@@ -1,4 +1,4 @@
-"""A commit, whole, from the repository that a request names: what a job runs in."""
+"""Check out a request's commit with all its files, for a job to run in."""
 
 import asyncio
 from pathlib import Path
@@ -36,10 +36,10 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
 
 
 async def _took_too_long(git: Git, request: JobRequestV1, policy: GitPolicy) -> CheckoutFailed:
-    """The verdict on a commit that was fetched and not written in time.
+    """Return the failure of a commit that was fetched but not written in time.
 
-    A tree with more paths than the disk limit has room for is the commit's failure, whatever the disk's speed. Fewer are
-    the machine's or the host's, who had their part in the time.
+    A tree with more paths than the disk limit allows is the commit's failure, however fast the disk is. With fewer
+    paths, the machine or the host was too slow.
     """
     most = policy.max_bytes // LEAST_FILE_BYTES
     if await has_more_paths(git, request.commit_sha, most):

@@ -1,4 +1,7 @@
-"""Run git on what strangers wrote: few protocols, no prompts, no hooks, no foreign configuration, bounded time and disk."""
+"""Run git safely on untrusted repositories, with limits on time, memory and disk.
+
+Few protocols are allowed, and no prompts, hooks or foreign configuration.
+"""
 
 import asyncio
 import contextlib
@@ -36,15 +39,15 @@ PASSED_ON: Final = frozenset(
         "SSH_AUTH_SOCK",
     }
 )
-"""What git may know of the orchestrator's environment."""
+"""The variables of the orchestrator's environment that git gets."""
 
 STDERR_BYTES: Final = 64 * 1024
 WATCH_SECONDS: Final = 0.25
-"""How often git's directory is measured while git writes there; a shorter command is measured once, at its end."""
+"""How often git's directory is measured while git writes. Shorter commands are measured at their end."""
 
 SSH: Final = "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15"
 LIMITED: Final = 'ulimit -d "$0" && exec "$@"'
-"""Memory that is allocated, in KiB: of git, and of what git starts. A file that is only mapped does not count."""
+"""Limits the allocated memory of git and its children, in KiB. Mapped files do not count."""
 
 CONFIG: Final = """\
 [core]
@@ -86,21 +89,22 @@ CONFIG: Final = """\
 [advice]
 \tdetachedHead = false
 """
-"""Ours alone: neither the machine's configuration nor the service user's is read.
+"""The only configuration of git. That of the machine and of the service user is not read.
 
-Old repositories hold the three kinds of harmless disorder that `fetch.fsck` lets pass. Nothing that git writes here
-has to outlive the machine, so nothing waits for the disk (`fsync`).
+Old repositories have the three harmless kinds of error that `fetch.fsck` ignores. Nothing that git writes here
+has to survive a power failure, so nothing waits for the disk (`fsync`).
 """
 
 OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
-"""Only where file:// is allowed: a repository of another user of this machine may then be read."""
+"""Lets git read repositories of the machine's other users. It is used where file:// is allowed."""
 
 
 class CheckoutFailed(SolsticeError):
-    """The commit, or a file of it, could not be had.
+    """The commit, or a file of it, could not be fetched.
 
-    `reason` is CHECKOUT_FAILED when trying again later may help, MACHINE_FAILED when trying elsewhere may;
-    COMMIT_NOT_FOUND, COMMIT_UNUSABLE or INVALID_WORKFLOW when neither will. `may_appear`: the repository is there and only the commit is not, which can be a matter of seconds.
+    `reason` is CHECKOUT_FAILED when a later try may help, MACHINE_FAILED when a try elsewhere may, and
+    COMMIT_NOT_FOUND, COMMIT_UNUSABLE or INVALID_WORKFLOW when neither will. `may_appear`: the repository exists and
+    only the commit is absent, and it may appear within seconds.
     """
 
     def __init__(self, reason: Reason, detail: str, *, may_appear: bool = False) -> None:
@@ -112,28 +116,28 @@ class CheckoutFailed(SolsticeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitPolicy:
-    """What git is allowed, here."""
+    """The protocols and limits of git on this worker."""
 
     protocols: tuple[str, ...] = ("https", "http", "ssh")
     timeout_seconds: float = 600.0
-    """For everything that one checkout takes."""
+    """The time limit of a whole checkout."""
     max_bytes: int = 4 * 1024**3
-    """What a checkout may take on disk."""
+    """The disk limit of a checkout."""
     planning_timeout_seconds: float = 60.0
     planning_max_bytes: int = 256 * 1024**2
-    """The same for the reading of a workflow file; without `--filter` at the server this is a whole commit."""
+    """The disk limit for a workflow file; a server without `--filter` sends the whole commit."""
     max_memory_bytes: int = 1024**3
-    """What each process of git may allocate in a checkout."""
+    """The memory limit of each git process in a checkout."""
     planning_max_memory_bytes: int = 384 * 1024**2
     allow_private: bool = True
-    """Whether repositories may be on addresses that are not on the internet; the setting is off by default."""
+    """Whether repositories may have addresses outside the internet; the setting is off by default."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """The orchestrator's own; PASSED_ON is all that git gets of it."""
+    """The orchestrator's environment, of which git gets only PASSED_ON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitResult(Generic[T]):
-    """How a command ended, and what was made of its output."""
+    """The exit code and the output of a git command."""
 
     returncode: int
     stdout: T
@@ -141,7 +145,7 @@ class GitResult(Generic[T]):
 
 
 class Git:
-    """git on one repository; `home` holds its configuration and counts for nothing else.
+    """Runs git on one repository; `home` is only the place of its configuration.
 
     The repository is `directory` itself when it is bare, else its `.git`.
     """
@@ -179,7 +183,7 @@ class Git:
         }
 
     def use(self, pin: AddressPin) -> None:
-        """Connect to the addresses of `pin` alone, from now on."""
+        """Let git connect only to the addresses of `pin` from now on."""
         self._options = pin.options
         self._environment.update(pin.environment)
 
@@ -195,7 +199,7 @@ class Git:
     async def run(
         self, *arguments: str, input_bytes: bytes = b"", max_output: int = 64 * 1024, writes: bool = False
     ) -> GitResult[bytes]:
-        """Run one git command to its end, as `converse` does; its output is cut at `max_output` bytes."""
+        """Run a git command as `converse` does, keeping `max_output` bytes of its output."""
         read = partial(_read, limit=max_output)
         return await self.converse(*arguments, input_bytes=input_bytes, read=read, writes=writes)
 
@@ -206,10 +210,10 @@ class Git:
         read: Callable[[asyncio.StreamReader], Coroutine[Any, Any, T]],
         writes: bool = False,
     ) -> GitResult[T]:
-        """Run one git command to its end, with `input_bytes` as its input; `read` has to take all of its output.
+        """Run a git command to its end; `read` must read all of its output.
 
-        Raises CheckoutFailed when git cannot be started, and when it `writes` and its directory outgrows its limit.
-        Whoever cancels this kills git and its children.
+        Raises CheckoutFailed when git cannot be started, and when it `writes` and its directory exceeds its limit.
+        Cancelling this kills git and its children.
         """
         outgrown = False
         try:
@@ -237,7 +241,7 @@ class Git:
         )
 
     async def _watch(self, git: Child) -> None:
-        """Kill git as soon as its directory has outgrown the limit."""
+        """Kill git as soon as its directory exceeds the limit."""
         await asyncio.sleep(WATCH_SECONDS)
         while not await self._has_outgrown():  # noqa: ASYNC110  a disk notifies nobody
             await asyncio.sleep(WATCH_SECONDS)
@@ -248,11 +252,14 @@ class Git:
 
 
 LEAST_FILE_BYTES: Final = 4096
-"""What a file takes on disk at least, empty or not: a block or an inode, of which a disk has no more than of the others."""
+"""The least disk space of a file, even an empty one.
+
+It needs a block or an inode, and a disk has limited numbers of both.
+"""
 
 
 def directory_bytes(directory: Path) -> int:
-    """What the files below take on disk, as far as it can be seen while others write there."""
+    """Return the disk space of all files below, approximately while others write there."""
     total, todo = 0, [str(directory)]
     while todo:
         with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
@@ -266,7 +273,7 @@ def directory_bytes(directory: Path) -> int:
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """All of a stream, of which the first `limit` bytes are kept."""
+    """Read all of a stream, and return its first `limit` bytes."""
     kept = bytearray()
     while piece := await stream.read(64 * 1024):
         kept += piece[: limit - len(kept)]
@@ -274,11 +281,11 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
 
 
 def stderr_tail(stderr: str) -> str:
-    """The end of what git said, on one line."""
+    """Return the last lines of git's standard error as one line."""
     lines = [printable(line).strip() for line in stderr[-8192:].splitlines()]
     return "; ".join([line for line in lines if line][-3:])[-500:]
 
 
 def printable(text: str) -> str:
-    """The text without what could change the look of a page or terminal: controls, escapes, marks of direction."""
+    """Replace unprintable characters, such as controls, escapes and direction marks, with spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,7 +1,7 @@
-"""Which of two pushes came first, asked of the repository: what the ref points at, and whose history holds whom.
+"""Ask a repository which of two pushes came first, by its ref and its history.
 
-Commits alone are fetched, and no more of them than a limit; a server that cannot leave files out sends more, within the
-limits of planning on time and disk.
+This fetches commits alone, up to a limit. A server that cannot leave files out sends more, within the limits of
+planning on time and disk.
 """
 
 import re
@@ -14,7 +14,7 @@ from solstice_orchestrator.git.command import Git, GitPolicy
 from solstice_orchestrator.superseding.push_order import CommitAncestry, OrderQuestion
 
 DEPTH: Final = 200
-"""How far back a push may have been to be known for an older one."""
+"""How many commits back an older push is still found."""
 _COMMITS_ONLY: Final = (
     *("-c", "remote.origin.promisor=true", "-c", "remote.origin.partialCloneFilter=tree:0"),
     *fetching.FETCH,
@@ -29,7 +29,7 @@ _LINE: Final = re.compile(r"([0-9a-f]{40,64})\t(\S+)")
 async def ask_repository(
     request: JobRequestV1, question: OrderQuestion, *, policy: GitPolicy, scratch: Path
 ) -> CommitAncestry:
-    """What the repository of the request says. Raises CheckoutFailed."""
+    """Return the ancestry of the two commits in the repository. Raises CheckoutFailed."""
     async with (
         fetching.bounded(policy.planning_timeout_seconds, request),
         fetching.temporary(scratch) as home,
@@ -62,7 +62,10 @@ async def _now(git: Git, request: JobRequestV1) -> str | None:
 
 
 async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: str | None) -> None:
-    """Bring what can be had: both commits, and what was there before the push where it still is; else what the ref holds."""
+    """Fetch both commits, and the one before the push if the server still has it.
+
+    If it gives no commit by its id, fetch the ref.
+    """
     both = [question.commit_sha, question.newest_sha]
     wanted = [[*both, question.before_sha]] if question.before_sha else []
     wanted += [both, [request.ref]] if now is not None and request.ref else [both]
@@ -75,5 +78,5 @@ async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: 
 
 
 async def _is_ancestor(git: Git, older: str, newer: str) -> bool:
-    """Whether that is known here: what is not here, or beyond the limit, is nobody's ancestor."""
+    """Whether `older` is a known ancestor of `newer`; commits beyond the limit are unknown."""
     return (await git.run("merge-base", "--is-ancestor", older, newer)).returncode == 0

@@ -1,6 +1,6 @@
-"""Files of commits, fetched once and in groups: a burst of pushes to one repository costs its forge one conversation.
+"""Fetch files of commits in groups, so that many pushes share one connection.
 
-What is asked of a repository while a fetch from it is under way waits for the next fetch.
+Requests for a repository from which a fetch is under way wait for the next fetch.
 """
 
 import asyncio
@@ -34,27 +34,30 @@ MAX_GROUP: Final = 32
 MAX_GROUPS: Final = 8
 """Repositories that are fetched from at once."""
 MAX_GROUPS_OF_HOST: Final = 5
-"""Of these on one host: one that does not answer leaves places to others."""
+"""Of these on one host. So a host that does not answer leaves places to others."""
 MAX_SINGLE_FETCHES: Final = 4
-"""Commits that are fetched apart at once, after their groups had no answer for them."""
+"""Commits that are fetched singly at once, after their groups had no answer for them."""
 MAX_COMMITS: Final = 128
 MAX_BYTES: Final = 64 * 1024
-"""Of one commit's files; larger ones are not kept."""
+"""The most bytes of one commit's files that are cached."""
 
 _Repository = tuple[str, str]
-"""Its URL and the kind of its ids."""
+"""The URL of a repository and the format of its object ids."""
 _Key = tuple[str, str, tuple[str, ...]]
 
 
 class CommitFiles:
-    """Fetches in `tasks`; who asks for what is being fetched already shares the answer, also a failure."""
+    """Fetches and caches files of commits, in tasks of the group `tasks`.
+
+    Callers that ask for the same files at once share the answer, also a failure.
+    """
 
     def __init__(self, tasks: asyncio.TaskGroup, policy: GitPolicy, scratch: Path) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
         self._kept: OrderedDict[_Key, Files] = OrderedDict()
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
-        """The keys are the repositories that have a task."""
+        """Waiting requests of each repository that has a task."""
         self._of_host: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_GROUPS_OF_HOST)
         )
@@ -64,7 +67,7 @@ class CommitFiles:
         )
 
     async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
-        """The first of the paths that the request's commit has, with its content; raises CheckoutFailed."""
+        """Return the first of the paths in the commit, with its content; raises CheckoutFailed."""
         lookup = FilesRequest(request=request, paths=tuple(paths))
         key = _key(lookup)
         if key in self._kept:
@@ -73,7 +76,7 @@ class CommitFiles:
         if key not in self._coming:
             self._coming[key] = asyncio.get_running_loop().create_future()
             self._fetch(lookup)
-        # Shielded: who gives up waiting leaves the others their answer.
+        # Shielded: a caller that is cancelled must not cancel the answer for the others.
         answer = await asyncio.shield(self._coming[key])
         if isinstance(answer, CheckoutFailed):
             raise CheckoutFailed(answer.reason, answer.detail, may_appear=answer.may_appear)
@@ -87,7 +90,7 @@ class CommitFiles:
             self._tasks.create_task(self._serve(repository), name=f"fetch from {repository[0]}")
 
     async def _serve(self, repository: _Repository) -> None:
-        """Fetch one group after the other, as long as any are waiting."""
+        """Fetch group after group until no request of the repository waits."""
         lookups: Sequence[FilesRequest] = []
         try:
             while self._waiting[repository]:
@@ -118,7 +121,7 @@ class CommitFiles:
         try:
             return await fetch_group(lookups, policy=self._policy, scratch=self._scratch)
         except Exception as error:
-            # A mistake of ours that one commit brings out must take neither the others nor the loop with it.
+            # A bug that one commit brings out must stop neither the other commits nor the loop.
             if is_machine(error):
                 return [_failure_of(error)] * len(lookups)
             LOG.exception(LogEvent.PLANNING_BROKE, request_id=lookups[0].request.request_id)
@@ -141,7 +144,7 @@ class CommitFiles:
                 self._kept.popitem(last=False)
 
     def _give_up(self, lookup: FilesRequest) -> None:
-        """Whoever waits is told that the fetching was cancelled; for what has its answer this does nothing."""
+        """Cancel the callers that still wait for this request."""
         if future := self._coming.pop(_key(lookup), None):
             future.cancel()
 

@@ -1,8 +1,8 @@
-"""Files of many commits of one repository in one conversation with its server.
+"""Fetch files of many commits of one repository together.
 
-A group costs one fetch of the commits without their files, and one of the few files that are wanted (a server that
-cannot leave files out has sent them by then). What every fetch of the repository would have met is everybody's
-answer; whatever may be on account of one commit is tried for each commit apart, so that none fails its neighbours.
+A group takes one fetch of the commits without their files, and one of the few wanted files (a server that cannot leave
+files out has sent them already). A failure that every fetch of the repository would meet is the answer for all
+commits. After a failure that one commit may have caused, each commit is fetched singly, so that none fails the others.
 """
 
 import re
@@ -25,38 +25,38 @@ from solstice_orchestrator.git.tree_entries import (
 )
 
 MAX_ROUNDS: Final = 4
-"""How often a group is tried without the commits that the server does not know: it names one at a time."""
+"""How often a group is tried, each time without the unknown commit that was named."""
 
 _PARTIAL_FETCH: Final = (
     *("-c", "remote.origin.promisor=true", "-c", "remote.origin.partialCloneFilter=blob:none"),
     *fetching.FETCH,
     "--filter=blob:none",
 )
-"""Only this command knows that the repository is partial: one that reads there never fetches by itself."""
+"""Only this command treats the repository as partial, so reading commands never fetch by themselves."""
 _ABSENT: Final = re.compile(r"not our ref ([0-9a-f]{40,64})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesRequest:
-    """The first of the paths that the request's commit has."""
+    """Asks for the first of the paths that the request's commit has."""
 
     request: JobRequestV1
     paths: tuple[str, ...]
 
 
 class SingleFetch(Enum):
-    """How to go on with a commit that its group could not answer for."""
+    """How to fetch a single commit after its group gave no answer for it."""
 
     AGAIN = auto()
     """As a group of one."""
     WHOLE = auto()
-    """By its id, with all its files: the server gives no single ones."""
+    """By its id, with all its files: the server gives no single files."""
     BY_REF = auto()
     """With its ref: the server does not give it by its id."""
 
 
 Files: TypeAlias = Mapping[str, bytes]
-"""What was found, by its path."""
+"""The content of found files, by path."""
 FilesOrFailure: TypeAlias = Files | CheckoutFailed
 
 
@@ -66,15 +66,15 @@ class _NotById(Exception):
     def __init__(self, absent: Iterable[str]) -> None:
         super().__init__()
         self.absent = frozenset(absent)
-        """Those that it does not know; empty when it did not say."""
+        """The commits that the server does not know; empty when it named none."""
 
 
 async def fetch_group(
     lookups: Sequence[FilesRequest], *, policy: GitPolicy, scratch: Path
 ) -> Sequence[FilesOrFailure | SingleFetch]:
-    """What each gets, in their order; all are of one repository. A single one is never told to try AGAIN.
+    """Return the answers for requests of one repository, in their order.
 
-    `scratch` is a directory for temporary ones.
+    A group of one never gets the answer AGAIN. `scratch` is a directory for temporary ones.
     """
     absent: frozenset[str] = frozenset()
     left = list(lookups)
@@ -100,7 +100,7 @@ async def fetch_group(
 async def fetch_single(
     lookup: FilesRequest, how: SingleFetch, *, policy: GitPolicy, scratch: Path
 ) -> FilesOrFailure:
-    """What a commit gets by itself."""
+    """Return the answer for one commit, fetched singly."""
     if how is SingleFetch.AGAIN:
         (found,) = await fetch_group([lookup], policy=policy, scratch=scratch)
         if not isinstance(found, SingleFetch):
@@ -132,7 +132,10 @@ async def fetch_single(
 async def _in_one_fetch(
     lookups: Sequence[FilesRequest], policy: GitPolicy, scratch: Path
 ) -> Sequence[FilesOrFailure | SingleFetch]:
-    """Raises _NotById, and CheckoutFailed when one of the commits may be the reason that all failed."""
+    """Fetch the commits and their files together.
+
+    Raises _NotById, and CheckoutFailed when one of the commits may have caused the failure of all.
+    """
     request = lookups[0].request
     async with fetching.temporary(scratch) as home:
         try:
@@ -145,7 +148,7 @@ async def _in_one_fetch(
                 if fetched.returncode == 0:
                     return await _answers(git, lookups, shas)
         except CheckoutFailed as error:
-            # Not a word in all that time: that is no commit's fault, and nobody needs to wait for it again.
+            # The host sent nothing in all that time: no commit caused this, and single fetches would only wait again.
             if limit.expired() and directory_bytes(git.git_dir / "objects") == 0:
                 return [error] * len(lookups)
             raise
@@ -166,8 +169,8 @@ async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
 async def _answers(
     git: Git, lookups: Sequence[FilesRequest], shas: Sequence[str]
 ) -> Sequence[FilesOrFailure | SingleFetch]:
-    """The wanted files of fetched commits; what is not here of them is fetched."""
-    # For git none of them has parents from now on, also where one is another's, and where the server sent more.
+    """Return the wanted files of fetched commits; fetch those that are absent here."""
+    # From here on git sees none of them as having parents, even if one is another's or the server sent more.
     (git.git_dir / "shallow").write_text("".join(f"{sha}\n" for sha in shas), encoding="ascii")
     paths = list(dict.fromkeys(path for lookup in lookups for path in lookup.paths))
     entries = await entries_of_roots(git, shas, paths)
@@ -190,7 +193,7 @@ def _first(lookup: FilesRequest, entries: Entries) -> tuple[str, TreeEntry] | No
 
 
 def _blobs(lookups: Sequence[FilesRequest], entries: Mapping[str, Entries]) -> Sequence[str]:
-    """The ids of all contents that are needed."""
+    """Return the ids of all needed blobs."""
     firsts = (_first(lookup, entries[lookup.request.commit_sha]) for lookup in lookups)
     return list(dict.fromkeys(first[1].blob for first in firsts if first and first[1].is_plain_file))
 

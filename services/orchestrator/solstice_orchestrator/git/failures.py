@@ -1,4 +1,4 @@
-"""Which party causes a git failure: the commit, the worker's machine, or the host. Pure."""
+"""Decide who caused a git failure: the commit, the machine, or the host. Pure."""
 
 import errno
 import re
@@ -22,7 +22,7 @@ MACHINE_ERRORS: Final = frozenset(
         errno.EPERM,
     }
 )
-"""Of a system call of ours, in directories of ours or to start git: no commit has a part in it."""
+"""Errors of our own system calls that no commit causes, such as starting git."""
 
 _MACHINE: Final = re.compile(
     r"(?:No space left on device|Disk quota exceeded|Too many open files(?: in system)?|Cannot allocate memory|"
@@ -30,7 +30,7 @@ _MACHINE: Final = re.compile(
     r"^(?:fatal|error): (?:cannot fork|unable to fork|fork failed|unable to create thread|cannot create async thread)",
     re.MULTILINE,
 )
-"""At the end of a line, where the system's own words stand."""
+"""Messages of the system, which stand at the end of a line."""
 _MEMORY: Final = re.compile(r"out of memory|realloc failed|mmap failed: cannot allocate", re.IGNORECASE)
 _COMMIT: Final = re.compile(
     r"File name too long|fsck error|error in (?:tree|blob|commit|tag) |invalid path '|"
@@ -40,9 +40,9 @@ _COMMIT: Final = re.compile(
 
 
 def reason_of_stderr(said: str) -> Reason:
-    """The reason for a failure of git that a repository's absence does not explain.
+    """Return the reason for a failure of git, other than an absent repository.
 
-    The commit is asked first: it chooses the file names that git quotes, and may only harm itself by them.
+    The commit is checked first: it chooses the file names that git quotes, and they must harm no one else.
     """
     ours = _without_server_lines(said)
     if _COMMIT.search(ours):
@@ -53,20 +53,23 @@ def reason_of_stderr(said: str) -> Reason:
 
 
 def of_local_words(said: str) -> Reason:
-    """The same for a command that asks no host, on what was fetched: the memory it needs is the commit's doing."""
+    """Return the reason for a failure of a local command on fetched objects.
+
+    Such a command that exceeds its memory limit does so because of the commit.
+    """
     return Reason.COMMIT_UNUSABLE if is_past_memory(said) else reason_of_stderr(said)
 
 
 def is_past_memory(said: str) -> bool:
-    """Whether git reached the memory limit that it was given.
+    """Whether git reached its memory limit.
 
-    What it was sent needs that much, wherever it is tried; a machine without memory kills git, which then says nothing.
+    The fetched objects need that much on every machine; a machine without memory kills git, which then prints nothing.
     """
     return _MEMORY.search(_without_server_lines(said)) is not None
 
 
 def is_machine(error: BaseException) -> bool:
-    """Whether this machine lacks what the work needs."""
+    """Whether an error says that this machine lacks a resource."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, RuntimeError):
@@ -75,7 +78,7 @@ def is_machine(error: BaseException) -> bool:
 
 
 def _without_server_lines(said: str) -> str:
-    """Without the lines that the server wrote: a hostile one must not accuse this machine."""
+    """Remove the lines that the server wrote: a hostile one must not blame this machine."""
     return "\n".join(line for line in said.replace("\r", "\n").splitlines() if not _SERVER_LINE.match(line))
 
 

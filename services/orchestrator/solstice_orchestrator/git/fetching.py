@@ -1,4 +1,4 @@
-"""What every fetch has in common: a new repository, a bound on its time, and a verdict on what the server said.
+"""Shared parts of all fetches: a new repository, a time limit, and the failure's reason.
 
 | what happened | reason | tried again |
 |---|---|---|
@@ -47,18 +47,18 @@ _UNREACHABLE: Final = re.compile(
     r"unable to access '|Could not resolve host|unable to look up|unable to connect to|Could not read from remote repository",
     re.IGNORECASE,
 )
-"""Said before any commit is asked for."""
+"""Messages from before any commit is requested."""
 
 
 class HasUrl(Protocol):
-    """Whatever is about a repository."""
+    """A value with the URL of a repository."""
 
     @property
     def repo_url(self) -> str: ...
 
 
 class HasRef(Protocol):
-    """Whatever may be about a ref."""
+    """A value that may have a ref."""
 
     @property
     def ref(self) -> str | None: ...
@@ -67,7 +67,7 @@ class HasRef(Protocol):
 async def new_git(
     request: JobRequestV1, directory: Path, home: Path, policy: GitPolicy, *, max_bytes: int, bare: bool
 ) -> Git:
-    """What runs git on a new repository in `directory` that knows where to fetch from, and holds nothing yet.
+    """Make an empty repository in `directory` with its remote, and return git for it.
 
     Raises CheckoutFailed for a protocol or an address that is not allowed.
     """
@@ -81,7 +81,10 @@ async def new_git(
 
 
 async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
-    """What holds git to the addresses of the repository's host; raises CheckoutFailed when they are not allowed."""
+    """Return the pin to the addresses of the repository's host.
+
+    Raises CheckoutFailed when they are not allowed.
+    """
     if policy.allow_private:
         return AddressPin()
     try:
@@ -96,7 +99,10 @@ async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
 
 
 def check_protocol(repo_url: str, policy: GitPolicy) -> None:
-    """Raises CheckoutFailed for a protocol that is not allowed, and for a URL that the rules would read otherwise."""
+    """Raise CheckoutFailed for a forbidden protocol or a URL that is not canonical.
+
+    Rules could read a URL that is not canonical in another way than git does.
+    """
     scheme = repo_url.partition("://")[0]
     if scheme not in policy.protocols:
         raise CheckoutFailed(
@@ -115,7 +121,7 @@ def check_protocol(repo_url: str, policy: GitPolicy) -> None:
 
 
 async def fetch_by_id(git: Git, request: JobRequestV1) -> bool:
-    """Bring just the commit; False when the server gives nothing by its id."""
+    """Fetch just the commit; return False when the server gives nothing by its id."""
     fetched = await git.run(
         *FETCH, "--depth=1", "--end-of-options", "origin", request.commit_sha, writes=True
     )
@@ -125,7 +131,7 @@ async def fetch_by_id(git: Git, request: JobRequestV1) -> bool:
 
 
 async def fetch_by_ref(git: Git, request: JobRequestV1) -> None:
-    """Bring the commit with its ref, else with every branch."""
+    """Fetch the commit with its ref, else with all branches."""
     for wider in _wider(request):
         fetched = await git.run(*FETCH, *wider, writes=True)
         if fetched.returncode != 0 and not is_not_by_id(fetched):
@@ -141,7 +147,7 @@ async def fetch_by_ref(git: Git, request: JobRequestV1) -> None:
 
 
 def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
-    """What else to ask for when the server gives nothing by id, the cheapest first."""
+    """Return further fetches for servers that give nothing by id, the cheapest first."""
     by_ref: list[tuple[str, ...]] = []
     if ref := plain_ref(request):
         by_ref = [
@@ -152,23 +158,26 @@ def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
 
 
 def plain_ref(request: HasRef) -> str | None:
-    """The request's ref, when it is the name of one and nothing that git would take for more."""
+    """Return the request's ref if it is a plain ref name, else None.
+
+    git would read other forms as more than a name.
+    """
     ref = request.ref
     return ref if ref and _REF.fullmatch(ref) and ".." not in ref else None
 
 
 def is_not_by_id(result: GitResult[bytes]) -> bool:
-    """Whether the server refused to give an object by its id; it may still have it."""
+    """Whether the server refused to give an object by its id, which it may have."""
     return _NOT_BY_ID.search(result.stderr) is not None
 
 
 def is_of_repository(result: GitResult[bytes]) -> bool:
-    """Whether a fetch failed in a way that every fetch of the repository would have, whatever it asked for."""
+    """Whether a fetch failed in a way that every fetch of the repository would."""
     return bool(_NOT_THERE.search(result.stderr) or _UNREACHABLE.search(result.stderr))
 
 
 def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
-    """The verdict on a fetch that failed, by what git said."""
+    """Return the failure of a fetch, derived from git's output."""
     said = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
     if reason_of_stderr(result.stderr) is Reason.MACHINE_FAILED:
         return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {said}")
@@ -186,7 +195,7 @@ def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
 
 @asynccontextmanager
 async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Timeout]:
-    """Raise CheckoutFailed when the body takes longer."""
+    """Raise CheckoutFailed when the body takes longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield limit
@@ -198,7 +207,7 @@ async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Time
 
 @asynccontextmanager
 async def temporary(scratch: Path) -> AsyncIterator[Path]:
-    """A new directory in `scratch`, gone afterwards."""
+    """Make a new directory in `scratch`, and remove it on leaving."""
     home = _new_directory(scratch)
     try:
         yield home

@@ -1,4 +1,4 @@
-"""What a branch of a repository holds now: one question to its server, without fetching anything."""
+"""Look up the commit of a branch at its server, without fetching anything."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from solstice_orchestrator.git.command import Git, GitPolicy
 from solstice_orchestrator.git.repository import write_repository
 
 LIST_SECONDS: Final = 30.0
-"""Less than any lease that it is asked under."""
+"""The time limit; it is shorter than every lease under which this runs."""
 MAX_OUTPUT: Final = 1024 * 1024
 _LINE: Final = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})\t(\S+)$", re.MULTILINE)
 
@@ -24,9 +24,9 @@ class Branch:
 
 
 async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | None:
-    """The full id of its commit; None when the repository has no such ref. Raises CheckoutFailed.
+    """Return the full id of the branch's commit; None when there is no such ref.
 
-    Of an annotated tag, the commit that it names.
+    For an annotated tag, this is the commit that it names. Raises CheckoutFailed.
     """
     ref = fetching.plain_ref(branch)
     if ref is None:
@@ -35,7 +35,7 @@ async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | 
     seconds = min(LIST_SECONDS, policy.planning_timeout_seconds)
     async with fetching.bounded(seconds, branch), fetching.temporary(scratch) as home:
         git = Git(policy, home / "bare.git", home, policy.planning_max_bytes, bare=True)
-        # Which ids the repository has is not known yet; git goes by what the server says.
+        # The format of the repository's ids is not known yet; git uses the one that the server names.
         write_repository(git.git_dir, url=branch.repo_url, object_format="sha1", bare=True)
         git.use(await fetching.pin(branch, policy))
         listed = await git.run(

@@ -1,8 +1,8 @@
-"""Git hosts that do not answer: a circuit breaker for each, in the memory of one worker.
+"""Circuit breakers for git hosts that do not answer, in the memory of one worker.
 
-A host that failed is left alone for a while, longer after each further failure, and then asked by one visitor at a time
-until it answers. What waits for it meanwhile holds neither slots nor places, and spends no tries. Checkouts whose hosts
-say nothing, of all hosts together, leave half of the worker's slots to others.
+A host that failed is left alone for a while, longer after each further failure, and then gets one visit at a time until
+it answers. Work that waits for it meanwhile holds neither slots nor places, and uses up no tries. Checkouts whose hosts
+send nothing, of all hosts together, leave half of the worker's slots to others.
 """
 
 import random
@@ -23,9 +23,12 @@ log = structlog.get_logger("solstice_orchestrator.git.hosts")
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 120.0
 ANSWERED_SECONDS: Final = 10.0
-"""When a host answered others so shortly before, a failure is the repository's own, which then has a circuit of its own."""
+"""How recent a host's last answer is when a failure concerns one repository alone.
+
+That repository then has its own circuit.
+"""
 SLOW_SECONDS: Final = 2.0
-"""A host on which a visitor waits for so long, and which answered no other one since, gets few more."""
+"""A host that has answered no visit for so long gets only few more visits."""
 VISITS_OF_UNKNOWN_HOST: Final = 32
 VISITS_OF_SLOW_HOST: Final = 4
 MAX_HOSTS: Final = 1000
@@ -33,10 +36,10 @@ MAX_HOSTS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circuit:
-    """What is known of a host. Without failures it is closed: whoever wants may ask."""
+    """The state of a host's circuit breaker; without failures it is closed."""
 
     failures: int = 0
-    """One after the other; a crowd that fails together is one."""
+    """Consecutive failures; those while the circuit is open do not count."""
     open_until: float = 0.0
     answered_at: float | None = None
 
@@ -45,13 +48,16 @@ CLOSED: Final = Circuit()
 
 
 def open_seconds(failures: int, chance: float) -> float:
-    """How long a host that failed so often in a row is left alone; `chance` lies between 0 and 1."""
+    """Return how long a circuit stays open after so many failures in a row.
+
+    `chance` lies between 0 and 1.
+    """
     ceiling = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(max(failures, 1) - 1, 64))
     return ceiling * (0.5 + chance / 2)
 
 
 def after_failure(circuit: Circuit, now: float, chance: float) -> Circuit:
-    """The circuit once a visitor got no answer."""
+    """Return the circuit after a visit without an answer."""
     if now < circuit.open_until:
         return circuit
     failures = circuit.failures + 1
@@ -59,12 +65,15 @@ def after_failure(circuit: Circuit, now: float, chance: float) -> Circuit:
 
 
 def after_answer(now: float) -> Circuit:
-    """The circuit once the host answered anything, good or bad."""
+    """Return the circuit after any answer of the host, good or bad."""
     return Circuit(answered_at=now)
 
 
 def allowed_visits(circuit: Circuit, oldest_since: float | None, now: float) -> int | None:
-    """How many may ask the host at once; None: any number. `oldest_since`: when the oldest visit under way began."""
+    """Return how many visits a host may have at once; None: any number.
+
+    `oldest_since` is when the oldest visit under way began.
+    """
     if now < circuit.open_until:
         return 0
     if circuit.failures:
@@ -76,7 +85,7 @@ def allowed_visits(circuit: Circuit, oldest_since: float | None, now: float) -> 
 
 
 def host_of(url: str) -> str:
-    """The host and port of a repository's URL; the URL itself where there is none."""
+    """Return the host and port of a repository's URL; the URL itself without a host."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2].lower() or url
     except ValueError:
@@ -85,17 +94,20 @@ def host_of(url: str) -> str:
 
 @dataclass(slots=True)
 class GitHosts:
-    """One per orchestrator; not for several threads."""
+    """The circuits of all git hosts; one per orchestrator, not thread-safe."""
 
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     circuits: MutableMapping[str, Circuit] = field(default_factory=dict)
     slots: int | None = None
-    """Checkouts that the worker can have under way at once; None: any number."""
+    """The most checkouts that the worker can have under way; None: any number."""
     _visits: list[Visit] = field(default_factory=list)
 
     def held(self, url: str, *, holds_slot: bool = False) -> str | None:
-        """Why nobody may ask the repository's host now; None when somebody may, with a slot or without."""
+        """Return why no visit to the repository's host may begin; None when one may.
+
+        `holds_slot` is whether the visit would hold a slot.
+        """
         host, now = host_of(url), self.clock()
         own = self.circuits.get(url, CLOSED)
         if now < own.open_until:
@@ -115,7 +127,7 @@ class GitHosts:
 
     @contextmanager
     def visit(self, url: str, *, holds_slot: bool = False) -> Iterator[Visit]:
-        """Ask the host; say how that ended with `answered` or `failed`."""
+        """Record a visit under way; its caller reports the end with `answered` or `failed`."""
         visit = Visit(
             host=host_of(url), begun=self.clock(), holds_slot=holds_slot, heard=url.startswith("file:")
         )
@@ -126,7 +138,7 @@ class GitHosts:
             self._visits.remove(visit)
 
     def gives_way(self, visit: Visit) -> str | None:
-        """Why a checkout under way must leave its slot to others; None when it need not."""
+        """Return why a checkout must leave its slot to others; None when it need not."""
         if self.slots is None or not gives_way(visit, self._silent(), self.slots):
             return None
         return f"git host {visit.host} has not answered for {round(self.clock() - visit.begun)} s, and others wait for slots"
@@ -140,7 +152,7 @@ class GitHosts:
         ]
 
     def answered(self, url: str) -> None:
-        """The host said something, if only no."""
+        """Record an answer of the host, even a refusal."""
         host = host_of(url)
         self.circuits.pop(url, None)
         if self.circuits.pop(host, CLOSED).failures:
@@ -150,7 +162,7 @@ class GitHosts:
         self.circuits[host] = after_answer(self.clock())
 
     def failed(self, url: str, detail: str) -> None:
-        """The host gave no answer, or none that helps."""
+        """Record that the host gave no answer, or no useful one."""
         host, now = host_of(url), self.clock()
         answered_at = self.circuits.get(host, CLOSED).answered_at
         if answered_at is not None and now - answered_at < ANSWERED_SECONDS:

@@ -1,4 +1,4 @@
-"""An empty repository that knows where to fetch from: what `git init` and `git config` do, without their processes."""
+"""Write an empty repository with a remote, as `git init` and `git config` would."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ _CORE: Final = {
 
 
 def write_repository(git_dir: Path, *, url: str, object_format: str, bare: bool) -> None:
-    """Make the directory a repository without objects, whose remote `origin` is `url`."""
+    """Make the directory an empty repository whose remote `origin` is `url`."""
     for below in ("objects", "refs"):
         (git_dir / below).mkdir(parents=True)
     (git_dir / "HEAD").write_text("ref: refs/heads/main\n", encoding="ascii")
@@ -25,14 +25,14 @@ def write_repository(git_dir: Path, *, url: str, object_format: str, bare: bool)
 
 
 def object_format(sha: str) -> str:
-    """The kind of ids of the repository that has this full commit id."""
+    """Return the format of object ids in the repository of this full commit id."""
     return "sha256" if len(sha) == SHA256_LENGTH else "sha1"
 
 
 def quoted(value: str) -> str:
-    """The text as a value in a git configuration file (git-config(1), "Syntax").
+    """Quote a text as a value in a git configuration file (git-config(1), "Syntax").
 
-    Raises ValueError for NUL and carriage return, which cannot stand there.
+    Raises ValueError for NUL and carriage return, which cannot be quoted.
     """
     if "\0" in value or "\r" in value:
         raise ValueError("a value of a git configuration holds neither NUL nor carriage return")

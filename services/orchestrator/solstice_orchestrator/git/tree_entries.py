@@ -1,4 +1,4 @@
-"""What a commit has at a path, and the content of files, out of a repository on this disk; nothing here fetches."""
+"""Read tree entries and files of commits from a local repository, without fetching."""
 
 import asyncio
 import contextlib
@@ -10,18 +10,18 @@ from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, st
 from solstice_orchestrator.git.failures import of_local_words
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""Files are read as far as this; who wants them smaller says so when reading them."""
+"""The most bytes read of a file; callers may have a lower limit."""
 MAX_LISTING_BYTES: Final = 1024 * 1024
 
 COUNT_SECONDS: Final = 30.0
-"""git lists about a million paths a second."""
+"""The time limit for counting paths; git lists about a million paths a second."""
 
 _OTHER_KINDS: Final = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a directory"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """What stands at a path: its mode, and the id of its content."""
+    """The mode and the object id at a path."""
 
     mode: str
     blob: str
@@ -32,20 +32,20 @@ class TreeEntry:
 
     @property
     def kind(self) -> str:
-        """What it is, in words."""
+        """The kind of the entry, in words."""
         return _OTHER_KINDS.get(self.mode, "a plain file")
 
 
 Entries: TypeAlias = Mapping[str, TreeEntry]
-"""By path; absent paths are not there."""
+"""Entries by path, without absent paths."""
 
 
 async def entries_of_roots(
     git: Git, shas: Sequence[str], paths: Sequence[str]
 ) -> Mapping[str, Entries] | None:
-    """What each of the commits, none of which has parents here, has at the paths; None when git says too much.
+    """Return the entries of commits without parents; None when the list is too long.
 
-    (A path that is a directory is listed with all that is in it.)
+    (git lists a directory with all entries in it.)
     """
     listed = await git.run(
         *("diff-tree", "--stdin", "--root", "-r", "-t", "-z", "--no-renames", "--no-abbrev", "--", *paths),
@@ -69,7 +69,7 @@ async def entries_of_roots(
 
 
 async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
-    """The same of one commit, with parents or without, by one process for each path."""
+    """Return the entries of any one commit, with one git process for each path."""
     found = {}
     for path in paths:
         listed = await git.run("ls-tree", "-z", "--full-tree", sha, "--", path)
@@ -82,7 +82,10 @@ async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
 
 
 async def has_more_paths(git: Git, sha: str, most: int) -> bool:
-    """Whether the commit's tree, all of it, has more than `most` paths; no when it cannot be told within COUNT_SECONDS."""
+    """Whether the commit's whole tree has more than `most` paths.
+
+    False when COUNT_SECONDS are too short to know.
+    """
     counted = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(COUNT_SECONDS) as limit:
@@ -99,7 +102,7 @@ async def has_more_paths(git: Git, sha: str, most: int) -> bool:
 
 
 async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
-    """The first MAX_FILE_BYTES of each of those that are here, by its id."""
+    """Return the first MAX_FILE_BYTES of each blob that is here, by its id."""
     ids = list(dict.fromkeys(blobs))
     if not ids:
         return {}
@@ -111,7 +114,10 @@ async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
 
 
 async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
-    """What `git cat-file --batch` says: "<id> blob <size>", the content and a newline, or "<id> missing"."""
+    """Parse the output of `git cat-file --batch`.
+
+    It is "<id> blob <size>", the content and a newline, or "<id> missing".
+    """
     found = {}
     while words := (await stream.readline()).decode("ascii").split():
         if words[-1] == "missing":

@@ -1,4 +1,4 @@
-"""Warn at start when this machine's git cannot do what the settings ask of it."""
+"""Warn at start when this machine's git is too old for the settings."""
 
 import asyncio
 import re
@@ -14,12 +14,12 @@ from solstice_orchestrator.log_events import LogEvent
 log = structlog.get_logger("solstice_orchestrator.git.version")
 
 OLDEST: Final = (2, 37)
-"""The first with `http.curloptResolve`; an older one ignores it, and looks the name up once more by itself."""
+"""The first version with `http.curloptResolve`; older ones ignore it and look the name up again."""
 ANSWER_SECONDS: Final = 20.0
 
 
 def git_problem(said: str) -> str | None:
-    """What is wrong with the git that says this about its version, if anything is."""
+    """Return the problem with a git of this version output; None when there is none."""
     found = re.match(r"git version (\d+)\.(\d+)", said)
     if found is None:
         return "its version is unknown"
@@ -32,7 +32,7 @@ def git_problem(said: str) -> str | None:
 
 
 async def warn_of_unfit_git(policy: GitPolicy) -> None:
-    """Ask git for its version, and log a warning when it is missing or too old for the policy."""
+    """Log a warning when git is missing or too old for the policy."""
     said = ""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -1,34 +1,34 @@
-"""Which checkouts may hold a worker's slots while their git hosts say nothing. Pure."""
+"""Decide which checkouts may hold slots while their git hosts are silent. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 SILENT_SECONDS: Final = 5.0
-"""A checkout without an answer for so long is silent, unless its host answered somebody else meanwhile."""
+"""The time after which a checkout is silent, unless its host answered another visit."""
 SILENT_ALONE_SECONDS: Final = 30.0
-"""A checkout without an answer of its own for so long is silent, whatever its host tells others."""
+"""The time after which a checkout without its own answer is always silent."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Visit:
-    """Somebody asks a git host."""
+    """A fetch under way from a git host."""
 
     host: str
     begun: float
     holds_slot: bool
-    """A checkout holds one of the worker's slots; planning holds none."""
+    """True for a checkout, which holds one of the worker's slots; planning holds none."""
     heard: bool = False
     """Whether the host has sent any of what this visit asked for."""
 
 
 def share(slots: int) -> int:
-    """How many of the worker's slots silent checkouts may hold together: half, and at least one."""
+    """Return how many slots all silent checkouts may hold: half, at least one."""
     return max(1, slots // 2)
 
 
 def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
-    """Whether the visit has waited in vain; `answered_at`: when its host answered anybody last."""
+    """Whether a visit waits without an answer; `answered_at` is its host's last answer."""
     if visit.heard:
         return False
     waited = now - visit.begun
@@ -37,9 +37,9 @@ def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
 
 
 def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], slots: int) -> bool:
-    """Whether a checkout may take a slot for a host; one whose host keeps nobody waiting always may.
+    """Whether a checkout of a host may take a slot.
 
-    `visits` are all that are under way, `silent` those of them that wait in vain.
+    It always may if no visit to its host is silent. `visits` are all visits under way, `silent` the silent ones.
     """
     if not any(visit.host == host for visit in silent):
         return True
@@ -48,6 +48,6 @@ def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], s
 
 
 def gives_way(visit: Visit, silent: Collection[Visit], slots: int) -> bool:
-    """Whether a checkout must leave its slot to others: it is silent, and older ones fill the share."""
+    """Whether a checkout must leave its slot, because older silent ones fill the share."""
     holding = sorted((each for each in silent if each.holds_slot), key=lambda each: each.begun)
     return visit in holding[share(slots) :]

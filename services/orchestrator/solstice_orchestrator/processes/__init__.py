@@ -1,1 +1,1 @@
-"""Child processes: started, talked to, ended for certain, and nothing of them left."""
+"""Starts child processes, exchanges data with them, and ends them with all their descendants."""

@@ -1,9 +1,11 @@
-"""Start child processes, talk to them through pipes, and wait for their ends: the one way to do it.
+"""Start child processes, exchange data with them through pipes, and wait for their ends.
+
+All child processes of the orchestrator are started here.
 
 `asyncio.create_subprocess_exec` is not used: uvloop forks to start a child, which copies the page tables of this whole
 process (several milliseconds), where `subprocess` uses vfork. `connect_read_pipe` and `connect_write_pipe` are not used
 either: uvloop closes the number of a descriptor that it was given as a file twice, and a thread that opens a file in
-between loses it. Here every descriptor belongs to one file object, and is closed by that alone.
+between loses it. Here every descriptor belongs to one file object, and only that closes it.
 """
 
 import asyncio
@@ -26,23 +28,23 @@ from solstice_orchestrator.processes.orphans import remember_child
 
 PIECE_BYTES: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
-"""How often a child is looked at where the system has no descriptors of processes (pidfd_open(2))."""
+"""How often a child is checked on systems without process descriptors (pidfd_open(2))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A process that leads a session of its own. Both outputs have to be read."""
+    """A process that leads its own session. Its caller has to read both outputs."""
 
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
     process: subprocess.Popen[bytes]
 
     async def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for the end of the process, and return its exit code."""
         return await exit_code(self.process)
 
     def kill(self) -> None:
-        """It, and all that it has started and that stayed in its session."""
+        """Kill the process, and the processes that it started in its session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -51,7 +53,7 @@ class Child:
 async def child(
     command: Sequence[str], directory: Path, environment: Mapping[str, str], input_bytes: bytes
 ) -> AsyncIterator[Child]:
-    """A child that runs, with `input_bytes` as its whole input; killed on leaving.
+    """Run a child with `input_bytes` as its whole input, and kill it on leaving.
 
     Raises OSError when it cannot be started.
     """
@@ -71,9 +73,9 @@ async def child(
 
 
 async def run(*command: str) -> int:
-    """Run a command without input or output; its exit code. Raises OSError when it cannot be started.
+    """Run a command without input or output, and return its exit code.
 
-    It is not killed when this is cancelled, only waited for.
+    Raises OSError when it cannot be started. When the caller is cancelled, the command is not killed, only waited for.
     """
     nowhere, environment = subprocess.DEVNULL, {"PATH": os.environ.get("PATH", os.defpath)}
     return await wait_for_exit(
@@ -90,7 +92,7 @@ def start(
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    """Start a child in a session of its own. This takes about a millisecond, in which nothing else runs."""
+    """Start a child in its own session. This blocks the event loop for about a millisecond."""
     process = subprocess.Popen(
         command,
         cwd=directory,
@@ -106,7 +108,10 @@ def start(
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a child that ends soon; who is cancelled meanwhile waits all the same and leaves no zombie."""
+    """Return the exit code of a child that ends soon.
+
+    A cancelled caller waits all the same, so that no zombie is left.
+    """
     code = process.poll()
     return (
         code
@@ -116,12 +121,15 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> int:
 
 
 async def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a child, once it has ended. It takes no thread: a job may have used up all there are."""
+    """Wait for a child's end, and return its exit code.
+
+    This uses no thread, because a job may have used up all of them.
+    """
     while (code := process.poll()) is None:
         try:
             watched = os.pidfd_open(process.pid)
         except (AttributeError, OSError):
-            # Another system, an old kernel, a sandbox, or no descriptor left.
+            # The system is not Linux, the kernel is old, a sandbox forbids it, or no descriptor is left.
             await asyncio.sleep(POLL_SECONDS)
             continue
         with os.fdopen(watched, "rb", buffering=0):
@@ -145,7 +153,7 @@ async def _readable(fd: int) -> None:
 
 
 class PipeReader(asyncio.StreamReader):
-    """What comes out of a pipe, and how much was written into it."""
+    """Reads a pipe, and knows how much was written into it."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         super().__init__(limit=PIECE_BYTES)
@@ -155,7 +163,10 @@ class PipeReader(asyncio.StreamReader):
 
     @property
     def arrived(self) -> int:
-        """How many bytes were written up to now, read or not; bytes that another process took from the pipe left out."""
+        """How many bytes were written up to now, read or not.
+
+        Bytes that another process took from the pipe are not counted.
+        """
         if self._pipe.closed:
             return self.taken
         held = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, struct.pack("i", 0)))
@@ -164,9 +175,9 @@ class PipeReader(asyncio.StreamReader):
 
 @contextmanager
 def pipe_reader(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
-    """What comes out of a pipe, to its end; leaving closes it.
+    """Return a reader of a pipe; leaving closes the pipe.
 
-    No more is taken from the pipe than twice PIECE_BYTES before it is read: a full pipe stops the child.
+    At most twice PIECE_BYTES are buffered here; then the pipe fills up and stops the child.
     """
     if pipe is None:
         raise ValueError("the child was started without this pipe")
@@ -182,7 +193,7 @@ def pipe_reader(pipe: IO[bytes] | None) -> Iterator[PipeReader]:
 
 
 class _PipeTransport(asyncio.ReadTransport):
-    """Moves what a pipe holds to its reader."""
+    """Moves bytes from a pipe to its reader."""
 
     def __init__(self, reader: PipeReader, fd: int) -> None:
         super().__init__()
@@ -219,9 +230,9 @@ class _PipeTransport(asyncio.ReadTransport):
 
 @contextmanager
 def pipe_writer(pipe: IO[bytes] | None) -> Iterator[Callable[[bytes], None]]:
-    """A function that sends bytes into a pipe without ever waiting; leaving closes the pipe, whatever it still holds.
+    """Return a function that sends bytes into a pipe without waiting; leaving closes the pipe.
 
-    What is sent to a child that has ended, or after leaving, is dropped.
+    Unsent bytes are dropped on leaving, and so are bytes for a child that has ended.
     """
     if pipe is None:
         raise ValueError("the child was started without this pipe")
@@ -254,7 +265,7 @@ def pipe_writer(pipe: IO[bytes] | None) -> Iterator[Callable[[bytes], None]]:
 
 @contextmanager
 def _file_of(input_bytes: bytes) -> Iterator[IO[bytes]]:
-    """A file rather than a pipe: it never fills up, however little the child reads."""
+    """Return a temporary file of these bytes, which cannot fill up as a pipe can."""
     with tempfile.TemporaryFile() as file:
         file.write(input_bytes)
         file.seek(0)

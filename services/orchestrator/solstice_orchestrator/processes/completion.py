@@ -1,4 +1,4 @@
-"""Work that has to reach its end even when whoever waits for it is cancelled."""
+"""Run work to its end even when its caller is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T], name: str) -> T:
-    """The result of `work`, which is never cut short; a cancellation that came meanwhile is raised afterwards."""
+    """Return the result of `work`, and raise a cancellation only after it."""
     task = asyncio.create_task(work, name=name)
     cancelled = False
     while not task.done():

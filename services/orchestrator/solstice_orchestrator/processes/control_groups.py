@@ -1,9 +1,9 @@
-"""Put the processes of each job into a control group of its own, where there are any to be had, and end a job by it.
+"""Put each job into its own control group, where possible, and kill it there.
 
-The kernel kills all of a group at once (cgroup.kill), whatever its processes forked, whichever session they went to and
-whatever they cleared. Such groups need version 2 of the interface, Linux 5.14, and that we may write where we ourselves
-are: as systemd's `Delegate=yes` allows a service, or a login session its user. Where that is not so, nothing is lost but
-this: supervisors and `orphans` find what they find.
+The kernel kills all processes of a group at once (cgroup.kill), also those that forked, changed their session or
+cleared their environment. This needs version 2 of the interface, Linux 5.14, and the right to write in our own group,
+as systemd's `Delegate=yes` gives it to a service, and a login session to its user. Without control groups, supervisors
+and `orphans` still kill the processes that they find.
 
 Source: docs.kernel.org/admin-guide/cgroup-v2.html, proc_pid_mountinfo(5).
 """
@@ -29,12 +29,12 @@ _JOINS: Final = 'echo 0 > "$1/cgroup.procs"'
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A group of processes, with the groups below it."""
+    """A control group, with the groups below it."""
 
     path: Path
 
     def below(self, name: str) -> "ControlGroup | None":
-        """A new group within this one; None when there can be none at the moment."""
+        """Make a new group within this one; None when that fails."""
         try:
             (self.path / name).mkdir()
         except OSError:
@@ -42,12 +42,15 @@ class ControlGroup:
         return ControlGroup(self.path / name)
 
     def kill(self) -> None:
-        """Kill every process in it, now; returns before they are gone."""
+        """Kill every process in the group now, without waiting for their ends."""
         with contextlib.suppress(OSError):
             (self.path / "cgroup.kill").write_bytes(b"1")
 
     async def end(self) -> bool:
-        """Kill every process in it, see them gone, and remove it; False when some do not die or it cannot be removed."""
+        """Kill every process in the group, wait for their ends, and remove it.
+
+        Returns False when a process does not end or the group cannot be removed.
+        """
         patience = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.kill()
@@ -59,14 +62,14 @@ class ControlGroup:
 
     @property
     def is_populated(self) -> bool:
-        """Whether a process is in it or in a group below; zombies do not count."""
+        """Whether the group or one below has a process; zombies do not count."""
         try:
             return b"populated 1" in (self.path / "cgroup.events").read_bytes()
         except OSError:
             return False
 
     def _removed(self) -> bool:
-        # A job may have made groups of its own within.
+        # A job may have made groups within its group.
         for directory, _, _ in os.walk(self.path, topdown=False):
             try:
                 os.rmdir(directory)  # noqa: PTH106  a name, as the walk gives it
@@ -78,7 +81,7 @@ class ControlGroup:
 
 
 async def open_group(name: str) -> ControlGroup | str:
-    """A new group beside us for the processes of jobs; why there is none, when there is none."""
+    """Make a group for jobs below our own group, or return why that fails."""
     place = our_place(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
     if place is None:
         return "there are no control groups of version 2 here"
@@ -94,13 +97,16 @@ async def open_group(name: str) -> ControlGroup | str:
 
 
 def left_by(name: str, told: str) -> ControlGroup | None:
-    """The group that an orchestrator of that name made, and told of before it was killed; None when that is no such."""
+    """Return the group that a killed orchestrator of that name recorded as `told`.
+
+    Returns None when `told` is not the path of such a group.
+    """
     path = PurePosixPath(told)
     return ControlGroup(Path(path)) if path.is_absolute() and path.name == f"{PREFIX}{name}" else None
 
 
 def our_place(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
-    """The directory of the group that a process is in, by the lines of its /proc/PID/cgroup and /proc/PID/mountinfo."""
+    """Return the directory of a process's group, read from /proc/PID/cgroup and /proc/PID/mountinfo."""
     ours = next((line.removeprefix("0::") for line in cgroup if line.startswith("0::/")), None)
     if ours is None or ours.startswith("/.."):
         return None
@@ -117,7 +123,7 @@ def our_place(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
 
 
 def _lines(file: str) -> Sequence[str]:
-    """Of a file that other systems do not have."""
+    """Return the lines of a file; none when the system has no such file."""
     try:
         return Path(file).read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -125,7 +131,7 @@ def _lines(file: str) -> Sequence[str]:
 
 
 async def _unfit(group: ControlGroup) -> str:
-    """Why the group would not do; empty when it would."""
+    """Return why the group cannot be used; empty when it can."""
     if not (group.path / "cgroup.kill").exists():
         return "the kernel is older than 5.14: it cannot kill a control group"
     try:

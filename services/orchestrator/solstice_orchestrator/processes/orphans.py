@@ -2,8 +2,8 @@
 
 A process whose supervisor is gone becomes a child of the nearest subreaper above (prctl(2)), which is this process once
 `adopt` was called. Every process of a job has a session other than ours, and so has every child that `children.start`
-began; what is a child of ours, has another session and was not started by us has lost its supervisor, whichever job it
-is of, and is killed. Jobs whose supervisors live are not touched: their processes are children of those.
+began. A child of ours that has another session and was not started by us has lost its supervisor, and is killed. Jobs
+whose supervisors live are not touched: their processes are children of those.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from solstice_orchestrator.processes.supervisor import become_subreaper, process
 LOG = structlog.get_logger(__name__)
 
 ROUNDS: Final = 5000
-"""How often the children are looked at before we say that some cannot be killed: at least ten seconds."""
+"""How often to look for orphans before reporting those left: for at least ten seconds."""
 PAUSE_SECONDS: Final = 0.002
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
@@ -33,7 +33,10 @@ _adopting: list[bool] = []
 
 
 def adopt() -> None:
-    """Become the parent of what loses its supervisor. Only for processes whose children `children.start` starts."""
+    """Become the parent of processes that lose their supervisor.
+
+    Only `children.start` may start children of a process that calls this.
+    """
     if sys.platform.startswith("linux") and not _adopting:
         _before.update(pid for pid, _ in _children())
         become_subreaper()
@@ -41,12 +44,12 @@ def adopt() -> None:
 
 
 def remember_child(process: "subprocess.Popen[bytes]") -> None:
-    """Remember a child that was started on purpose."""
+    """Remember a child that we started, so that it is not killed as an orphan."""
     _started[process.pid] = process
 
 
 async def kill_orphans() -> None:
-    """Kill and reap every process that lost its supervisor, and what they started meanwhile, until none is left."""
+    """Kill and reap all orphans and the processes that they start, until none is left."""
     if not _adopting:
         return
     for _ in range(ROUNDS):
@@ -59,8 +62,11 @@ async def kill_orphans() -> None:
 
 
 def _kill(pids: Sequence[int]) -> None:
-    """Kill them, and reap those that ended; what they started comes to us and is found in the next round."""
-    # Stopped first: what does not run does not fork while we look at its brothers.
+    """Kill these processes, and reap those that ended.
+
+    Their children become ours, and the next round finds them.
+    """
+    # Stopped first: a stopped process does not fork while we kill the others.
     signal_all(set(pids), signal.SIGSTOP)
     signal_all(set(pids), signal.SIGKILL)
     for pid in pids:
@@ -69,7 +75,10 @@ def _kill(pids: Sequence[int]) -> None:
 
 
 def _orphans() -> Sequence[int]:
-    """Children that we did not start; called by the thread that starts them, so that it knows of all."""
+    """Return the children that we did not start.
+
+    The thread that starts children calls this, so that it knows all of them.
+    """
     for pid in [pid for pid, process in _started.items() if process.returncode is not None]:
         del _started[pid]
     ours = os.getsid(0)
@@ -79,11 +88,11 @@ def _orphans() -> Sequence[int]:
 
 
 def _children() -> Sequence[tuple[int, int]]:
-    """The process ids of our children, those that ended too, with their sessions."""
+    """Return the process ids and sessions of our children, zombies included."""
     found = []
     for pid in process_ids():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may hold anything, also parentheses and spaces: proc(5).
+            # The name in parentheses may contain parentheses and spaces: proc(5).
             _, parent, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
             if int(parent) == os.getpid():
                 found.append((pid, int(session)))

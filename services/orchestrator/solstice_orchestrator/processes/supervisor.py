@@ -1,19 +1,19 @@
-"""The process that stands between the orchestrator and a job: it runs the steps and lets nothing of them escape.
+"""The supervisor process of a job: it runs the steps and kills all their processes.
 
 Run as `python -I -S supervisor.py [GROUP]`, with the standard library alone, in a session of its own:
 
 * GROUP is the directory of the job's control group, which the supervisor joins, and thereby all that it starts;
 * standard input is the control pipe: one line of JSON with the plan, `go` for each step that may begin, and `stop` to
-  end the job with grace. When it closes, the orchestrator is gone or wants an end at once: everything is killed;
+  end the job with grace. When the pipe closes, the orchestrator is gone or wants an end at once: all processes are
+  killed;
 * standard output is the verdict pipe, one JSON object per line: `ready`, a `step` before each step, which then waits
-  for its `go` (all that was written before it is in the log by then), and one `end`. No step inherits this pipe, and it
-  has no words for a failure of ours, so that a job which forged it could say nothing but how the job itself ended;
+  for its `go` (all earlier output is in the log by then), and one `end`. No step inherits this pipe. It has no words
+  for an infrastructure failure, so a job that forged it could only say how the job itself ended;
 * standard error is the log pipe; standard output and error of every step are this one pipe, so their order is true.
 
 The supervisor is the child subreaper (prctl(2)) of the steps: daemons that fork twice and leave their session become
-its children again, and are found through /proc and killed, again and again until none is left. Processes that a step
-leaves in the background live until the job ends. Where there is no /proc (macOS), the process groups of the steps are
-all that is reached.
+its children again, and are found through /proc and killed until none is left. Processes that a step leaves in the
+background live until the job ends. Where there is no /proc (macOS), only the process groups of the steps are killed.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class ControlClosed(Exception):
 
 
 def main() -> int:
-    """Run the plan; the exit code says nothing, the verdict does."""
+    """Run the plan; the verdict says how it ended, not the exit code."""
     _become_reaper()
     _join(sys.argv[1:])
     with _Signals() as signals:
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _kill_everything(groups: list[int]) -> None:
-    """Leave no process of the job; `groups` are the process groups of its steps."""
+    """Kill every process of the job; `groups` are the process groups of its steps."""
     if not any(process_ids()):
         for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -68,13 +68,16 @@ def _kill_everything(groups: list[int]) -> None:
 
 
 class _Signals:
-    """A pipe that becomes readable when a child has ended; polite requests to end ourselves go unheard."""
+    """A pipe that becomes readable when a child ends.
+
+    The supervisor itself ignores SIGTERM and its like.
+    """
 
     def __enter__(self) -> Self:
         self.readable, self._writable = os.pipe()
         os.set_blocking(self.readable, False)
         os.set_blocking(self._writable, False)
-        # Handlers, not SIG_IGN: what is ignored stays ignored in the steps, what is handled does not.
+        # Handlers, not SIG_IGN: steps would inherit ignored signals, but they do not inherit handlers.
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
@@ -92,7 +95,7 @@ class _Signals:
 
 
 class _Control:
-    """What the orchestrator tells us."""
+    """Reads the control pipe: the plan and the orchestrator's commands."""
 
     def __init__(self) -> None:
         self._received = b""
@@ -116,12 +119,12 @@ class _Control:
 
     @property
     def steps_allowed(self) -> int:
-        """How many steps may have begun."""
+        """How many steps the orchestrator has allowed to begin."""
         return self._received.count(b"go\n")
 
 
 class _Job:
-    """The steps, one after the other, within their times."""
+    """Runs the steps in order, within their time limits."""
 
     def __init__(self, plan: dict[str, Any], control: _Control, signals: _Signals, groups: list[int]) -> None:
         self._plan, self._control, self._signals, self._groups = plan, control, signals, groups
@@ -135,7 +138,10 @@ class _Job:
         return {"how": "completed"}
 
     def _allowed(self, number: int) -> dict[str, Any] | None:
-        """Say that the step is about to begin; how the job ends before it does, None when it may."""
+        """Announce the step and wait for its `go`; return None when it may begin.
+
+        Otherwise return how the job ends before it.
+        """
         _say(event="step", number=number)
         while self._control.steps_allowed <= number:
             if self._control.stop_asked:
@@ -148,7 +154,7 @@ class _Job:
         return None
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any] | None:
-        """How the job ends with this step; None when the next one may begin."""
+        """Run the step; return how it ends the job, None if the job continues."""
         deadline, scope = self._deadline, "job"
         if step["timeout"] is not None and time.monotonic() + step["timeout"] < deadline:
             deadline, scope = time.monotonic() + float(step["timeout"]), "step"
@@ -179,7 +185,7 @@ class _Job:
             self._wait(deadline)
 
     def _wait(self, deadline: float) -> None:
-        """Sleep until a child ended, the orchestrator spoke, or it is time."""
+        """Sleep until a child ends, the control pipe is readable, or the deadline comes."""
         timeout = max(0.0, deadline - time.monotonic())
         readable, _, _ = select.select([CONTROL, self._signals.readable], [], [], timeout)
         if CONTROL in readable:
@@ -188,14 +194,20 @@ class _Job:
             self._signals.empty()
 
     def _reap(self, child: "subprocess.Popen[bytes] | None") -> int | None:
-        """Reap what ended; the exit status of the step's shell (negative: a signal) once it did, 0 without a shell."""
+        """Reap ended children, and return the exit status of the step's shell.
+
+        It is negative for a signal, None while the shell runs, and 0 without a shell.
+        """
         for pid, status in reap():
             if child and pid == child.pid:
                 child.returncode = os.waitstatus_to_exitcode(status)
         return child.returncode if child else 0
 
     def _end(self, child: "subprocess.Popen[bytes] | None") -> None:
-        """Ask every process to end, wait for the grace; what is left is killed by the caller. `child` is the step's shell."""
+        """Ask every process to end, and wait for the grace; the caller kills the rest.
+
+        `child` is the step's shell.
+        """
         grace = time.monotonic() + float(self._plan["grace"])
         _signal_group(child, signal.SIGTERM)
         signal_all(descendants(os.getpid()), signal.SIGTERM)
@@ -207,14 +219,14 @@ class _Job:
 
 
 def _signal_group(child: "subprocess.Popen[bytes] | None", number: int) -> None:
-    """The shell of a step and what stayed in its process group."""
+    """Signal the shell of a step and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if child:
             os.killpg(child.pid, number)
 
 
 def reap() -> Iterator[tuple[int, int]]:
-    """Children that have ended, with their wait status; they are buried by this."""
+    """Reap ended children, and yield their process ids and wait statuses."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -226,12 +238,12 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def descendants(ancestor: int) -> set[int]:
-    """The process ids below `ancestor`, zombies left out; empty where there is no /proc."""
+    """Return the process ids below `ancestor`, without zombies; none where there is no /proc."""
     parents: dict[int, list[int]] = {}
     zombies: set[int] = set()
     for pid in process_ids():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may hold anything, also parentheses and spaces: proc(5).
+            # The name in parentheses may contain parentheses and spaces: proc(5).
             state, parent = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:2]
             parents.setdefault(int(parent), []).append(pid)
             if state in {b"Z", b"X"}:
@@ -247,7 +259,7 @@ def descendants(ancestor: int) -> set[int]:
 
 
 def process_ids() -> Iterator[int]:
-    """Every process there is; none where there is no /proc."""
+    """Yield the ids of all processes; none where there is no /proc."""
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):  # noqa: PTH208  names are all we want
             if name.isdigit():
@@ -261,13 +273,13 @@ def signal_all(pids: set[int], number: int) -> None:
 
 
 def kill_descendants(ancestor: int) -> None:
-    """Kill everything below `ancestor`, until nothing is left that could fork again."""
+    """Kill all processes below `ancestor`, until none is left that could fork."""
     patience = time.monotonic() + 20.0
     while time.monotonic() < patience:
         below = descendants(ancestor)
         if not below:
             break
-        # Stopped first: what does not run does not fork while we look at its brothers.
+        # Stopped first: a stopped process does not fork while we kill the others.
         signal_all(below, signal.SIGSTOP)
         signal_all(below, signal.SIGKILL)
         if ancestor == os.getpid():
@@ -280,7 +292,7 @@ def kill_descendants(ancestor: int) -> None:
 
 
 def _become_reaper() -> None:
-    """Orphans below come to us, and the same user's processes cannot look into us (Linux; elsewhere neither)."""
+    """Become the subreaper, and hide our memory from the user's other processes (Linux alone)."""
     if not sys.platform.startswith("linux"):
         return
     become_subreaper()
@@ -288,14 +300,14 @@ def _become_reaper() -> None:
 
 
 def _join(group: list[str]) -> None:
-    """Enter the control group, if there is one; the kernel may refuse it, and then the job goes without."""
+    """Enter the job's control group, if it has one and the kernel allows it."""
     for path in group:
         with contextlib.suppress(OSError):
             Path(path, "cgroup.procs").write_bytes(b"0")
 
 
 def become_subreaper() -> None:
-    """Become the parent of every process below whose own parent ends; Linux alone."""
+    """Become the parent of every descendant whose own parent ends; Linux alone."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

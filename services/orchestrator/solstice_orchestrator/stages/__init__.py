@@ -1,1 +1,1 @@
-"""The loops of the orchestrator, one module each, from intake to retention."""
+"""The orchestrator's loops, one module each, from intake to retention."""

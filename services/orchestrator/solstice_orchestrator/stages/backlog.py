@@ -1,4 +1,4 @@
-"""How much waits in the store, looked at now and then, and whether intake is held for it."""
+"""Measure the store's backlog regularly, and hold intake while it is too large."""
 
 import asyncio
 import random
@@ -18,7 +18,10 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Backlog:
-    """Runs to plan and jobs that wait, against the setting MAX_BACKLOG (0: never held)."""
+    """The number of runs to plan and of waiting jobs, compared with the setting MAX_BACKLOG.
+
+    With MAX_BACKLOG 0, intake is never held.
+    """
 
     def __init__(self, *, store: JobStore, most: int, metrics: Metrics) -> None:
         self._store = store
@@ -30,25 +33,25 @@ class Backlog:
 
     @property
     def limited(self) -> bool:
-        """Whether intake is ever held."""
+        """Whether the backlog has a limit, so that intake can be held."""
         return self._most > 0
 
     @property
     def held(self) -> bool:
-        """Whether nothing is to be taken from the queue."""
+        """Whether intake is held now."""
         return not self._room.is_set()
 
     async def room(self) -> None:
-        """Wait until something may be taken."""
+        """Wait until intake is not held."""
         await self._room.wait()
 
     def count_new_runs(self, runs: int) -> None:
-        """So many were admitted since the last look: thousands may be within one second."""
+        """Add runs admitted since the last count: there may be thousands within one second."""
         if self.limited:
             self._decide(self._count + runs)
 
     async def look(self) -> None:
-        """Count again. Raises StoreUnavailable."""
+        """Count the backlog again. Raises StoreUnavailable."""
         self._decide(await self._store.backlog(self._most))
 
     def _decide(self, count: int) -> None:
@@ -69,7 +72,7 @@ async def run_backlog(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Look about every LOOK_SECONDS, until cancelled; never where intake is never held."""
+    """Count the backlog about every LOOK_SECONDS, until cancelled; return at once without a limit."""
     if not backlog.limited:
         return
     await periodic(

@@ -1,4 +1,4 @@
-"""Cancel requests come from the broker into the store: what was asked for of a change request before them ends."""
+"""Take cancel requests from the broker, and cancel earlier runs of their change requests."""
 
 import random
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.cancel_intake")
 
 
 class CancelIntake(Receiver[JobCancelV1, Cancelled]):
-    """One intake of cancel requests."""
+    """The consumer of cancel requests."""
 
     def __init__(self, *, broker: Broker, store: JobStore, metrics: Metrics, rng: random.Random) -> None:
         super().__init__(_CancelHandler(store=store, metrics=metrics), broker=broker, rng=rng)
@@ -27,7 +27,7 @@ class CancelIntake(Receiver[JobCancelV1, Cancelled]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CancelHandler:
-    """A MessageHandler."""
+    """A MessageHandler for cancel requests."""
 
     store: JobStore
     metrics: Metrics
@@ -67,7 +67,7 @@ class _CancelHandler:
 
 
 def result_of_cancel(cancelled: Cancelled) -> str:
-    """What came of a cancel request, as one word of a closed list."""
+    """Return the result of a cancel request as one word of a closed list."""
     if cancelled.run_ids:
         return "runs_ended"
     return "nothing_runs" if cancelled.known else "unknown_change"

@@ -1,4 +1,4 @@
-"""Waiting jobs meet free slots: claim, start, keep the lease, hear of cancellation and loss, drain."""
+"""Claim waiting jobs for free slots, start them, renew their leases, and drain them."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ log = structlog.get_logger("solstice_orchestrator.stages.dispatch")
 
 CLAIM_LIMIT: Final = 32
 POLL_SECONDS: Final = 2.0
-"""How late a backoff's end is noticed, or a wake-up that went astray."""
+"""How late the end of a backoff, or a lost notification, is noticed."""
 LEAST_PAUSE_SECONDS: Final = 0.01
 CONDITION_SECONDS: Final = 10.0
-"""How often the store is told anew what we are short of, and how much there is of it, while we start nothing."""
+"""How often this worker reports the resource that it lacks, while it starts nothing."""
 CANCEL_LOOK_SECONDS: Final = 1.0
-"""How often at most a change in the store makes us ask whether something of ours was cancelled."""
+"""The least time between two checks for cancelled jobs after notifications from the store."""
 
 _BROKEN: Final = Outcome(
     state=JobState.ERRORED,
@@ -41,7 +41,10 @@ _BROKEN: Final = Outcome(
 
 
 class Execute(Protocol):
-    """Runs a claimed attempt to its recorded end; ends it politely once `stop` is set, at once when cancelled."""
+    """Runs a claimed attempt until its end is recorded.
+
+    It ends the attempt with grace once `stop` is set, and at once when cancelled.
+    """
 
     def __call__(self, claim: Claim, *, stop: asyncio.Event) -> Awaitable[None]: ...
 
@@ -50,15 +53,15 @@ class Execute(Protocol):
 class _RunningAttempt:
     label: str
     since: float
-    """When it was claimed, by the monotonic clock."""
+    """When the job was claimed, by the monotonic clock."""
     stop: asyncio.Event
     task: asyncio.Task[None]
 
 
 class Dispatch:
-    """What one worker runs. `jobs` is the task group that its executions live in.
+    """The attempts that one worker runs, each as a task in the group `jobs`.
 
-    `claim_jobs` and `keep_leases` are loops of the caller's: the first returns some time after `stop_claiming`, the
+    The caller runs the loops `claim_jobs` and `keep_leases`. The first returns some time after `stop_claiming`; the
     second runs until cancelled, and must run for as long as jobs do.
     """
 
@@ -77,7 +80,7 @@ class Dispatch:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`governor` says what this machine can take; without it, whatever fits the slots."""
+        """`governor` says how many jobs this machine can take; without it, the slots alone decide."""
         self._store = store
         self._execute = execute
         self._registration = registration
@@ -90,27 +93,27 @@ class Dispatch:
         self._clock = clock
         self._monotonic = monotonic
         self._told = WorkerPressure()
-        """What the store knows of the pressure that we are under."""
+        """The pressure of this worker that was last reported to the store."""
         self._told_at = -math.inf
         self._held: dict[AttemptKey, _RunningAttempt] = {}
         self._wake = asyncio.Event()
         self._claiming = True
         self._state = WorkerState.ACTIVE
         self.drain_ordered = asyncio.Event()
-        """Set once somebody wants this worker to finish its jobs and end."""
+        """Set once an operator has ordered this worker to finish its jobs and end."""
 
     @property
     def running(self) -> int:
-        """How many attempts run here."""
+        """The number of attempts that run here."""
         return len(self._held)
 
     def stop_claiming(self) -> None:
-        """Take nothing more."""
+        """Claim no more jobs."""
         self._claiming = False
         self._wake.set()
 
     def look_again(self) -> None:
-        """Something has changed that may let us take more."""
+        """Check soon whether more jobs can be claimed, because something has changed."""
         self._wake.set()
 
     async def claim_jobs(self) -> None:
@@ -127,7 +130,10 @@ class Dispatch:
                     await pause(min(longest, await self._rate_pause(begun)), unless=self._wake)
 
     async def keep_leases(self) -> None:
-        """Renew what is held and our heartbeat, and pass on what the store says of them, until cancelled."""
+        """Renew the leases and the heartbeat until cancelled.
+
+        Cancellations and lost leases in the store's answer are passed to the running attempts.
+        """
         renewed_at = self._monotonic()
         async with self._store.changes() as changed:
             while True:
@@ -137,7 +143,7 @@ class Dispatch:
                 if await self._renew(left if left > 0 else self._lease_seconds):
                     renewed_at, rest = begun, self._renew_seconds
                     if self._state is WorkerState.QUARANTINED:
-                        # Its end notifies nobody.
+                        # The end of a quarantine sends no notification.
                         rest = min(rest, POLL_SECONDS)
                 else:
                     self._give_up(renewed_at)
@@ -147,7 +153,10 @@ class Dispatch:
                 await pause((rest - shortest) * self._rng.uniform(0.8, 1.0), unless=changed)
 
     async def drain(self, grace_seconds: float, hurry: asyncio.Event) -> int:
-        """Let what runs come to its end for `grace_seconds` or until `hurry`, then hand the rest back; how many those are."""
+        """Wait for running attempts, then hand the rest back and return how many those are.
+
+        The wait lasts `grace_seconds`, or until `hurry`.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self.finish_jobs(hurry)
@@ -159,7 +168,7 @@ class Dispatch:
         return len(unfinished)
 
     async def finish_jobs(self, hurry: asyncio.Event) -> None:
-        """Wait until nothing runs here any more, or `hurry`."""
+        """Wait until no attempt runs here, or until `hurry`."""
         async with asyncio.TaskGroup() as waiting:
             hurried = waiting.create_task(hurry.wait(), name="drain-hurry")
             while self._held and not hurried.done():
@@ -179,12 +188,15 @@ class Dispatch:
             log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
         except Exception as error:
-            # A mistake of ours about one job that waits must not end those that run.
+            # A bug that one waiting job brings out must not end the running ones.
             log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
             return ()
 
     async def _governed(self) -> tuple[Capacity, int]:
-        """What we can take at once, and how many more now, as this machine is; others are told of it."""
+        """Return the capacity under the present pressure and how many more may start now.
+
+        A changed pressure is reported to the store.
+        """
         whole = self._registration.capacity
         if self._governor is None:
             return whole, CLAIM_LIMIT
@@ -196,7 +208,7 @@ class Dispatch:
         return whole, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
 
     async def _report_pressure(self, pressure: WorkerPressure) -> None:
-        # The sentence has numbers that change at every look: readers get them a few seconds old, with their age.
+        # The numbers in the sentence change at every look: readers see them a few seconds old, with their age.
         changed = (pressure.shrunk_to, pressure.refuses) != (self._told.shrunk_to, self._told.refuses)
         is_old = self._monotonic() - self._told_at >= CONDITION_SECONDS
         if not changed and not (is_old and pressure.refuses is not None):
@@ -209,7 +221,10 @@ class Dispatch:
             self._told, self._told_at = pressure, self._monotonic()
 
     async def _rate_pause(self, claimed_at: float) -> float:
-        """Until a rate lets one more start than the claim that began then; no notification tells of that moment."""
+        """Return the seconds until a start rate allows one more job.
+
+        The store counts from the last claim, and sends no notification at that moment.
+        """
         try:
             pause = await self._store.rate_pause(self._monotonic() - claimed_at)
         except StoreUnavailable:
@@ -221,7 +236,7 @@ class Dispatch:
 
     async def _start(self, claim: Claim) -> None:
         if not self._claiming:
-            # Claimed just as we were asked to end: nobody has seen it run, so it goes back as it came.
+            # Claimed just as this worker was asked to end: it has not run, so it goes back unchanged.
             with contextlib.suppress(StoreUnavailable):
                 await self._store.finish(
                     claim.key, Outcome(state=JobState.WAITING, reason=Reason.RELEASED, detail="")
@@ -250,14 +265,14 @@ class Dispatch:
         self._held[claim.key] = _RunningAttempt(
             label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task
         )
-        # Not in the task itself: one that is cancelled before its first turn never runs a line.
+        # Not in the task itself: a task that is cancelled before it starts never runs a line.
         task.add_done_callback(lambda _: self._let_go(claim.key))
 
     async def _hold(self, claim: Claim, stop: asyncio.Event) -> None:
         try:
             await self._execute(claim, stop=stop)
         except Exception:
-            # One job must not take the others with it, not even one whose end cannot be recorded: its lease runs out.
+            # One job must not end the others, not even one whose end cannot be recorded: its lease runs out.
             log.exception(LogEvent.EXECUTION_BROKE, job_id=claim.key.job_id, attempt=claim.key.number)
             with contextlib.suppress(Exception):
                 await self._store.finish(claim.key, _BROKEN)
@@ -283,7 +298,7 @@ class Dispatch:
         except Exception as error:
             log.exception(LogEvent.LEASES_NOT_RENEWED, detail=str(error), held=len(held))
             return False
-        # Those that ended while we asked are nobody's business any more.
+        # Attempts that ended during the call need no answer.
         for key in renewal.lost & self._held.keys():
             self._lose(key, "another holder, or none, has it now")
         self._metrics.leases_renewed(len(held) - len(renewal.lost))
@@ -296,7 +311,7 @@ class Dispatch:
         return True
 
     def _apply_state(self, state: WorkerState, quarantined_until: float | None) -> None:
-        """Tell of what we may do; the store keeps to it by itself."""
+        """Log a changed worker state; the store itself enforces it."""
         if state is self._state:
             return
         log.warning(
@@ -318,7 +333,10 @@ class Dispatch:
                 pass
 
     def _give_up(self, renewed_at: float) -> None:
-        """Leases nobody renewed may be somebody else's by now: what runs twice is worse than what runs again."""
+        """Cancel the attempts whose leases may have run out.
+
+        Another worker may hold them by now, and running a job twice at once is worse than running it again.
+        """
         old = self._monotonic() - self._lease_seconds
         for key, held in tuple(self._held.items()):
             if max(renewed_at, held.since) <= old:

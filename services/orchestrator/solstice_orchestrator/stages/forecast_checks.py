@@ -1,4 +1,4 @@
-"""How good our forecasts are: now and then some jobs that wait are asked about, and looked at again when they started."""
+"""Measure the accuracy of forecasts: forecast some waiting jobs, and compare when they have started."""
 
 import asyncio
 import random
@@ -18,13 +18,13 @@ log = structlog.get_logger("solstice_orchestrator.stages.forecast_checks")
 
 EVERY_SECONDS: Final = 30.0
 AT_ONCE: Final = 5
-"""So many jobs at most are asked about in one round."""
+"""The most forecasts made in one round."""
 FOLLOWED: Final = 100
-"""So many at most are waited for."""
+"""The most forecasts that wait for their jobs to start."""
 
 
 class ForecastChecks:
-    """Forecasts that were made, until it is known what became of them."""
+    """Forecasts that were made and are not judged yet."""
 
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class ForecastChecks:
         self._made: dict[str, Forecast] = {}
 
     async def round(self) -> None:
-        """Judge the forecasts of jobs that have started, and make some for jobs that have come since."""
+        """Judge the forecasts of started jobs, and make some for new ones."""
         for job_id, forecast in list(self._made.items()):
             job = await self._store.job(job_id)
             if job is None or (job.state.final and job.started_at is None):
@@ -42,7 +42,7 @@ class ForecastChecks:
                 del self._made[job_id]
         room = min(AT_ONCE, FOLLOWED - len(self._made))
         newest = await self._store.jobs(state=JobState.WAITING, limit=4 * AT_ONCE)
-        # Not those that were tried before: a second wait begins at another moment.
+        # First attempts only: the wait for a second one begins at another moment.
         fresh = [job for job in newest if job.job_id not in self._made and job.attempt == 0]
         for job in fresh[: max(0, room)]:
             facts = await self._store.waiting(job.job_id)
@@ -58,7 +58,7 @@ async def run_forecast_checks(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """A round about every `EVERY_SECONDS`, until cancelled."""
+    """Run a round about every `EVERY_SECONDS`, until cancelled."""
     await periodic(
         ForecastChecks(store, metrics).round,
         every_seconds=EVERY_SECONDS,

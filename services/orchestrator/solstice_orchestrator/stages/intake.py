@@ -1,4 +1,4 @@
-"""Requests come from the broker into the store: each becomes a run, once."""
+"""Take requests from the broker into the store; each becomes one run."""
 
 import random
 import time
@@ -21,7 +21,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.intake")
 
 
 class Intake(Receiver[JobRequestV1, Admission]):
-    """One intake of requests."""
+    """The consumer of requests."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Intake(Receiver[JobRequestV1, Admission]):
         backlog: Backlog | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`backlog` says when enough waits; without it, everything is taken as it comes."""
+        """`backlog` says when intake is held; without it, intake is never held."""
         backlog = backlog or Backlog(store=store, most=0, metrics=metrics)
         handler = _RequestHandler(store=store, metrics=metrics, backlog=backlog, clock=clock)
         super().__init__(handler, broker=broker, rng=rng, gate=backlog)
@@ -41,7 +41,7 @@ class Intake(Receiver[JobRequestV1, Admission]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestHandler:
-    """A MessageHandler."""
+    """A MessageHandler for requests."""
 
     store: JobStore
     metrics: Metrics
@@ -58,7 +58,7 @@ class _RequestHandler:
         admitted = sum(isinstance(admission, Admitted) for admission in results)
         duplicates = len(results) - admitted
         self.metrics.requests_admitted(admitted)
-        # What is delayed is no backlog; if its time has come already, the next look finds it.
+        # A delayed run is no backlog; if it is due already, the next count includes it.
         at_once = sum(
             isinstance(admission, Admitted) and request.not_before is None
             for request, admission in zip(messages, results, strict=True)

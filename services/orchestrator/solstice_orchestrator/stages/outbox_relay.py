@@ -1,4 +1,4 @@
-"""From the store to the broker: what happened is told in order, in groups, with confirms, and never forgotten."""
+"""Publish the outbox in order and in batches, and keep messages until they are confirmed."""
 
 import asyncio
 import random
@@ -20,11 +20,14 @@ from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxMes
 log = structlog.get_logger("solstice_orchestrator.stages.outbox_relay")
 
 LOOK_AGAIN_SECONDS: Final = 5.0
-"""In case a wake-up went astray, or the orchestrator that published until now is gone."""
+"""For when a notification was lost, or the orchestrator that published so far is gone."""
 
 
 def message_of(message: OutboxMessage, jobs: Route) -> Message:
-    """A status for the statuses' exchange; a dead letter for that of the jobs, with its history in the headers."""
+    """Return the broker message of an outbox entry.
+
+    A status goes to the exchange of statuses, a dead letter to that of the jobs, with its history in the headers.
+    """
     if message.kind is OutboxKind.STATUS:
         route, exchange, version = STATUSES, STATUSES.exchange, JobStatusV1.VERSION
     else:
@@ -41,9 +44,10 @@ def message_of(message: OutboxMessage, jobs: Route) -> Message:
 
 
 def numbers_done(messages: Sequence[OutboxMessage], outcomes: Sequence[Published]) -> list[int]:
-    """The numbers of those that are done with: confirmed, and nothing of the same request before them is still to be told.
+    """Return the numbers of messages that need not be published again.
 
-    What was confirmed behind a gap is told again after the gap, so that the last word of a run is its newest.
+    Those are confirmed, and so is every earlier message of the same request here. A message that was confirmed behind a
+    gap is published again after the gap, so that the last status of a run is its newest.
     """
     done: list[int] = []
     behind_a_gap: set[str] = set()
@@ -56,7 +60,7 @@ def numbers_done(messages: Sequence[OutboxMessage], outcomes: Sequence[Published
 
 
 class OutboxRelay(Forwarder[OutboxMessage]):
-    """One publisher of what the store has to tell."""
+    """Publishes the outbox of the store."""
 
     def __init__(
         self,
@@ -80,14 +84,14 @@ class OutboxRelay(Forwarder[OutboxMessage]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OutboxBacklog:
-    """A Backlog: the statuses and dead letters that are still to be told."""
+    """A Backlog of the forwarder: the statuses and dead letters that are not published yet."""
 
     store: JobStore
     jobs: Route
     metrics: Metrics
 
     def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        # Whose turn it is among several orchestrators, the store decides with every group.
+        # The store decides with every batch which of several orchestrators publishes it.
         return self.store.changes()
 
     async def next_group(self, limit: int) -> Sequence[OutboxMessage]:

@@ -1,4 +1,4 @@
-"""A stored run becomes jobs: its workflow file is fetched at its commit, read, and planned or refused."""
+"""Fetch the workflow file of each stored run at its commit, and plan its jobs."""
 
 import asyncio
 import contextlib
@@ -35,22 +35,28 @@ from solstice_orchestrator.workflow.job_plan import (
 LOG = structlog.get_logger(__name__)
 
 CONCURRENCY: Final = 64
-"""Runs that are planned at once: they wait for forges, and those of one repository are fetched together."""
+"""Runs planned at once. Most wait for forges, and runs of one repository share a fetch."""
 CLAIMED_AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 5.0
-"""How often the store is asked without being told that something changed; also after it was away."""
+"""How often the store is asked without a notification, and after it was away."""
 UNFIT_LOOK_SECONDS: Final = 0.5
-"""How often a machine that could not plan is asked whether it can again."""
+"""How often a machine that could not plan is checked again."""
 NOT_TOO_SOON_SECONDS: Final = 0.01
-"""A clock of the store that stands a moment before the time of a delayed run is not asked without pause."""
+"""The least pause before a delayed run. So a slow store clock causes no busy loop."""
 LAG_SECONDS: Final = (1.0, 4.0)
-"""When to look again for a commit that is not there: a forge may tell of a push before its last replica has it."""
+"""Pauses before looking again for an absent commit.
+
+A forge may announce a push before its last replica has it.
+"""
 MAX_QUESTIONS: Final = 5
-"""So often a run asks who is the newer one, when every time another run has been planned meanwhile."""
+"""How often a run asks which run is newer, when other runs are planned meanwhile."""
 MAX_ASKED: Final = 4
-"""Repositories that are asked for that at once."""
+"""Repositories that are asked for the push order at once."""
 HAND_BACK_SECONDS: Final = 5.0
-"""How long, at the end, the store is given to take back what was not planned; after that the heartbeat's end does it."""
+"""How long, at the end, this orchestrator tries to hand unplanned runs back.
+
+Later they are taken back when its heartbeat has expired.
+"""
 
 
 async def run_planning(
@@ -65,11 +71,11 @@ async def run_planning(
     governor: Governor | None = None,
     hosts: GitHosts | None = None,
 ) -> None:
-    """Plan whatever waits for it, until cancelled; what is under way then is handed back.
+    """Plan waiting runs until cancelled; then hand back those under way.
 
     `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's notification.
-    `governor` says whether this machine can plan at all, and is told when it could not; without it, it always can.
-    `hosts` says which git hosts are to be left alone, and is told what they answered.
+    `governor` says whether this machine can plan at all, and learns when it could not; without it, it always can.
+    `hosts` says which git hosts must be left alone, and learns how they answered.
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
@@ -107,7 +113,7 @@ async def run_planning(
 
 
 async def _until_next(store: JobStore) -> float:
-    """Seconds after which to look again: when the next delayed run is due, or now and then."""
+    """Return the seconds until the next delayed run is due, at most LOOK_AGAIN_SECONDS."""
     try:
         due = await store.planning_pause()
     except StoreUnavailable:
@@ -117,17 +123,20 @@ async def _until_next(store: JobStore) -> float:
 
 @dataclass(slots=True)
 class _ClaimedRuns:
-    """What is known to be ours to plan."""
+    """The runs that this orchestrator knows it has claimed."""
 
     run_ids: set[str] = field(default_factory=set)
     unsure: bool = False
-    """The store was away as it answered: there may be runs that it takes for ours."""
+    """The store failed during a claim, and may count further runs as ours."""
 
 
 async def _claim(
     store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int, claimed_runs: _ClaimedRuns
 ) -> Sequence[PlanningTask]:
-    """Take as many runs as there are places, each of which is then held for its run; waits for the first place."""
+    """Claim as many runs as there are free places; wait for the first place.
+
+    Each claimed run then holds one place.
+    """
     await places.acquire()
     held = 1
     while held < min(concurrency, CLAIMED_AT_ONCE) and not places.locked():
@@ -141,7 +150,7 @@ async def _claim(
         claimed_runs.unsure = True
         LOG.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
-        # The store may have given us runs already that nobody here will ever see.
+        # The store may have given us runs already: they go back, since no task here will plan them.
         with contextlib.suppress(StoreUnavailable):
             await _hand_back(store, *await claiming)
         raise
@@ -188,12 +197,12 @@ async def _plan(
                 when_planned()
             case PlanRefused(reason=reason, detail=detail):
                 if governor is not None and reason is Reason.MACHINE_FAILED:
-                    # Before the run goes back: we must not be the one who takes it again.
+                    # Before the run goes back: this orchestrator must not claim it again.
                     governor.machine_failed(detail)
                 kept = await retry_while_unavailable(lambda: store.not_planned(task, reason, detail), chance)
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
     except StoreUnavailable as error:
-        # It is planned again, by us or by somebody else.
+        # This orchestrator or another one plans it again.
         claimed_runs.unsure = True
         bound.warning(LogEvent.PLANNING_HELD, error=str(error))
     except asyncio.CancelledError:
@@ -206,7 +215,7 @@ async def _plan(
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.MACHINE_FAILED, str(error)[:1000])
     except Exception as error:
-        # A mistake of ours that one run brings out must not stop the others, now or at every new start.
+        # A bug that one run brings out must not stop the others, now or at every new start.
         LOG.exception(LogEvent.PLANNING_BROKE, request_id=task.request.request_id, run_id=task.run_id)
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
@@ -223,7 +232,7 @@ async def _store_plan(
     push_order_lookup: "_PushOrderLookup",
     chance: random.Random,
 ) -> bool:
-    """Store the jobs; where it depends on the repository who is the newer run, ask it first."""
+    """Store the jobs, after asking the repository which run is newer where that matters."""
     answers: dict[OrderQuestion, PushOrder | None] = {}
     for _ in range(MAX_QUESTIONS):
         kept = await retry_while_unavailable(
@@ -232,7 +241,7 @@ async def _store_plan(
         if not isinstance(kept, OrderQuestion):
             return kept
         answers[kept] = await push_order_lookup.order(task.request, kept)
-    # Others went on being planned meanwhile: as things stand the one that asked last is the newer one.
+    # Other runs were planned after every answer: without further questions, this run counts as the newer one.
     return bool(await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run), chance))
 
 
@@ -245,7 +254,7 @@ class _PushOrderLookup:
     at_once: asyncio.Semaphore
 
     async def order(self, request: JobRequestV1, question: OrderQuestion) -> PushOrder | None:
-        """None: the repository cannot tell, or cannot be asked."""
+        """Return the order; None when the repository does not know it or cannot be asked."""
         try:
             async with self.at_once:
                 history = await ask_repository(request, question, policy=self.git, scratch=self.scratch)
@@ -256,7 +265,7 @@ class _PushOrderLookup:
 
 
 async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
-    """Let somebody else plan these, soon and without counting ours as a try."""
+    """Release these runs for other orchestrators, without counting a try."""
     with contextlib.suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(HAND_BACK_SECONDS):
             for task in tasks:
@@ -266,7 +275,7 @@ async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
 async def _decide_at_host(
     request: JobRequestV1, hosts: GitHosts, *, files: CommitFiles, rules: PlanningRules
 ) -> PlannedJobs | PlanRefused:
-    """As `decide`, unless the repository's host is to be left alone; what it answered is remembered."""
+    """Decide as `decide` does, unless the git host must be left alone; remember its answer."""
     held = hosts.held(request.repo_url)
     if held is not None:
         return PlanRefused(reason=Reason.HOST_AWAY, detail=held)
@@ -285,7 +294,7 @@ async def _decide_at_host(
 async def decide(
     request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules
 ) -> PlannedJobs | PlanRefused:
-    """What becomes of the request; raises nothing but CancelledError."""
+    """Plan the request's jobs or refuse it; raise nothing but CancelledError."""
     refused = untrusted(request, rules)
     if refused:
         return refused
@@ -293,7 +302,7 @@ async def decide(
         found = await _found(request, files)
     except CheckoutFailed as error:
         return PlanRefused(reason=error.reason, detail=error.detail[:1000])
-    # In a thread: a file as large and as strange as allowed takes a noticeable part of a second to read.
+    # In a thread: the largest and strangest file that is allowed takes a noticeable part of a second to read.
     return await asyncio.to_thread(plan_jobs, request, found, rules)
 
 

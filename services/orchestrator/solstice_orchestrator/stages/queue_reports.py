@@ -1,4 +1,7 @@
-"""Commits show how long the line before their jobs is: told again whenever it has changed, a few jobs at a time."""
+"""Publish statuses that say how long waiting jobs still have to wait.
+
+A status is published again when its description has changed, for a few jobs at a time.
+"""
 
 import asyncio
 import random
@@ -26,13 +29,16 @@ from solstice_orchestrator.store.views import JobView, RunView
 log = structlog.get_logger("solstice_orchestrator.stages.queue_reports")
 
 AT_ONCE: Final = 20
-"""So many descriptions a round: a forge takes only so many calls a minute, and those that end something go first."""
+"""The most statuses in a round. A forge limits calls per minute, and final statuses come first."""
 LOOKED_AT: Final = 200
 FOLLOWED: Final = 5_000
 
 
 class QueueReports:
-    """What commits were last told of waiting jobs. It is not kept: what is lost is only a description."""
+    """The descriptions last published for waiting jobs.
+
+    They are kept in memory only: no more than a description can be lost.
+    """
 
     def __init__(
         self,
@@ -44,7 +50,7 @@ class QueueReports:
         rng: random.Random,
         saturated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`saturated`: whether so much waits that new requests are left in the queue."""
+        """`saturated` says whether intake is held, so that new requests stay in the queue."""
         self._store = store
         self._broker = broker
         self._worker_id = worker_id
@@ -54,7 +60,7 @@ class QueueReports:
         self._told: dict[str, str] = {}
 
     async def round(self, *, waited_seconds: float) -> int:
-        """Tell of jobs that have waited for so long and whose words have changed; how many."""
+        """Publish changed descriptions of jobs that have waited this long; return how many."""
         if not await self._is_ours():
             self._told.clear()
             return 0
@@ -62,7 +68,7 @@ class QueueReports:
         waiting = {job.job_id for job in jobs}
         self._told = {job_id: words for job_id, words in self._told.items() if job_id in waiting}
         messages: list[Message] = []
-        # Those that have waited for longest first: somebody looks for them.
+        # The longest waiting jobs first: people look for those.
         for job in reversed(jobs):
             if len(messages) == AT_ONCE:
                 break
@@ -74,7 +80,7 @@ class QueueReports:
         return len(messages)
 
     async def _is_ours(self) -> bool:
-        """One orchestrator tells: of those that are alive the one whose id comes first."""
+        """Whether this orchestrator reports: of those alive, the one with the first id does."""
         alive = [each.worker_id for each in await self._store.workers() if each.presence is Presence.ALIVE]
         return bool(alive) and min(alive) == self._worker_id
 
@@ -94,7 +100,7 @@ class QueueReports:
         return self._status(job, run, words, facts.now)
 
     def _status(self, job: JobView, run: RunView, words: str, now: float) -> Message:
-        """The status that the job has, in other words: the same sequence, a higher revision."""
+        """Return the job's status with a new description: same sequence, higher revision."""
         base = self._public_url
         status = Status(
             schema_version=JobStatusV1.VERSION,
@@ -136,7 +142,7 @@ async def run_queue_reports(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """A round about every `every_seconds`, until cancelled; 0: never."""
+    """Run a round about every `every_seconds`, until cancelled; 0 means never."""
     if every_seconds <= 0:
         return
     await periodic(

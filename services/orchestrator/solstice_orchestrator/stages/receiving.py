@@ -1,4 +1,4 @@
-"""From a queue of the broker into the store: validated, kept, and only then acked."""
+"""Validate messages of a broker queue, store them, and only then ack them."""
 
 import asyncio
 import random
@@ -22,53 +22,59 @@ R = TypeVar("R")
 
 
 GROUPS_IN_FLIGHT: Final = 4
-"""While one group is being written to disk the next ones are read and validated."""
+"""While one batch is written to disk, the next ones are read and validated."""
 CONNECT_SECONDS: Final = 5.0
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 10.0
 LAST_STORE_RETRY_SECONDS: Final = 2.0
-"""A store is asked often: it is ours alone, and jobs cannot start before it has their requests."""
+"""The longest pause between two tries: jobs cannot start before the store has their requests."""
 
 
 class MessageHandler(Protocol[M, R]):
-    """What is done with the messages of one queue: `M` is a message, `R` what it became."""
+    """Examines and stores messages of one queue: `M` is a message, `R` its result."""
 
     def examine(self, body: bytes) -> M | Refuse:
-        """The message, or why it will never be one."""
+        """Return the message, or the refusal of a body that is none."""
         ...
 
     async def save(self, messages: Sequence[M], bodies: Sequence[bytes]) -> Sequence[R]:
-        """Durable on return; what each became. Raises only StoreUnavailable, and may be asked again."""
+        """Store the messages durably, and return a result for each.
+
+        Raises only StoreUnavailable, and may be called again with the same messages.
+        """
         ...
 
     def on_saved(self, messages: Sequence[M], results: Sequence[R]) -> None:
-        """They are kept, and will be acked."""
+        """Record messages that are stored and will be acked."""
         ...
 
     def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
-        """One was no message, and becomes a dead letter."""
+        """Record a refused delivery, which becomes a dead letter."""
         ...
 
     def on_error(self, message: M, error: Exception, refusal: Refuse) -> None:
-        """One brought out a mistake of ours, and becomes a dead letter."""
+        """Record a message that brought out a bug, and becomes a dead letter."""
         ...
 
 
 class IntakeGate(Protocol):
-    """Whether anything is to be taken at all."""
+    """Says whether intake is held."""
 
     @property
     def held(self) -> bool:
-        """Nothing is, for now."""
+        """Whether no message may be taken now."""
         ...
 
     async def room(self) -> None:
-        """Wait until something is."""
+        """Wait until messages may be taken."""
         ...
 
 
 class Receiver(Generic[M, R]):
-    """One consumer. A store that is away stops it: what was delivered stays unacked with the broker until it returns."""
+    """A consumer of one queue, which stops while the store is away.
+
+    Deliveries then stay unacked at the broker until the store is back.
+    """
 
     def __init__(
         self,
@@ -78,7 +84,7 @@ class Receiver(Generic[M, R]):
         rng: random.Random,
         gate: IntakeGate | None = None,
     ) -> None:
-        """Without a gate, everything is taken as it comes."""
+        """Without a gate, intake is never held."""
         self._handler = handler
         self._broker = broker
         self._rng = rng
@@ -86,7 +92,9 @@ class Receiver(Generic[M, R]):
         self._held_since: float | None = None
 
     async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
-        """Take messages until cancelled; what is under way then comes again, and is a duplicate.
+        """Take messages until cancelled.
+
+        The broker delivers again what was under way then; messages that were stored already are duplicates.
 
         Raises TopologyMismatch.
         """
@@ -94,21 +102,21 @@ class Receiver(Generic[M, R]):
         while True:
             if self._gate is not None:
                 await self._gate.room()
-            # Not only left unread: what a consumer holds for half an hour RabbitMQ takes back with its whole channel.
+            # Left, not only unread: RabbitMQ closes the channel of a consumer that holds a delivery for half an hour.
             await self._take_while_room(queue, prefetch)
 
     async def _take_while_room(self, queue: str, prefetch: int) -> None:
         async with self._broker.consume(queue, prefetch=prefetch) as consumer, asyncio.TaskGroup() as groups:
             in_flight = asyncio.Semaphore(GROUPS_IN_FLIGHT)
             while self._gate is None or not self._gate.held:
-                # Before the batch is taken: with a store that is away, the rest stays with the broker.
+                # Before the batch is taken: while the store is away, the rest stays at the broker.
                 await in_flight.acquire()
                 batch = await consumer.batch()
                 task = groups.create_task(self.take(consumer, batch), name=f"intake of {len(batch)}")
                 task.add_done_callback(lambda _: in_flight.release())
 
     async def take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
-        """Keep the messages of one batch and settle all of it; poison stops nobody else."""
+        """Store the messages of one batch and settle all its deliveries, refused ones first."""
         verdicts: list[tuple[Delivery, Verdict]] = []
         messages: list[tuple[Delivery, M]] = []
         for delivery in batch:
@@ -118,13 +126,16 @@ class Receiver(Generic[M, R]):
             else:
                 messages.append((delivery, examined))
         if verdicts:
-            # At once: the store may be away for long, and poison has nothing to wait for.
+            # At once: the store may be away for long, and refused deliveries need not wait for it.
             await consumer.settle(verdicts)
         if messages:
             await self._save_and_ack(consumer, messages)
 
     def _examine(self, delivery: Delivery) -> M | Refuse:
-        """The message, or its refusal, which is logged. Nothing in a delivery may end the process."""
+        """Return the message, or its refusal, which is logged.
+
+        No content of a delivery may end the process.
+        """
         try:
             examined = self._handler.examine(delivery.body)
             if isinstance(examined, Refuse):
@@ -139,7 +150,7 @@ class Receiver(Generic[M, R]):
         try:
             results = await self._save(messages)
         except Exception as error:  # noqa: BLE001  the handler logs it
-            # A mistake of ours that one message brings out must not stop the others, now or at every new start.
+            # A bug that one message brings out must not stop the others, now or at every new start.
             if len(messages) > 1:
                 for one in messages:
                     await self._save_and_ack(consumer, [one])
@@ -154,7 +165,7 @@ class Receiver(Generic[M, R]):
             await consumer.settle([(delivery, ack) for delivery, _ in messages])
 
     async def _save(self, messages: Sequence[tuple[Delivery, M]]) -> Sequence[R]:
-        """Durable on return, however long the store is away."""
+        """Store the messages durably; try again for as long as the store is away."""
         wanted = [message for _, message in messages]
         bodies = [delivery.body for delivery, _ in messages]
         failures = 0
@@ -187,7 +198,7 @@ class Receiver(Generic[M, R]):
                 await self._broker.declare(topology)
             except BrokerUnavailable as error:
                 if str(error) != said:
-                    # Once for each thing that is wrong: a missing permission is for a person to mend.
+                    # Once for each error: an operator has to grant a missing permission.
                     said = str(error)
                     log.warning(LogEvent.BROKER_AWAITED, detail=said)
                 await asyncio.sleep(self._retry_seconds(failures))

@@ -1,4 +1,4 @@
-"""Whatever a dead worker held is taken back: every orchestrator sweeps for all of them."""
+"""Take back the attempts of dead workers; every orchestrator does this for all workers."""
 
 import asyncio
 import random
@@ -26,10 +26,10 @@ async def run_rescue(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Sweep about `every_seconds` until cancelled; orchestrators that started together drift apart.
+    """Rescue about every `every_seconds` until cancelled, with jitter.
 
-    When the clock has leapt ahead (the machine slept, or its time was set), every lease looks expired. Then whoever
-    lives is first given the time to renew; leases are renewed at least twice in their length.
+    When the clock has jumped ahead (the machine slept, or its time was set), every lease looks expired. Then live
+    workers first get time to renew; leases are renewed at least twice in their length.
     """
     pause = every_seconds * rng.uniform(1.0 - JITTER, 1.0 + JITTER)
     while True:
@@ -48,7 +48,7 @@ async def run_rescue(
         except StoreUnavailable as error:
             log.warning(LogEvent.RESCUE_HELD, detail=str(error))
         except Exception as error:
-            # A mistake of ours about one job must not stop all others, now or at every new start.
+            # A bug that one job brings out must not stop all others, now or at every new start.
             log.exception(LogEvent.RESCUE_HELD, detail=str(error))
         else:
             if rescued:

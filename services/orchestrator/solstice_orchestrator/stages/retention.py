@@ -1,4 +1,4 @@
-"""What is old enough goes, by itself: every orchestrator looks now and then, and removes a little at a time."""
+"""Remove old runs regularly, a few in each transaction; every orchestrator does this."""
 
 import asyncio
 import random
@@ -15,15 +15,15 @@ log = structlog.get_logger("solstice_orchestrator.stages.retention")
 
 DAY_SECONDS: Final = 86_400.0
 LOOK_SECONDS: Final = 3600.0
-"""How often something old is looked for, give or take a fifth; at the start somewhere within the first of these."""
+"""How often old runs are looked for, give or take a fifth. The first look comes within this time."""
 RUNS_PER_PURGE: Final = 50
-"""How many go in one transaction; whoever waits for it waits for some milliseconds."""
+"""Runs removed in one transaction, which blocks others for some milliseconds."""
 PAUSE_SECONDS: Final = 0.2
-"""Between two transactions, so that others always come in between."""
+"""The pause between two transactions, in which other writers come in."""
 
 
 class PurgeableStore(Protocol):
-    """The part of the job store that forgets."""
+    """The part of the job store that removes old runs."""
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged: ...
 
@@ -35,7 +35,10 @@ async def run_retention(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Remove runs that ended more than `days` ago, until cancelled; 0 keeps them for ever, and returns."""
+    """Remove runs that ended more than `days` ago, until cancelled.
+
+    With 0 days it keeps them for ever and returns at once.
+    """
     if not days:
         return
 
@@ -63,9 +66,10 @@ async def purge_all(
     removed: Callable[[int], None] = lambda _: None,
     sleep: Sleep = asyncio.sleep,
 ) -> int:
-    """Remove all that is so old, in small steps; returns how many runs that was, and tells `removed` so far.
+    """Remove all runs of that age in small steps, and return how many.
 
-    Raises StoreUnavailable; what was removed until then is gone, and asking again goes on with the rest.
+    `removed` is called with the number so far. Raises StoreUnavailable; runs removed before that stay removed, and
+    another call goes on with the rest.
     """
     total, more = 0, True
     while more:

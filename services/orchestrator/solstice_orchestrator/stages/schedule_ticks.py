@@ -1,7 +1,7 @@
-"""What is built regularly: wait for the next tick, ask the forge what the branch holds, and admit the request for it.
+"""Fire the ticks of schedules: look up the branch's commit and admit a request.
 
-The forge is asked under a lease, outside of every transaction; the request is admitted in the one that moves the tick on.
-So whoever dies, and whenever, the tick fires once.
+The forge is asked under a lease, outside of every transaction. One transaction admits the request and moves the
+schedule to its next tick, so each tick fires once, even when an orchestrator dies.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ from solstice_orchestrator.worker.log_buffer import retry_while_unavailable
 log = structlog.get_logger("solstice_orchestrator.stages.schedule_ticks")
 
 AT_ONCE: Final = 16
-"""Forges that are asked at once."""
+"""Branches that are looked up at once."""
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""How late a tick is noticed whose notification went astray, or when the store was set forward."""
+"""How late a tick is noticed after a lost notification or a clock jump."""
 HELD_SECONDS: Final = 5.0
-"""Between two looks while the store is away."""
+"""The pause between two looks while the store is away."""
 LEAST_SECONDS: Final = 0.02
-"""Between two looks in any case: what another orchestrator is about to take is not ours."""
+"""The least pause between two looks, while another orchestrator may be claiming a due tick."""
 HAND_BACK_SECONDS: Final = 5.0
 
 BranchHeadLookup = Callable[[Branch], Awaitable[str | None]]
-"""The commit that a branch holds; None: there is no such branch. Raises CheckoutFailed."""
+"""Returns the commit of a branch; None when there is no such branch. Raises CheckoutFailed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRunner:
-    """Fires the ticks that this orchestrator gets hold of."""
+    """Fires the ticks that this orchestrator claims."""
 
     schedule_store: ScheduleStore
     worker_id: str
@@ -52,17 +52,17 @@ class ScheduleRunner:
     rng: random.Random
 
     async def run(self) -> None:
-        """Fire ticks, until cancelled; those under way then are handed back."""
+        """Fire ticks until cancelled; then hand back those under way."""
         places = asyncio.Semaphore(AT_ONCE)
         async with self.schedule_store.changes() as changed, asyncio.TaskGroup() as firing:
             while True:
                 changed.clear()
                 await pause(await self._look(places, firing), unless=changed)
-                # However often it rings: a tick is no later for it than this.
+                # However many notifications come: this delays a tick by no more than LEAST_SECONDS.
                 await asyncio.sleep(LEAST_SECONDS)
 
     async def _look(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
-        """Take what is due; in how many seconds to look again."""
+        """Claim due ticks; return the seconds until the next look."""
         await places.acquire()
         places.release()
         try:
@@ -71,7 +71,7 @@ class ScheduleRunner:
                 self._log_settled(settled)
             for task in claimed.tasks:
                 firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
-            # Each begins now: one that was cancelled before would hand back nothing.
+            # Each task begins now: a task that is cancelled before it starts would not hand its tick back.
             await asyncio.sleep(0)
             if claimed.more:
                 return 0.0
@@ -80,7 +80,7 @@ class ScheduleRunner:
             log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
             return HELD_SECONDS * self.rng.uniform(0.8, 1.2)
         except Exception as error:
-            # A mistake of ours about one schedule must not end what takes and runs jobs.
+            # A bug that one schedule brings out must not end the loops that take and run jobs.
             log.exception(LogEvent.SCHEDULES_HELD, detail=str(error))
             return LOOK_AGAIN_SECONDS
         return LOOK_AGAIN_SECONDS if due_in is None else min(due_in, LOOK_AGAIN_SECONDS)
@@ -90,7 +90,7 @@ class ScheduleRunner:
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            # The store may have given us ticks already that nobody here will ever see.
+            # The store may have given us ticks already: they go back, since no task here will fire them.
             with contextlib.suppress(StoreUnavailable):
                 await self._hand_back(*(await claiming).tasks)
             raise
@@ -106,7 +106,7 @@ class ScheduleRunner:
             async with places:
                 settled = await self._tried(task)
         except StoreUnavailable as error:
-            # Its lease runs out, and somebody tries again.
+            # Its lease runs out, and an orchestrator tries again.
             log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
         except asyncio.CancelledError:
             await self._hand_back(task)

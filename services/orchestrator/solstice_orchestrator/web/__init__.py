@@ -1,1 +1,1 @@
-"""What the orchestrator serves over HTTP: API v1, the pages, health and metrics."""
+"""Serves API v1, the pages, health and metrics over HTTP."""

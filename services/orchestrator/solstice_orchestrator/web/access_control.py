@@ -1,4 +1,4 @@
-"""Who of those that the guard lets through may read, and who may change something."""
+"""Decide which callers may read and which may change something, after the guard."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,15 +14,21 @@ from solstice_common.http.local_callers import is_local
 
 READING: Final = frozenset({"GET", "HEAD"})
 _FOR_EVERYBODY: Final = ("/healthz", "/readyz", "/metrics", "/openapi.json")
-"""What watches us has no token, and learns nothing of what is built; what the API is, is no secret."""
+"""Paths that need no token.
+
+Monitoring has no token, and these paths reveal nothing about builds. The description of the API is no secret.
+"""
 _STATIC: Final = "/static/"
 
 ErrorResponder = Callable[[Request, int, str, str], Response]
-"""Makes the answer from status, code and sentence."""
+"""Makes an error response from status, code and sentence."""
 
 
 class AccessControl:
-    """ASGI middleware: `read` for what only reads, `operate` for the rest; 401 and 403 as the application says them."""
+    """ASGI middleware that requires the scope `read` for reading and `operate` for changes.
+
+    Refusals are 401 and 403, in the application's own form.
+    """
 
     def __init__(self, app: ASGIApp, *, access: Access, refused: ErrorResponder) -> None:
         self._app = app
@@ -52,7 +58,7 @@ class AccessControl:
             return None
         response = self._refused(Request(scope), verdict.status, verdict.reason, verdict.detail)
         is_api = scope["path"].startswith("/api/")
-        # A browser asks its user for a login, never for a bearer token; the password is the token then.
+        # A browser asks its user for a login, never for a bearer token; the user enters the token as the password.
         basic = f'Basic {REALM}, charset="UTF-8"'
         response.headers["WWW-Authenticate"] = (
             verdict.challenge if is_api or verdict.status != 401 else basic  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""What the orchestrator serves over HTTP: pages for people, API v1 for programs, health and metrics."""
+"""Build the web application: pages, API v1, health and metrics."""
 
 from collections.abc import Callable, Collection
 from time import time
@@ -53,11 +53,11 @@ def create_app(
     clock: Callable[[], float] = time,
     unfit: Callable[[], str | None] = lambda: None,
 ) -> Starlette:
-    """The whole application.
+    """Build the whole application.
 
-    Whom it answers is for `access` to say. It answers to loopback names, `allowed_hosts` (names without port) and the host of `public_url`. Whoever serves it
-    calls `streams.close()` before shutting down, else open event streams keep the server until its grace is over.
-    `unfit` says why this machine takes no work, for `/readyz`.
+    `access` decides which callers it answers. It answers to loopback names, `allowed_hosts` (names without port) and
+    the host of `public_url`. The server calls `streams.close()` before shutting down; else open event streams hold it
+    up until its grace is over. `unfit` says why this machine takes no work, for `/readyz`.
     """
     streams = OpenStreams() if streams is None else streams
     pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)
@@ -88,7 +88,7 @@ def create_app(
         response = refused(
             request, 500, "internal", "Something broke here; the orchestrator's log says what."
         )
-        # Starlette answers for bugs outside of every middleware, the guard too.
+        # Starlette answers bugs outside of all middleware, so the guard does not add these headers.
         response.headers.update(SECURITY_HEADERS)
         return response
 

@@ -1,8 +1,8 @@
-"""Who may talk to us: an answer to DNS rebinding and to forms on other people's sites.
+"""Protect against DNS rebinding and against forms on other sites.
 
-Without tokens the server answers this machine alone, and with them the user's browser remembers the login, so any web
-page in that browser is the attacker to think of. A page that rebinds its name to 127.0.0.1 gives itself away by `Host`, one that posts here by
-`Origin` or `Sec-Fetch-Site`, which a page cannot forge (Fetch standard, section 3.2; W3C Fetch Metadata).
+Without tokens the server answers this machine alone; with them the user's browser remembers the login. In both cases
+any web page in that browser may attack. `Host` reveals a page that rebinds its name to 127.0.0.1, and `Origin` or
+`Sec-Fetch-Site` a page that posts here; a page cannot forge them (Fetch standard, section 3.2; W3C Fetch Metadata).
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ SECURITY_HEADERS: Final = {
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # Not no-referrer: with it browsers send "Origin: null" on our own forms.
+    # Not no-referrer: with that, browsers send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -31,7 +31,10 @@ _READING: Final = frozenset({"GET", "HEAD"})
 
 
 class Guard:
-    """ASGI middleware: refuses strangers with 403 (421 for a foreign Host), adds the security headers to every answer."""
+    """ASGI middleware that refuses foreign requests and adds the security headers.
+
+    The refusal is 421 for a foreign Host, else 403. The headers are added to every answer.
+    """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str]) -> None:
         self._app = app
@@ -77,7 +80,7 @@ class Guard:
 
     def _is_same(self, origin: str, host: str) -> bool:
         scheme, separator, place = origin.partition("://")
-        # Behind a proxy Host may be ours and Origin the public one: then it is one that we were told of.
+        # Behind a proxy, Host may be ours and Origin the public one, which is then among the allowed hosts.
         return (
             bool(separator)
             and scheme in {"http", "https"}

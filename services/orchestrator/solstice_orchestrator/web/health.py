@@ -1,4 +1,4 @@
-"""What watches us asks: are you alive, can you work, what have you done."""
+"""Routes for monitoring: liveness, readiness and metrics."""
 
 from collections.abc import Callable, Mapping
 
@@ -42,13 +42,13 @@ class Health:
         ]
 
     async def alive(self, _: Request) -> Response:
-        """We answer, so we are; nothing else is looked at."""
+        """Answer 200 always; nothing is checked."""
         return answer({"status": "ok"})
 
     async def ready(self, _: Request) -> Response:
-        """200 when store and broker answer and this machine can work, else 503 that names what is missing.
+        """Answer 200 when store, broker and machine can work, else 503 that names the problem.
 
-        Its notices are for the operator to read; they change nothing about readiness.
+        The notices are for the operator; they do not change readiness.
         """
         checks = {
             "store": await self._store_check(),
@@ -65,7 +65,7 @@ class Health:
         return answer(document, status=503 if missing else 200)
 
     async def metrics(self, _: Request) -> Response:
-        """Prometheus' text form; without the store's gauges while the store does not answer."""
+        """Answer the metrics as Prometheus text; without the store's gauges while it is away."""
         try:
             counts, workers = await self._store.counts(), await self._store.workers()
             delayed = await self._store.delayed()

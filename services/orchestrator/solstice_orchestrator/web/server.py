@@ -1,4 +1,4 @@
-"""Serve the application on one address, inside a process that has its own life."""
+"""Serve the application on one address, as a part of a larger process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -29,15 +29,15 @@ async def serving(
     bounds: Bounds = _DEFAULT,
     refused: Callable[[str], None] = _uncounted,
 ) -> AsyncIterator[str]:
-    """Serve until left, and give the base URL (with the real port for port 0).
+    """Serve until left; yield the base URL (with the real port for port 0).
 
     Leaving ends open event streams and lets other requests finish for GRACE_SECONDS. Raises ConfigurationError when
-    the address cannot be had.
+    the server cannot listen on the address.
     """
     listening = listen(host, port, named="ORCHESTRATOR_HOST, ORCHESTRATOR_PORT")
     place = f"[{host}]" if ":" in host else host
     server = http_server(app, bounds, grace_seconds=GRACE_SECONDS, refused=refused)
-    # Not a TaskGroup: what goes wrong in the caller's block must leave it as it is, not in a group.
+    # Not a TaskGroup: an exception of the caller's block must leave it unchanged, not in an exception group.
     task = asyncio.create_task(server.serve([listening]), name="web-server")
     try:
         await server.serving.wait()

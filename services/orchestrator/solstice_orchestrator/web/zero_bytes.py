@@ -1,4 +1,4 @@
-"""PostgreSQL's texts hold no zero byte, so nothing of ours is named by one, and nothing is looked for by one."""
+"""Refuse requests with zero bytes, which PostgreSQL cannot store in texts."""
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -7,7 +7,10 @@ from solstice_orchestrator.web.access_control import ErrorResponder
 
 
 class NoZeroBytes:
-    """ASGI middleware: 404 for a path with a zero byte in it, 400 for a query; behind the entrance, as nobody else is told."""
+    """ASGI middleware that answers 404 for zero bytes in paths, 400 in queries.
+
+    It runs behind access control, so refused callers learn nothing from it.
+    """
 
     def __init__(self, app: ASGIApp, *, refused: ErrorResponder) -> None:
         self._app = app

@@ -1,1 +1,1 @@
-"""What runs a claimed attempt: executors, workspaces, logs, masking and the load of the machine."""
+"""Runs claimed attempts: executors, workspaces, logs, masking and the load of the machine."""

@@ -1,4 +1,4 @@
-"""One claimed attempt from its start to its stored end: the executor runs it, its log and outcome reach the store."""
+"""Run one claimed attempt, and store its log and its outcome."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ from solstice_orchestrator.worker.secret_rules import GivenSecrets, SecretRules,
 LOG = structlog.get_logger(__name__)
 
 CANCELLED_SECONDS: Final = 10.0
-"""How long a cancelled execution tries to hand its job back; after that the lease does it."""
+"""How long a cancelled execution tries to hand its job back. Later its lease runs out."""
 
 HANDED_BACK: Final = "this worker gave the job back; it begins anew as soon as another has a free slot"
 
@@ -50,14 +50,14 @@ async def execute(
     secret_rules: SecretRules | None = None,
     retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT,
 ) -> None:
-    """Run the attempt, keep its log, record its outcome; secrets that it names are looked up here, and masked in its log.
+    """Run the attempt with its secrets, store its masked log, and record its outcome.
 
-    `notice`: once it has a result, the log says that too; a worker that drains tells its jobs by it.
-    Set `stop` when somebody cancelled the job: it ends as the executor promises. Cancel the task when the attempt is
-    no longer ours or the grace of a shutdown is over: the processes are killed and the job is released, unless it had
-    ended already, in which case that end is recorded. Raises nothing but CancelledError; a lost attempt, and a store
-    that stays away for longer than `retry_limit`, the length of a lease, end the execution with a log event, and rescue
-    takes it from there.
+    Once `notice` has a result, it is written to the log; a draining worker uses this.
+    Set `stop` when the job is cancelled: it ends as the executor promises. Cancel the task when the attempt's lease is
+    lost or the grace of a shutdown is over: the processes are killed and the job is released, unless it had ended
+    already, in which case that end is recorded. Raises nothing but CancelledError. A lost attempt, and a store that
+    stays away for longer than `retry_limit`, the length of a lease, end the execution with a log event, and rescue
+    takes the attempt back.
     """
     chance = rng or random.Random()  # noqa: S311  jitter is no secret
     log = LogBuffer(claim.key, store, clock, chance, retry_limit)
@@ -100,13 +100,13 @@ async def _with_secrets(
     stop: asyncio.Event,
     rules: SecretRules | None,
 ) -> Outcome:
-    """What the executor says of the job with its secrets; it fails, unrun, when one is not given to it."""
+    """Run the job with its secrets; fail it unrun when a secret is withheld."""
     names = named_secrets(execution.spec)
     if not names:
         return await _outcome(executor, execution, log.write, stop)
     granted: GivenSecrets | WithheldSecrets = WithheldSecrets(detail="there are no secrets here")
     if rules is not None:
-        # In a thread: files are read.
+        # In a thread, because it reads files.
         granted = await asyncio.to_thread(rules.give, names, execution.request)
     if isinstance(granted, WithheldSecrets):
         if granted.trouble:
@@ -133,7 +133,7 @@ async def _with_secrets(
 
 
 async def _outcome(executor: Executor, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
-    """What the executor says; an executor that breaks its promise is an infrastructure failure."""
+    """Return the executor's outcome; an executor that raises is an infrastructure failure."""
     try:
         return await executor.run(execution, log, stop)
     except Exception as error:
@@ -177,7 +177,7 @@ async def _end_cancelled(
     running: asyncio.Task[Outcome],
     log: LogBuffer,
 ) -> None:
-    """We were cancelled: end the processes, then say what is known, within the time there is."""
+    """End a cancelled execution's processes, then record its end within CANCELLED_SECONDS."""
     running.cancel()
     await asyncio.wait([running])
     outcome = RELEASED if running.cancelled() else running.result()

@@ -1,4 +1,4 @@
-"""A job's output on its way into the store: gathered for a moment, cut into numbered chunks, sent in order."""
+"""Buffer a job's output shortly, and send it to the store in numbered chunks."""
 
 import asyncio
 import random
@@ -19,12 +19,15 @@ FLUSH_SECONDS: Final = 0.25
 FLUSH_BYTES: Final = 16 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 PENDING_BYTES: Final = 1024 * 1024
-"""Output that waits for the store beyond this makes the executor wait, and thereby the job."""
+"""With more unsent output than this, the executor waits, and so does the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRetryLimit:
-    """How long a store that does not answer is asked again: for an attempt its lease, after which it is not ours."""
+    """How long to ask an unavailable store again.
+
+    For an attempt this is the length of its lease, after which it may belong to another worker.
+    """
 
     seconds: float = 60.0
     monotonic: Callable[[], float] = time.monotonic
@@ -36,14 +39,14 @@ DEFAULT_RETRY_LIMIT: Final = StoreRetryLimit()
 async def retry_while_unavailable(
     call: Callable[[], Awaitable[T]], rng: random.Random, retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT
 ) -> T:
-    """The answer of a store that may be away for a while; StoreUnavailable when it stays away."""
+    """Return the store's answer, asking again while it is away; StoreUnavailable after the limit."""
     begun = asked = retry_limit.monotonic()
     pause = 0.05
     while True:
         try:
             return await call()
         except StoreUnavailable:
-            # Whoever was frozen in the middle of a call has one behind it that says nothing of now.
+            # A process that was frozen during a call asks once more: that call says nothing about the store now.
             if asked - begun > retry_limit.seconds:
                 raise
         await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
@@ -51,7 +54,7 @@ async def retry_while_unavailable(
 
 
 class LogBuffer:
-    """Output on its way to the store: gathered for a moment, sent in order, bounded."""
+    """A bounded buffer of output, sent to the store in order."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class LogBuffer:
         self._key, self._store, self._clock, self._rng = key, store, clock, rng
         self._retry_limit = retry_limit
         self.lost = ""
-        """Why the attempt is not ours any more; empty while it is."""
+        """Why the attempt is lost; empty while it is not."""
         self._pending = bytearray()
         self._unsent: deque[LogChunk] = deque()
         self._sequence = 0
@@ -74,7 +77,7 @@ class LogBuffer:
         self._drained = asyncio.Event()
 
     async def write(self, data: bytes) -> None:
-        """Take output; returns late when the store is slower than the job."""
+        """Take output; return late when the store is slower than the job."""
         if isinstance(data, LogMark):
             self._mark(data)
             while sum(len(chunk.data) for chunk in self._unsent) > PENDING_BYTES:
@@ -93,7 +96,7 @@ class LogBuffer:
             await self._drained.wait()
 
     def remark(self, text: str) -> None:
-        """Take a line of ours."""
+        """Add a mark with this text."""
         self._mark(LogMark.of(f"! {text}"))
 
     def _mark(self, line: LogMark) -> None:
@@ -105,13 +108,13 @@ class LogBuffer:
         self._filled.set()
 
     def close(self) -> None:
-        """No more will be written."""
+        """End the buffer: no more will be written."""
         self._closed = True
         self._filled.set()
         self._full.set()
 
     async def send(self, *, lost: Callable[[], object]) -> None:
-        """Send what is written until `close`; calls `lost` when the attempt turns out not to be ours."""
+        """Send output until `close`, or call `lost` when the attempt is lost."""
         while not self.lost:
             await self._filled.wait()
             if not self._closed:
@@ -131,12 +134,12 @@ class LogBuffer:
         lost()
 
     async def send_rest(self) -> bool:
-        """Try once to send what is left; False when the attempt is not ours."""
+        """Try once to send the rest; False when the attempt is lost."""
         self._cut()
         return not self.lost and (not self._unsent or await self._append())
 
     def _cut(self) -> None:
-        """Turn what is pending into chunks, to be sent now."""
+        """Cut pending output into chunks to send now."""
         self._cut_output()
         self._drained.set()
         if not self._closed:

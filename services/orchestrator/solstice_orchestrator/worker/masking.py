@@ -1,9 +1,9 @@
-"""Secrets are taken out of what a job prints, however the output is cut into pieces. Pure.
+"""Mask secrets in a job's output, however it is cut into pieces. Pure.
 
-What is looked for: the secret itself (of one with several lines each line), as URLs, JSON, shells and hexadecimal digits
-write it (these digits in either case, letters of the secret in their own), and what base64 makes of it, in both alphabets, wherever in a longer text it stands and wherever lines are
-broken. Escape sequences of terminals, colours above all, may stand anywhere within. It is a net against accidents: a job
-that wants to give a secret away can always change it into something that nobody knows.
+Masking finds the secret itself (each line of one with several), its forms in URLs, JSON, shells and hexadecimal digits
+(these digits in either case, the secret's own letters only as they are), and its base64 form in both alphabets, at any
+position in a longer text and with line breaks anywhere. Terminal escape sequences, mostly colours, may stand anywhere
+within. This protects against accidents only: a job that wants to reveal a secret can always encode it in another way.
 """
 
 import base64
@@ -18,44 +18,44 @@ from typing import Final
 from urllib.parse import quote, quote_plus
 
 LEAST_CHARACTERS: Final = 8
-"""Of a secret, or a line of one: shorter ones would be found where nobody wrote them."""
+"""The least length of a secret or its lines. Shorter ones match by accident."""
 MASK: Final = b"***"
 _BREAKS: Final = b"\r\n"
 _BEGINNING: Final = 4
-"""So many bytes decide whether it is worth while to look closer."""
+"""The number of first bytes that decide whether the whole form is compared."""
 _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-~])")
 """A control sequence (ECMA-48), or one that chooses a character set, as `tput sgr0` writes."""
 _UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,8})?\Z")
 _MOST_HELD: Final = 64 * 1024
-"""Bytes that are held back for the sake of escape sequences within a secret."""
+"""The most bytes held back because of escape sequences within a secret."""
 _URL_DIGITS: Final = re.compile(rb"%([0-9A-F]{2})")
 _JSON_DIGITS: Final = re.compile(rb"\\(?:u([0-9a-f]{4})|.)", re.DOTALL)
-"""A doubled backslash is one of the secret's own: no digits follow it."""
+"""A doubled backslash stands for one in the secret: no digits follow it."""
 _ALL_DIGITS: Final = re.compile(rb"(.+)")
 _NO_DIGITS: Final = re.compile(rb"(?!)()")
 
 
 class Masking:
-    """The output of one attempt without its secrets; `feed` what comes, and `end` it."""
+    """Masks the output of one attempt: `feed` it each piece, then call `end`."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = list(secrets)
         self._plain = tuple({needle for secret in known for needle in _plain(secret)})
         self._encoded = tuple({needle for secret in known for needle in _encoded(secret)})
-        """Found also where lines are broken within them."""
+        """Forms that are found also with line breaks within them."""
         needles = (*(needle.lower for needle in self._plain), *(needle.lower() for needle in self._encoded))
         self._beginnings = frozenset(
             needle[:length] for needle in needles for length in range(1, _BEGINNING + 1)
         )
-        """In lower case: what does not begin like this begins no needle."""
+        """The possible beginnings of all forms, in lower case."""
         self._longest = max((len(needle.lower) for needle in self._plain), default=0)
         if self._encoded:
-            # With a line break of two bytes after every character there would be thrice as much of it.
+            # A line break of two bytes after every character makes it three times as long.
             self._longest = max(self._longest, 3 * max(map(len, self._encoded)))
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What may be shown by now: all but an end that may be the beginning of a secret."""
+        """Return the masked output, holding back an end that may begin a secret."""
         data = self._held + data
         text = _Text(data)
         spans, cut = self._spans(text.flat), self._open(text.flat)
@@ -69,12 +69,12 @@ class Masking:
         return _without(data[:place], [text.span(span) for span in spans if span[1] <= cut])
 
     def end(self) -> bytes:
-        """What was held back: it was no secret, unless a whole one stands in it."""
+        """Return the held back output, with whole secrets masked."""
         data, self._held = self._held, b""
         return self._masked(data)
 
     def masked(self, text: str) -> str:
-        """A whole text without them."""
+        """Return a complete text with its secrets masked."""
         return self._masked(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
 
     def _masked(self, data: bytes) -> bytes:
@@ -82,7 +82,7 @@ class Masking:
         return _without(data, [text.span(span) for span in self._spans(text.flat)])
 
     def _spans(self, data: bytes) -> Sequence[tuple[int, int]]:
-        """From where to where secrets stand, in order, those that overlap as one."""
+        """Return start and end of each secret, in order, with overlapping ones merged."""
         lower = data.lower()
         found = [
             (start, start + len(needle.lower))
@@ -105,19 +105,19 @@ class Masking:
         found = [(start, start + len(needle)) for needle in self._encoded for start in _places(flat, needle)]
         if not found or len(flat) == len(data):
             return found
-        # Where each byte of the flat text stands in the whole one.
+        # The position of each byte of the flat text in the whole one.
         places = [place for place, byte in enumerate(data) if byte not in _BREAKS]
         return [(places[start], places[end - 1] + 1) for start, end in found]
 
     def _open(self, data: bytes) -> int:
-        """From where on the end of `data` may be the beginning of a secret."""
+        """Return from where on the end of `data` may begin a secret."""
         for start in range(max(0, len(data) - self._longest + 1), len(data)):
             if data[start : start + 1].lower() in self._beginnings and self._begins(data[start:]):
                 return start
         return len(data)
 
     def _begins(self, tail: bytes) -> bool:
-        """Whether `tail`, at the end of what is known, may be the beginning of a secret, and is not all of it."""
+        """Whether `tail`, the end of the known output, may begin a secret without completing it."""
         if tail[:_BEGINNING].lower() in self._beginnings:
             lower = tail.lower()
             if any(_begins(each.lower, lower) and each.has_case_of(tail, 0) for each in self._plain):
@@ -129,12 +129,12 @@ class Masking:
 
 
 class _Text:
-    """Bytes without the escape sequences among them, and where each of the rest stands."""
+    """Output without its escape sequences, and the original position of each remaining byte."""
 
     def __init__(self, data: bytes) -> None:
         unfinished = _UNFINISHED.search(data, max(0, len(data) - 80)) if b"\x1b" in data else None
         self.end = unfinished.start() if unfinished else len(data)
-        """Where an escape sequence begins whose end is not known yet."""
+        """Where an unfinished escape sequence begins."""
         self._begins, self._places, pieces, done, length = [0], [0], [], 0, 0
         for escape in _ESCAPE.finditer(data, 0, self.end) if b"\x1b" in data else ():
             pieces.append(data[done : escape.start()])
@@ -153,14 +153,17 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Needle:
-    """A form of a secret: its bytes in lower case, and the places and bytes of those letters whose case counts."""
+    """A form of a secret: its bytes in lower case, and its case-sensitive letters.
+
+    `cased` holds the position and byte of each of these letters.
+    """
 
     lower: bytes
     cased: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, form: str, digits: "re.Pattern[bytes]" = _NO_DIGITS) -> "_Needle":
-        """`digits`: its first group is what may be of either case."""
+        """Make the needle of a form; the first group of `digits` matches either case."""
         data = form.encode()
         free = {place for found in digits.finditer(data) for place in range(*found.span(1))}
         cased = tuple(
@@ -169,13 +172,13 @@ class _Needle:
         return cls(data.lower(), cased)
 
     def has_case_of(self, data: bytes, start: int) -> bool:
-        """Whether the letters agree from `start` to the end of the needle, or of the data."""
+        """Whether the case-sensitive letters of needle and data agree, from `start` on."""
         whole = data[start : start + len(self.lower)]
         return all(whole[at] == byte for at, byte in self.cased if at < len(whole))
 
 
 def _plain(secret: str) -> Iterable[_Needle]:
-    """The secret, or each of its lines, as it is and as others write it; the whole when all lines are too short."""
+    """Yield the forms of each line; the whole secret when all lines are too short."""
     lines = [line for line in secret.splitlines() if len(line) >= LEAST_CHARACTERS]
     for line in lines:
         yield from _forms(line)
@@ -187,7 +190,7 @@ def _forms(line: str) -> Iterator[_Needle]:
     for url in (quote(line, ""), quote(line), quote_plus(line), quote(line, "!'()*")):
         yield _Needle.of(url, _URL_DIGITS)
     for document in (json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1]):
-        # As Go, Rails and others write what HTML would take for its own.
+        # Go, Rails and others escape the characters that are special in HTML.
         for escaped in ("", "<>&", "<>&'"):
             for slash in ("/", "\\/"):
                 yield _Needle.of(_unicode_escaped(document, escaped).replace("/", slash), _JSON_DIGITS)
@@ -203,9 +206,9 @@ def _unicode_escaped(document: str, characters: str) -> str:
 
 
 def _encoded(secret: str) -> Iterable[bytes]:
-    """What base64 makes of it, wherever in a longer text it stands.
+    """Yield the base64 forms of a secret at any position in a longer text.
 
-    What stands before it shifts it by none, one or two bytes, and the characters at its ends depend on its neighbours.
+    The text before it shifts it by none, one or two bytes, and the characters at its ends depend on its neighbours.
     """
     content = secret.encode()
     for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
@@ -216,7 +219,7 @@ def _encoded(secret: str) -> Iterable[bytes]:
 
 
 def _places(data: bytes, needle: bytes) -> Iterable[int]:
-    """Where it begins, also within itself."""
+    """Yield each position of the needle, overlapping ones too."""
     start = data.find(needle)
     while start >= 0:
         yield start
@@ -230,7 +233,7 @@ def _begins(needle: bytes, tail: bytes) -> bool:
 def _without(data: bytes, spans: Sequence[tuple[int, int]]) -> bytes:
     pieces, done = [], 0
     for start, end in spans:
-        # The colours within it hold for what follows, too.
+        # The colours within it apply to the text behind it too.
         pieces += [data[done:start], MASK, *_ESCAPE.findall(data, start, end)]
         done = end
     return b"".join((*pieces, data[done:]))

@@ -1,4 +1,4 @@
-"""An executor whose attempts are counted."""
+"""An executor that records metrics of its attempts."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ class MeteredExecutor:
     metrics: Metrics
     isolates: bool
     ended: Callable[[Outcome], None]
-    """Told how each attempt ended."""
+    """Called with the outcome of each attempt."""
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
         begun = time.monotonic()

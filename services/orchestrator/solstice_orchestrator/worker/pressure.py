@@ -1,4 +1,4 @@
-"""This worker under pressure: sensors and ends of attempts go in, what it may start comes out."""
+"""Decide how many jobs this worker may start, from its sensors and recent outcomes."""
 
 import random
 import time
@@ -33,16 +33,16 @@ from solstice_orchestrator.scheduling.workers import WorkerPressure
 log = structlog.get_logger("solstice_orchestrator.worker.pressure")
 
 LOOK_SECONDS: Final = 1.0
-"""So long a reading is good for."""
+"""How long a reading of the sensors is used."""
 
 
 class StartingJobs:
-    """Attempts that are being set up; an executor enters it for as long as it brings a checkout."""
+    """Counts the attempts in setup; an executor enters it for each checkout."""
 
     def __init__(self) -> None:
         self.count = 0
         self.on_begun: Callable[[], None] = _nothing
-        """Called when one more job has begun, or will never."""
+        """Called when a setup has ended, with or without success."""
 
     def __enter__(self) -> None:
         self.count += 1
@@ -53,7 +53,7 @@ class StartingJobs:
 
 
 class Governor:
-    """One per orchestrator; not for several threads."""
+    """Decides how many jobs may start; one per orchestrator, not thread-safe."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Governor:
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`patience_seconds`: under load one job starts after so long without any; 0: none does."""
+        """`patience_seconds`: under load, one job may start after so long without one; 0: none may."""
         self._limit = limit
         self._limits = limits
         self._adaptive = adaptive
@@ -82,20 +82,20 @@ class Governor:
         self._read_at: float | None = None
         self._refused: StartRefusal | None = None
         self._nothing_since = 0.0
-        """Since when nothing has started for a refusal's sake."""
+        """Since when no job has started because of a refusal."""
         self._slots_said = limit
         self._chance = chance
         self._machine_failures = 0
-        """One after the other; a crowd that fails together is one."""
+        """Consecutive failures; those during one pause count as one."""
         self._machine_until = 0.0
         self._machine_detail = ""
 
     def started(self) -> None:
-        """A job of ours has started."""
+        """Record that a job has started here."""
         self._nothing_since = self._clock()
 
     def machine_failed(self, detail: str) -> None:
-        """The machine lacked something that work needs: the worker pauses, and others go first."""
+        """Record that the machine lacked a resource: this worker pauses, and others go first."""
         now = self._clock()
         if now < self._machine_until:
             return
@@ -104,24 +104,24 @@ class Governor:
         self._machine_detail = detail[:300]
 
     def machine_worked(self) -> None:
-        """The machine had all that a piece of work needed."""
+        """Record that the machine had all resources for a piece of work."""
         if self._clock() >= self._machine_until:
             self._machine_failures = 0
 
     def plannable(self, most: int) -> int:
-        """How many of `most` runs may be planned; one as a trial after the machine failed."""
+        """Return how many of `most` runs may be planned; one as trial after failures."""
         if self.look().refuses in UNFIT_RESOURCES:
             return 0
         return min(most, 1) if self._machine_failures else most
 
     @property
     def unfit(self) -> str | None:
-        """Why this machine takes no work at all, as of the last look."""
+        """Why this machine takes no work, by the last look; None when it does."""
         refused = self._refused
         return None if refused is None or refused.resource not in UNFIT_RESOURCES else refused.detail
 
     def ended(self, outcome: Outcome) -> None:
-        """An attempt of ours ended so."""
+        """Record the outcome of an attempt of this worker."""
         if outcome.reason is Reason.MACHINE_FAILED:
             self.machine_failed(outcome.detail)
         elif proves_able(outcome):
@@ -130,7 +130,7 @@ class Governor:
             self._shrink(outcome.reason.value)
 
     def look(self) -> WorkerPressure:
-        """How many jobs at once we take now, and what forbids to start any."""
+        """Return how many jobs may run at once now, and why none may start."""
         now = self._clock()
         if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
             self._reading, self._read_at = self._read(), now
@@ -154,7 +154,10 @@ class Governor:
 
     @property
     def startable(self) -> int | None:
-        """How many jobs more may begin to start, by the last look; None: any number. One as a trial after the machine failed."""
+        """How many more jobs may start, by the last look; None: any number.
+
+        After the machine failed, one may start as a trial.
+        """
         if self._refused is not None:
             waited = self._clock() - self._nothing_since
             return int(out_of_patience(self._refused, waited, self._patience_seconds))

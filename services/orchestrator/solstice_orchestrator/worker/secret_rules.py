@@ -1,4 +1,4 @@
-"""Which secrets the operator gives to the jobs of which repositories: the file SECRETS_CONFIG.
+"""Decide which repositories' jobs get which secrets, by the file SECRETS_CONFIG.
 
 ```toml
 [[rules]]
@@ -6,8 +6,8 @@ repositories = ["forge.example/river/*"]
 secrets = { DEPLOY_KEY = "file:deploy-key", NPM_TOKEN = "env:NPM_TOKEN" }
 ```
 
-The first rule that is for the repository and names the secret gives it. A repository is called by where it is fetched
-from, since that is what a job runs the code of: host and path, without scheme, user and `.git`.
+The first rule that matches the repository and names the secret gives it. A repository is named by where it is fetched
+from, since a job runs the code of that place: host and path, without scheme, user and `.git`.
 """
 
 import re
@@ -30,19 +30,22 @@ from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
 from solstice_orchestrator.worker.masking import LEAST_CHARACTERS
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-"""As of a variable of the environment, which it becomes."""
+"""The name of a secret, which becomes an environment variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenSecrets:
-    """The secrets that were asked for, by name."""
+    """The requested secrets, by name."""
 
     values: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithheldSecrets:
-    """At least one is not given; `detail` is for whoever wrote the workflow, `trouble` for the operator alone."""
+    """At least one requested secret is not given.
+
+    `detail` is for the author of the workflow, `trouble` for the operator alone.
+    """
 
     detail: str
     trouble: str = ""
@@ -53,20 +56,20 @@ class SecretRule:
     repositories: tuple[str, ...]
     """Globs of `name_of`."""
     references: Mapping[str, str] = field(repr=False)
-    """By name."""
+    """References to secrets, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRules:
-    """What the file says; without one, no job is given any secret."""
+    """The rules of the file; without one, no job gets a secret."""
 
     references: References
     rules: tuple[SecretRule, ...] = ()
     v1_trust: frozenset[Source] = V1_TRUST
-    """Sources whose requests are trusted when they do not say."""
+    """Sources whose requests are trusted when the request does not say whether it is."""
 
     def give(self, names: Collection[str], request: JobRequestV1) -> GivenSecrets | WithheldSecrets:
-        """The secrets as they are at this moment; reads files."""
+        """Return the current values of the secrets; this reads files."""
         if not is_trusted(request, self.v1_trust):
             return WithheldSecrets(
                 detail="this is code of somebody who may not push, and no secret is given to that"
@@ -105,7 +108,10 @@ class SecretRules:
 
 
 def usable(value: str) -> str:
-    """The value, when it can be a variable and be masked; ValueError says what is wrong, never what it is."""
+    """Return the value if it can be an environment variable and be masked.
+
+    Else raises ValueError, whose message never contains the value.
+    """
     if "\0" in value:
         raise ValueError("a secret cannot hold NUL: it becomes a variable of the environment")
     if len(value) < LEAST_CHARACTERS:
@@ -116,7 +122,10 @@ def usable(value: str) -> str:
 
 
 def read_secret_rules(path: str, environ: Mapping[str, str]) -> SecretRules:
-    """What the file says; empty: no file, no secrets. ConfigurationError names every key that is wrong."""
+    """Read the rules from a file; an empty path means no file and no secrets.
+
+    Raises ConfigurationError, which names every wrong key.
+    """
     if not path:
         return SecretRules(references=References(folder=Path(), environ=environ))
     file = Path(path).expanduser()
@@ -131,7 +140,7 @@ def read_secret_rules(path: str, environ: Mapping[str, str]) -> SecretRules:
 
 
 def parse_secret_rules(content: bytes, references: References) -> SecretRules:
-    """The rules of the file's content; the secrets themselves are not looked at."""
+    """Parse the rules in the file's content, without reading the secrets themselves."""
     try:
         parsed = _File.model_validate(tomllib.loads(content.decode("utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

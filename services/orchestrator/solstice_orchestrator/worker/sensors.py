@@ -1,4 +1,4 @@
-"""What this machine has left, as the system tells it: load, memory, and the workspaces' disk."""
+"""Read the machine's load, free memory, and free disk of the workspaces."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ MEMINFO: Final = Path("/proc/meminfo")
 
 
 def read(workspaces: Path, meminfo: Path = MEMINFO) -> SensorReading:
-    """One look; takes some 50 microseconds. What the system does not tell is None."""
+    """Read all sensors, in some 50 microseconds; None where the system gives no value."""
     return SensorReading(
         processors=_processors(),
         load=_load(),
@@ -38,13 +38,13 @@ def _disk_free(path: Path) -> float | None:
         disk = shutil.disk_usage(path)
     except OSError:
         return None
-    # What only root may still write is neither free nor used: shutil leaves it out of both.
+    # Space reserved for root is neither free nor used: shutil leaves it out of both.
     whole = disk.used + disk.free
     return 100.0 * disk.free / whole if whole else None
 
 
 def _memory(meminfo: Path) -> float | None:
-    """MemAvailable, proc(5): what programs could get without swapping."""
+    """Read MemAvailable (proc(5)): the memory that programs could get without swapping."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Directories for attempts: private, gone afterwards, and swept up when the orchestrator that owned them was killed."""
+"""Create and remove private directories for attempts, and sweep those of killed orchestrators."""
 
 import asyncio
 import contextlib
@@ -31,34 +31,37 @@ _SUFFIX: Final = ".lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """The places of one attempt, all below `root`."""
+    """The directories of one attempt, all below `root`."""
 
     root: Path
     source: Path
-    """The commit is checked out here, and the steps run here."""
+    """The checkout of the commit, in which the steps run."""
     home: Path
     temporary: Path
     scripts: Path
     group: ControlGroup | None = None
-    """For its processes, where there are control groups."""
+    """The control group of its processes, where there are control groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspaces:
-    """Where one orchestrator works; several may share the directory above."""
+    """The directory of one orchestrator; several may share its parent."""
 
     directory: Path
     group: ControlGroup | None = None
-    """For the processes of its attempts, where there are control groups."""
+    """The control group of all its attempts, where there are control groups."""
 
     @property
     def scratch(self) -> Path:
-        """For what planning and checkouts need for a moment."""
+        """The directory for temporary files of planning and checkouts."""
         return self.directory / "git"
 
     @asynccontextmanager
     async def attempt(self, name: str) -> AsyncIterator[Workspace]:
-        """Fresh directories that are removed afterwards, whatever happened; raises OSError when there is no room."""
+        """Create directories for an attempt, and always remove them on leaving.
+
+        Raises OSError when there is no room.
+        """
         root = self.directory / f"{name}-{secrets.token_hex(4)}"
         place = Workspace(
             root=root,
@@ -80,7 +83,7 @@ class Workspaces:
 
 @asynccontextmanager
 async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
-    """A place below `root` for this process, after what killed ones left there was removed.
+    """Open a directory below `root` for this process, after sweeping those of killed ones.
 
     Raises ConfigurationError when `root` cannot be used.
     """
@@ -104,7 +107,7 @@ async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
 
 
 async def sweep(root: Path) -> int:
-    """Remove the places whose owner is dead, and end what still runs in them; how many there were."""
+    """Remove directories of dead orchestrators, and kill their processes; return how many directories."""
     swept = 0
     for directory in _directories(root):
         lock = _take_over(directory)
@@ -125,7 +128,10 @@ async def sweep(root: Path) -> int:
 
 
 async def _group_of(directory: Path, lock: int) -> ControlGroup | None:
-    """A control group for the processes of jobs, if there can be one; the lock file tells where, should we be killed."""
+    """Make a control group for the processes of jobs, if the system allows it.
+
+    Its path is kept in the lock file, for the sweep after a kill of this orchestrator.
+    """
     group = await open_group(directory.name)
     if isinstance(group, str):
         LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
@@ -145,12 +151,12 @@ def _lock_file(directory: Path) -> Path:
 
 
 def _directories(root: Path) -> Sequence[Path]:
-    """Every place that somebody claimed below `root`."""
+    """Return every claimed directory below `root`."""
     return [path.with_name(path.name.removesuffix(_SUFFIX)) for path in sorted(root.glob(f"*{_SUFFIX}"))]
 
 
 def _take_over(directory: Path) -> int | None:
-    """The lock of a place whose owner is dead; None when it lives, or somebody else was quicker."""
+    """Lock a dead owner's directory; None when it lives or another process was faster."""
     try:
         lock = os.open(_lock_file(directory), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -164,14 +170,14 @@ def _take_over(directory: Path) -> int | None:
 
 
 def _claim(root: Path) -> tuple[int, Path]:
-    """A new directory below `root`, locked for as long as we live."""
+    """Make a directory below `root`, locked for the lifetime of this process."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         directory = root / secrets.token_hex(6)
         lock = os.open(_lock_file(directory), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A sweeper may have come between: then the name is gone, and another is needed.
+            # Another process may have swept it meanwhile: then the name is gone, and another is needed.
             if os.fstat(lock).st_nlink:
                 directory.mkdir(mode=0o700)
                 return lock, directory
@@ -179,10 +185,10 @@ def _claim(root: Path) -> tuple[int, Path]:
 
 
 def kill_marked(directory: Path) -> int:
-    """Kill every process whose environment names a place in `directory`; how many there were.
+    """Kill every process whose environment names a path in `directory`; return how many.
 
-    This is for what outlived its supervisor. A process that also cleared its environment is not found: control groups
-    are for that, where there are any.
+    This finds processes that outlived their supervisor. It does not find one that also cleared its environment; control
+    groups do, where there are any.
     """
     mark, killed, patience = f"={directory}/".encode(), set[int](), time.monotonic() + KILL_SECONDS
     while marked := {pid for pid in process_ids() if mark in _environment(pid)}:
@@ -202,7 +208,10 @@ def _environment(pid: int) -> bytes:
 
 
 async def remove_tree(path: Path) -> None:
-    """Remove everything below, also from directories that their owner made read-only, however deep; to its end."""
+    """Remove a directory tree, however deep, read-only directories included.
+
+    A cancelled caller waits for the end of it.
+    """
     await run_to_completion(_remove_tree(path), f"remove {path.name}")
 
 
@@ -218,7 +227,7 @@ async def _remove_tree(path: Path) -> None:
 
 
 async def _removed(path: Path) -> bool:
-    # rm and chmod walk trees deeper than a path may be long, which shutil.rmtree does not.
+    # rm and chmod can walk trees deeper than the longest path; shutil.rmtree cannot.
     if await run("rm", "-rf", "--", str(path)) == 0:
         return True
     await run("chmod", "-R", "u+rwx", "--", str(path))

@@ -1,1 +1,1 @@
-"""What goes in and out of the API and the pages: parameters, JSON, event streams, log text."""
+"""Formats of the API and the pages: parameters, JSON, event streams and log text."""

@@ -1,8 +1,8 @@
-"""What a job printed, as rows of safe HTML: the terminal's colours and progress lines, and nothing else of it. Pure.
+"""Render a job's output, with terminal colours and progress lines, as safe HTML rows. Pure.
 
 Obeys ECMA-48 for the shape of control sequences and its SGR, with the 256-colour and RGB forms of ITU-T T.416 in both
-spellings (`38;5;n`, `38:2::r:g:b`). RGB is shown in the nearest of the 256 colours, because a class can stand under a
-Content-Security-Policy without inline styles. Cursor movements, titles, links and the rest are dropped.
+spellings (`38;5;n`, `38:2::r:g:b`). RGB is shown in the nearest of the 256 colours, because the Content-Security-Policy
+allows classes but no inline styles. Cursor movements, titles, links and all other sequences are dropped.
 """
 
 # ruff: noqa: PLR2004  the numbers are those of the specification
@@ -15,7 +15,7 @@ from html import escape
 from typing import Final, NamedTuple
 
 MAX_LINE: Final = 16_384
-"""Characters after which a line is continued as the next: one endless line must not stall a browser."""
+"""The most characters of a line. An endless one would stall a browser."""
 
 _TOKEN: Final = re.compile(
     r"""
@@ -31,7 +31,7 @@ _TOKEN: Final = re.compile(
 _UNFINISHED: Final = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\n]{0,4096}\x1b?|[ -/]{0,8})?\Z"
 )
-"""A control sequence whose end may still come."""
+"""An incomplete control sequence."""
 
 _FLAGS: Final = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 8: "hidden", 9: "strike"}
 _ON: Final = {**{code: frozenset({name}) for code, name in _FLAGS.items()}, 21: frozenset({"underline"})}
@@ -48,25 +48,28 @@ _SIXTEEN: Final = (
     *("#5c6370", "#f47067", "#6bc46d", "#daaa3f", "#6cb6ff", "#dcbdfb", "#56d4dd", "#cdd3dc"),
     *("#8b949e", "#ff938a", "#8ddb8c", "#eac55f", "#96d0ff", "#eedcff", "#8ee6ee", "#ffffff"),
 )
-"""The first sixteen, chosen to be legible on the dark panel of the log ..."""
+"""The first sixteen foreground colours, legible on the dark panel of the log."""
 _BEHIND: Final = (
     *("#0b0d11", "#a3362f", "#216c2d", "#7a5c08", "#2d5ea6", "#7a49a3", "#1b6a73", "#565e6b"),
     *("#3f4650", "#a33a34", "#266c30", "#775b0d", "#315fa2", "#774a9d", "#206770", "#575f6b"),
 )
-"""... and behind its ink. Behind black the bright ones above are taken, or it could not be read."""
+"""The first sixteen background colours, legible behind the text.
+
+Behind black text, the bright ones above are taken.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextStyle:
-    """How characters look; colours are indices into the 256, None is the panel's own."""
+    """The style of characters; colours are indices into the 256, None is the panel's own."""
 
     foreground: int | None = None
     background: int | None = None
     flags: frozenset[str] = frozenset()
 
     def classes(self) -> str:
-        """The CSS classes of this look, empty for plain."""
-        # Black is a grey on the dark panel, but means black on a background of its own.
+        """Return the CSS classes of this style; empty for plain."""
+        # Black is shown as grey on the dark panel, but as black on a coloured background.
         is_black = self.foreground == 0 and self.background is not None
         front = None if self.foreground is None else "f-panel" if is_black else f"f{self.foreground}"
         back = None if self.background is None else f"b{self.background}"
@@ -80,7 +83,7 @@ PLAIN: Final = TextStyle()
 
 
 class LogRow(NamedTuple):
-    """One row of the log. `number` counts the job's own lines from 1; None for a remark of ours."""
+    """A row of the log; `number` counts the job's lines from 1, None for marks."""
 
     number: int | None
     pieces: tuple[tuple[TextStyle, str], ...]
@@ -91,13 +94,19 @@ class LogRow(NamedTuple):
 
     @property
     def html(self) -> str:
-        """Spans of escaped text; made when asked for, since most rows of a long log are never shown."""
+        """Spans of escaped text, made only on request.
+
+        Most rows of a long log are never shown.
+        """
         return "".join(_span(style, text) for style, text in self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsUpdate:
-    """Rows to put in place of everything from index `first` on; the last of them may change again."""
+    """Rows that replace all rows from index `first` on.
+
+    The last of them may change again.
+    """
 
     first: int
     rows: Sequence[LogRow]
@@ -105,23 +114,23 @@ class RowsUpdate:
 
 @dataclass(slots=True)
 class Terminal:
-    """Takes text in pieces of any size, however cut, and tells what changed since it was last asked."""
+    """Takes text in pieces of any size, and returns the changed rows on request."""
 
     _held: str = ""
-    """The beginning of a control sequence."""
+    """The beginning of an incomplete control sequence."""
     _style: TextStyle = PLAIN
     _line: list[tuple[TextStyle, str]] = field(default_factory=list)
     _width: int = 0
     _returned: bool = False
-    """A carriage return came: the next character begins the line anew, a line feed ends it as it is."""
+    """A carriage return came. The next character begins the line anew, a line feed ends it unchanged."""
     _shown: bool = False
-    """Whether the open line was handed out."""
+    """Whether `take` has returned the open line."""
     _number: int = 1
     _first: int = 0
     _done: list[LogRow] = field(default_factory=list)
 
     def feed(self, text: str) -> None:
-        """Go on with `text`."""
+        """Take the next piece of text."""
         text, self._held = self._held + text, ""
         position = 0
         while position < len(text):
@@ -130,7 +139,7 @@ class Terminal:
                 if _UNFINISHED.match(text, position):
                     self._held = text[position:]
                     return
-                position += 1  # a lone escape character says nothing
+                position += 1  # a lone escape character has no meaning
                 continue
             position = token.end()
             match token.lastgroup:
@@ -144,7 +153,7 @@ class Terminal:
                     pass
 
     def remark(self, text: str) -> None:
-        """Put a row of our own between the job's lines."""
+        """Add a mark as a row between the job's lines."""
         self._held = ""
         if self._line or self._shown:
             self._end_line()
@@ -153,15 +162,15 @@ class Terminal:
 
     @property
     def line_is_open(self) -> bool:
-        """Whether the last row handed out may still change."""
+        """Whether the last returned row may still change."""
         return self._shown
 
     def take(self) -> RowsUpdate | None:
-        """What changed since the last call; None when nothing did."""
+        """Return the rows changed since the last call; None when none did."""
         rows, first = self._done, self._first
         self._done, self._first = [], first + len(rows)
         if self._line or self._shown:
-            # Handed out again at every call, changed or not: the caller asks after it fed something.
+            # Returned again at every call, changed or not: callers call this after feeding text.
             rows.append(self._open_row())
             self._shown = True
         return RowsUpdate(first=first, rows=rows) if rows else None
@@ -221,7 +230,7 @@ def _span(style: TextStyle, text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def restyled(style: TextStyle, parameters: str) -> TextStyle:
-    """`style` after the SGR sequence with these parameters; what is not understood changes nothing."""
+    """Return `style` after an SGR sequence; unknown parameters change nothing."""
     codes = iter(parameters.split(";"))
     for code in codes:
         whole, *parts = (int(part) if part.isdecimal() and part.isascii() else 0 for part in code.split(":"))
@@ -264,7 +273,7 @@ def _integers(codes: Iterator[str]) -> Iterator[int]:
 
 
 def _colour(parameters: Iterator[int]) -> int | None:
-    """The colour that follows 38 or 48: `5;n` or `2;r;g;b`."""
+    """Read the colour that follows 38 or 48: `5;n` or `2;r;g;b`."""
     match next(parameters, None):
         case 5:
             index = next(parameters, 256)
@@ -277,7 +286,10 @@ def _colour(parameters: Iterator[int]) -> int | None:
 
 
 def nearest(red: int, green: int, blue: int) -> int:
-    """The colour of the 256 (without the first sixteen, which every terminal draws differently) closest to this."""
+    """Return the nearest of the colours from 16 to 255.
+
+    Every terminal draws the first sixteen differently.
+    """
 
     def distance(index: int) -> int:
         r, g, b = rgb(index)
@@ -290,7 +302,10 @@ def nearest(red: int, green: int, blue: int) -> int:
 
 
 def rgb(index: int) -> tuple[int, int, int]:
-    """What xterm shows for a colour from 16 to 255: a cube of 6 x 6 x 6, then 24 greys."""
+    """Return xterm's RGB value of a colour from 16 to 255.
+
+    These are a cube of 6 x 6 x 6, then 24 greys.
+    """
     if index >= 232:
         level = 8 + 10 * (index - 232)
         return level, level, level
@@ -299,7 +314,7 @@ def rgb(index: int) -> tuple[int, int, int]:
 
 
 def palette_css() -> str:
-    """The style sheet of the classes `f0` ... `f255` and `b0` ... `b255`."""
+    """Return the style sheet of the classes `f0` ... `f255` and `b0` ... `b255`."""
     others = ["#{:02x}{:02x}{:02x}".format(*rgb(index)) for index in range(16, 256)]
     pairs = list(zip([*_SIXTEEN, *others], [*_BEHIND, *others], strict=True))
     rules = [

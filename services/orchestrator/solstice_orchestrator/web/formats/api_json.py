@@ -1,4 +1,7 @@
-"""The JSON of API v1: a view's fields under their own names, times as RFC 3339, states as strings. Pure."""
+"""Convert views to the JSON of API v1. Pure.
+
+Fields keep their names, times are RFC 3339, and states are strings.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -42,7 +45,7 @@ def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
 
 
 def worker_document(worker: WorkerView) -> Document:
-    """A worker with the `jobs` that it runs, and `name` beside the id of its process."""
+    """A worker with its running `jobs`, and `name` beside the id of its process."""
     return document(worker) | {"slots": dict(worker.slots), "jobs": [document(job) for job in worker.jobs]}
 
 
@@ -52,12 +55,12 @@ def schedule_document(schedule: ScheduleView) -> Document:
 
 
 def tick_document(tick: TickView) -> Document:
-    """What became of a tick."""
+    """A tick with its result."""
     return document(tick)
 
 
 def why_document(why: WaitExplanation) -> Document:
-    """Why a job waits, with the `holders` of what it waits for and, if known, its `expected_start`."""
+    """Why a job waits, with the `holders` that block it and its `expected_start`, if known."""
     start = why.expected_start
     return {
         "reason": why.reason.value,
@@ -84,24 +87,24 @@ def scale_document(
 
 
 def demand_document(demand: Demand) -> Document:
-    """Numbers alone: what reads them is no person. Seconds to the millisecond."""
+    """The demand as numbers for programs, with seconds to the millisecond."""
     fields = document(demand)
     seconds = {name: round(value, 3) for name, value in fields.items() if name.endswith("_seconds")}
     return fields | seconds | {"held_back": dict(demand.held_back)}
 
 
 def chunk_document(chunk: LogChunk, text: str) -> Document:
-    """A piece of log; `text` is what its bytes mean after those of the pieces before."""
+    """A chunk of a log; `text` is its bytes decoded after those of earlier chunks."""
     return {"sequence": chunk.sequence, "at": rfc3339(chunk.at), "kind": chunk.kind.value, "text": text}
 
 
 def gap_document(gap: LogGap) -> Document:
-    """Chunks of a log that are not there."""
+    """A range of missing chunks of a log."""
     return {"first": gap.first, "last": gap.last}
 
 
 def rfc3339(seconds: float) -> str:
-    """Seconds since the epoch as `2026-01-31T12:00:00.000Z`."""
+    """Format seconds since the epoch as `2026-01-31T12:00:00.000Z`."""
     return format_seconds(seconds)
 
 

@@ -1,4 +1,4 @@
-"""What API v1 is sent as JSON: read within bounds, and checked as its OpenAPI document shows it."""
+"""Read and check JSON bodies of API v1, within limits of size and time."""
 
 import asyncio
 from typing import Final, TypeVar
@@ -17,7 +17,10 @@ BODY_SECONDS: Final = 10.0
 
 
 async def parse_body(request: Request, model: type[ModelT]) -> ModelT:
-    """The body of a request; what is no JSON, too large, too slow or wrong is a Refusal."""
+    """Parse a request's body; raises HttpRefusal when it is wrong.
+
+    It may be no JSON, too large, too slow, or not fit the model.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise HttpRefusal(
@@ -41,7 +44,7 @@ async def parse_body(request: Request, model: type[ModelT]) -> ModelT:
 
 
 def _said(error: ValidationError) -> str:
-    """What is wrong, in one line."""
+    """Describe the errors in one line."""
     return "; ".join(
         f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {in_words(problem)}"
         for problem in error.errors(include_url=False, include_input=False)[:10]

@@ -1,4 +1,4 @@
-"""Which bytes of something a request asks for: `Range` of RFC 9110, section 14. Pure."""
+"""Parse the `Range` header of a request (RFC 9110, section 14). Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,14 +9,20 @@ _RANGE: Final = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))", re.AS
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """From `first` (counted from the end when negative) to `last`, both included; None: to the end."""
+    """Bytes from `first` to `last`, both included.
+
+    A negative `first` counts from the end; `last` None means to the end.
+    """
 
     first: int
     last: int | None = None
 
 
 def byte_range(header: str | None) -> ByteRange | None:
-    """What is asked for; None for all, as of a range that we cannot read or of several, which nobody has to serve."""
+    """Return the requested range; None means all bytes.
+
+    That is so for a header that is unreadable or has several ranges, which a server may ignore.
+    """
     found = _RANGE.fullmatch((header or "").replace(" ", ""))
     if found is None:
         return None

@@ -1,4 +1,7 @@
-"""Where the next page of a list begins, as clients carry it: opaque, and good for the list that gave it alone. Pure."""
+"""Make and read cursors, which say where a list's next page begins. Pure.
+
+A cursor is opaque to clients, and valid only for the list that returned it.
+"""
 
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -10,13 +13,16 @@ _CHECK_BYTES: Final = 8
 
 
 def cursor_of(last: str, of: str, wanted: Mapping[str, object]) -> str:
-    """What leads on behind the id `last` in the list `of` of what is `wanted`."""
+    """Return the cursor behind the id `last` in the list `of` with the filters `wanted`."""
     place = UUID(last).bytes
     return urlsafe_b64encode(place + _check(place, of, wanted)).decode()
 
 
 def place_of(cursor: str, of: str, wanted: Mapping[str, object]) -> str | None:
-    """The id behind which the page begins; None for what is no cursor, or one of another list or other filters."""
+    """Return the id behind which the page begins; None for an invalid cursor.
+
+    A cursor of another list or of other filters is invalid too.
+    """
     try:
         known = urlsafe_b64decode(cursor.encode("ascii"))
     except ValueError:

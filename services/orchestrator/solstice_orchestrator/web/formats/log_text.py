@@ -1,4 +1,4 @@
-"""A job's log as text: its chunks decoded, and what is missing between them named."""
+"""Decode the chunks of a job's log as text, and find the gaps between them."""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -9,26 +9,32 @@ from solstice_orchestrator.store.views import ChunkKind, LogChunk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGap:
-    """Chunks with these sequences, both included, were never stored, or are no more."""
+    """Missing chunks, from sequence `first` to `last`, both included.
+
+    They were never stored, or are deleted.
+    """
 
     first: int
     last: int
 
 
 def utf8() -> codecs.IncrementalDecoder:
-    """Decodes bytes however they were cut; what is no UTF-8 becomes U+FFFD."""
+    """Return a decoder for pieces of any size; invalid UTF-8 becomes U+FFFD."""
     return codecs.getincrementaldecoder("utf-8")(errors="replace")
 
 
 class LogText:
-    """Chunks of one attempt, in order, as text; a character that a gap has torn is not made up from both its sides."""
+    """Decodes the chunks of one attempt in order.
+
+    The two sides of a gap are never joined to one character.
+    """
 
     def __init__(self) -> None:
         self._decoder = utf8()
         self._sequence = 0
 
     def of(self, chunk: LogChunk, *, last: bool = False) -> str:
-        """What its bytes mean behind those before; `last`: nothing will make half a character whole."""
+        """Return the chunk's text; `last` says that no more bytes of a character will come."""
         if chunk.sequence != self._sequence + 1:
             self._decoder = utf8()
         self._sequence = chunk.sequence
@@ -38,7 +44,7 @@ class LogText:
 
 
 def pieces(after: int, chunks: Sequence[LogChunk]) -> Iterator[LogGap | Sequence[LogChunk]]:
-    """The chunks behind the sequence `after`, in stretches without a gap, and the gaps between them."""
+    """Yield the chunks behind `after`, split at gaps, and the gaps between them."""
     begin = 0
     for place, chunk in enumerate(chunks):
         if chunk.sequence > after + 1:

@@ -1,4 +1,4 @@
-"""What API v1 can be asked: the parameters of its queries, as they are read and as its OpenAPI document shows them."""
+"""The query parameters of API v1, for parsing and for its OpenAPI document."""
 
 from collections import Counter
 from typing import Annotated, Final, Literal, TypeVar
@@ -18,7 +18,7 @@ QueryT = TypeVar("QueryT", bound="Query")
 MAX_LIMIT: Final = 200
 MAX_CHUNKS: Final = 1000
 LARGEST: Final = 2**31 - 1
-"""Of attempts and sequences, which the stores keep in four bytes."""
+"""The largest attempt or sequence, which the stores keep in four bytes."""
 
 Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")]
 After = Annotated[
@@ -28,7 +28,7 @@ After = Annotated[
 
 
 class Query(BaseModel):
-    """Parameters; what has no value is as if it was not there."""
+    """Query parameters; one with an empty value counts as absent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +38,7 @@ class NoParameters(Query):
 
 
 class ListQuery(Query):
-    """What all lists have in common."""
+    """Parameters of all lists."""
 
     repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
     branch: Annotated[
@@ -59,7 +59,7 @@ class SchedulesQuery(ListQuery):
 
 
 class SchedulesPageQuery(Query):
-    """What people ask of the page of schedules."""
+    """Parameters of the page of schedules."""
 
     after: Annotated[str | None, Field(max_length=200)] = None
 
@@ -71,7 +71,7 @@ class NextQuery(Query):
 
 
 class FilteredListQuery(ListQuery):
-    """What runs and jobs have in common."""
+    """Common parameters of the lists of runs and jobs."""
 
     label: Annotated[str | None, Field(description="Only jobs, or runs with a job, that run on this.")] = None
     priority: Annotated[
@@ -95,7 +95,7 @@ class JobsQuery(FilteredListQuery):
 
 
 class PageQuery(RunsQuery):
-    """What people ask of the page of runs; its `after` is the id of a run."""
+    """Parameters of the page of runs; its `after` is a run's id."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 30
 
@@ -110,7 +110,7 @@ class RerunQuery(Query):
 
 
 class PriorityQuery(Query):
-    """Which class a job is to be in."""
+    """The priority class of a job."""
 
     priority: Annotated[Priority, Field(description="Its new class.")]
 
@@ -167,7 +167,7 @@ class ScaleQuery(Query):
 
 
 class OrderQuery(Query):
-    """How an order to a worker is meant."""
+    """Options of an order to a worker."""
 
     seconds: Annotated[
         int | None, Field(ge=1, le=2_592_000, description="How long a quarantine lasts; an hour unless told.")
@@ -175,7 +175,10 @@ class OrderQuery(Query):
 
 
 def parse_query(request: Request, model: type[QueryT], *, others: bool = False) -> QueryT:
-    """The query of a request; what is unknown, wrong or there twice is a Refusal. `others`: unknown ones are passed over."""
+    """Parse a request's query; raises HttpRefusal for unknown, wrong or repeated parameters.
+
+    With `others`, unknown ones are ignored.
+    """
     given = [(name, value) for name, value in request.query_params.multi_items() if value]
     known = model.model_fields
     for name, times in Counter(name for name, _ in given).items():

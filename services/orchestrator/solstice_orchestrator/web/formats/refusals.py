@@ -1,4 +1,4 @@
-"""How the web part says no: one exception with a code for programs and a sentence for people."""
+"""The exception for refused requests, with a code for programs and a sentence for people."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 
 
 class HttpRefusal(HTTPException):
-    """An answer that is not what was asked for; becomes `{"error": {"code", "message"}}` or a page."""
+    """A refused request, answered with `{"error": {"code", "message"}}` or a page."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
@@ -16,5 +16,5 @@ class HttpRefusal(HTTPException):
 
 
 def not_found(what: str, name: str) -> HttpRefusal:
-    """There is no such thing."""
+    """Return the refusal for a thing that does not exist."""
     return HttpRefusal(404, "not_found", f"There is no {what} {name!r} here.")

@@ -1,7 +1,7 @@
-"""Server-sent events, as the HTML standard defines them (section 9.2): values, their bytes, and the response.
+"""Server-sent events of the HTML standard (section 9.2): values, encoding and response.
 
-Our own small response instead of a library's: streams end with the server that serves them, not with a process-wide
-flag, and leave no task behind.
+The response is our own instead of a library's: its streams end with their server, not with a process-wide flag, and
+leave no task behind.
 """
 
 import asyncio
@@ -18,30 +18,30 @@ from solstice_orchestrator.web.formats.api_json import Document
 
 HEARTBEAT_SECONDS: Final = 15.0
 SETTLE_SECONDS: Final = 0.1
-"""Changes closer together than this are looked at once."""
+"""Changes within this time are handled together."""
 RETRY_MILLISECONDS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event; `id` is where a client that lost the line resumes."""
+    """An event; a client that lost its connection resumes at `id`."""
 
     name: str
     data: Document
     id: str | None = None
 
     def encode(self) -> bytes:
-        """Its lines; JSON holds no line break, so one `data` line is enough."""
+        """Encode the event's lines; JSON has no line break, so one `data` line suffices."""
         identity = f"id: {self.id}\n" if self.id is not None else ""
         return f"event: {self.name}\n{identity}data: ".encode() + orjson.dumps(self.data) + b"\n\n"
 
 
 Events = AsyncGenerator[Event | None, None]
-"""What a stream tells; None says that it looked and there was nothing to tell."""
+"""The events of a stream; None means that it looked and found nothing new."""
 
 
 class ChangeSource(Protocol):
-    """What tells of its changes: a store, or a part of one."""
+    """A store, or a part of one, that notifies of its changes."""
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]: ...
 
@@ -57,14 +57,17 @@ class OpenStreams:
         return len(self._bells)
 
     def close(self) -> None:
-        """End every stream soon, and each new one at once; a client comes again to whoever serves then."""
+        """End every open stream soon, and each new one at once.
+
+        Clients then connect again to the next server.
+        """
         self.closed = True
         for changed in self._bells:
             changed.set()
 
     @asynccontextmanager
     async def changes(self, store: ChangeSource) -> AsyncIterator["ChangePacer"]:
-        """The store's changes, and the end of the server."""
+        """Return a pacer that wakes at changes of the store and at server end."""
         async with store.changes() as changed:
             self._bells.add(changed)
             try:
@@ -74,7 +77,10 @@ class OpenStreams:
 
 
 class ChangePacer:
-    """Paces one stream: `while await changes.look(): ...` looks at once, and then after every change."""
+    """Paces one stream, used as `while await changes.look(): ...`.
+
+    `look` returns at once the first time, and then after every change.
+    """
 
     def __init__(self, streams: OpenStreams, changed: asyncio.Event) -> None:
         self._streams = streams
@@ -82,7 +88,7 @@ class ChangePacer:
         self._looked_at: float | None = None
 
     async def look(self, settle_seconds: float = SETTLE_SECONDS) -> bool:
-        """Wait until it is worth looking again, at most HEARTBEAT_SECONDS; False when the server ends."""
+        """Wait for a change, at most HEARTBEAT_SECONDS; False when the server ends."""
         clock = asyncio.get_running_loop().time
         if self._looked_at is not None:
             try:
@@ -90,14 +96,14 @@ class ChangePacer:
                     await self._changed.wait()
                     await asyncio.sleep(self._looked_at + settle_seconds - clock())
             except TimeoutError:
-                pass  # a ring may have gone astray
+                pass  # a notification may have been lost
         self._looked_at = clock()
         self._changed.clear()
         return not self._streams.closed
 
 
 class EventStream(StreamingResponse):
-    """Sends events as they come and a comment when there was none for HEARTBEAT_SECONDS."""
+    """Sends events as they come, and a comment after HEARTBEAT_SECONDS without one."""
 
     media_type = "text/event-stream"
 
@@ -106,7 +112,7 @@ class EventStream(StreamingResponse):
         super().__init__(self._lines, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
     async def stream_response(self, send: Send) -> None:
-        # Closed here, in the task that serves the request, whatever state the client left it in.
+        # Closed here, in the task that serves the request, in whichever state the client left it.
         async with aclosing(self._lines):
             await super().stream_response(send)
 

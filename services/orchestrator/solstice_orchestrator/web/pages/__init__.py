@@ -1,1 +1,1 @@
-"""The pages for people; complete without JavaScript."""
+"""The HTML pages for people, which work completely without JavaScript."""

@@ -1,4 +1,7 @@
-"""The pages: runs, one run, one job with its live log. Complete without JavaScript; `static/app.js` keeps them fresh."""
+"""Routes of the pages: runs, jobs with live logs, workers and schedules.
+
+The pages are complete without JavaScript; `static/app.js` updates them.
+"""
 
 import time
 import zlib
@@ -50,7 +53,7 @@ SCHEDULES_SHOWN: Final = 100
 
 
 class Pages:
-    """What a person's browser asks for."""
+    """The handlers of the pages."""
 
     def __init__(
         self,
@@ -136,7 +139,10 @@ class Pages:
         return self._page("run.html", run=run, jobs=jobs, why=why, asked=request.query_params.get("asked"))
 
     async def request(self, request: Request) -> Response:
-        """Leads to the run that a request became: the forge-integrations link here, who know no run's id."""
+        """Redirect from a request to its run.
+
+        The forge-integrations link here, because they do not know the ids of runs.
+        """
         request_id = request.path_params["request_id"]
         run = await self._store.run_of_request(request_id)
         if run is None:
@@ -154,7 +160,7 @@ class Pages:
         attempts = await self._store.attempts(job.job_id)
         shown = pinned or job.attempt
         is_over = job.state.final or shown < job.attempt
-        # What is around one line is not live: the newest rows are elsewhere.
+        # The rows around one line are not live: the newest rows are elsewhere.
         log = await render_log(self._store, job.job_id, shown, ended=is_over, line=query.line)
         return self._page(
             "job.html",
@@ -179,7 +185,7 @@ class Pages:
         return stream(request, _html_events(self._store, self._streams, job.job_id, start, pinned))
 
     async def cancel_job(self, request: Request) -> Response:
-        """The button of a page without JavaScript: do it, then show the page again."""
+        """Cancel a job by a button without JavaScript, then show the page again."""
         job_id = request.path_params["job_id"]
         job = await self._store.cancel_job(job_id, cancelled_by(request))
         if job is None:
@@ -187,7 +193,7 @@ class Pages:
         return RedirectResponse(f"/jobs/{job.job_id}?asked=cancel", 303)
 
     async def cancel_run(self, request: Request) -> Response:
-        """The same for a whole run."""
+        """Cancel a whole run, then show it again."""
         run_id = request.path_params["run_id"]
         run = await self._store.cancel_run(run_id, cancelled_by(request))
         if run is None:
@@ -195,7 +201,7 @@ class Pages:
         return RedirectResponse(f"/runs/{run.run_id}?asked=cancel", 303)
 
     async def approve_run(self, request: Request) -> Response:
-        """Let the jobs of a run that wait for approval go on, then show it."""
+        """Approve the waiting jobs of a run, then show it."""
         run_id = request.path_params["run_id"]
         run = await self._store.approve_run(run_id)
         if run is None:
@@ -203,7 +209,7 @@ class Pages:
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def rerun(self, request: Request) -> Response:
-        """The same commit again; leads to the new run."""
+        """Run the same commit again, and redirect to the new run."""
         run_id = request.path_params["run_id"]
         query = parse_query(request, RerunQuery, others=True)
         again = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
@@ -213,7 +219,7 @@ class Pages:
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def rerun_job(self, request: Request) -> Response:
-        """One job again, with those that need it; leads to the new run."""
+        """Run one job and those that need it again, and redirect to the new run."""
         job = await known_job(self._store, request)
         run = new_run_or_refusal(await self._store.rerun_job(job.job_id), "This job's run")
         if run is None:
@@ -221,16 +227,16 @@ class Pages:
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def workers(self, _: Request) -> Response:
-        """Who runs jobs."""
+        """The workers."""
         return self._page("workers.html", workers=await self._store.workers())
 
     async def steer_worker(self, request: Request) -> Response:
-        """A button beside a worker."""
+        """Carry out an order to a worker, given by a button."""
         await steered(self._store, request)
         return RedirectResponse("/workers", 303)
 
     async def schedules(self, request: Request) -> Response:
-        """What is built regularly."""
+        """The schedules."""
         after = parse_query(request, SchedulesPageQuery, others=True).after
         found = await self._store.schedule_store.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
         shown = found[:SCHEDULES_SHOWN]
@@ -238,16 +244,16 @@ class Pages:
         return self._page("schedules.html", schedules=shown, more=more, after=after)
 
     async def steer_schedule(self, request: Request) -> Response:
-        """A button beside a schedule."""
+        """Carry out an action on a schedule, given by a button."""
         await steered_schedule(self._store.schedule_store, request)
         return RedirectResponse("/schedules", 303)
 
     async def palette(self, _: Request) -> Response:
-        """The colours of the log."""
+        """The style sheet of the log's colours."""
         return Response(self._palette, media_type="text/css", headers={"Cache-Control": "no-cache"})
 
     def error(self, status: int, message: str) -> Response:
-        """A page that says what is wrong and where to go."""
+        """Return a page that says what is wrong and where to go."""
         return self._page("error.html", http_status=status, code=status, message=message)
 
     def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
@@ -279,7 +285,10 @@ async def _html_events(
 
 
 async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: LogPosition) -> None:
-    """Bring `log` to where the client is: colours and line numbers depend on everything before."""
+    """Feed `log` up to the client's position.
+
+    Colours and line numbers depend on all earlier output.
+    """
     while log.sequence < start.sequence:
         page = await store.log(
             job_id,
@@ -301,7 +310,7 @@ def _rows_event(position: LogPosition, update: RowsUpdate | None) -> Event | Non
 
 
 def _hidden_before(log: RenderedLog) -> int:
-    """How many of the job's own lines come before the first row shown."""
+    """Return how many of the job's lines come before the first row shown."""
     return next((row.number - 1 for row in log.rows if row.number is not None), 0)
 
 
@@ -311,5 +320,5 @@ def _stream_url(job: JobView, log: RenderedLog, pinned: int | None) -> str:
 
 
 def _version(job: JobView) -> str:
-    """Changes with everything that a page says of a job."""
+    """Return a version that changes with everything that a page shows about a job."""
     return format(zlib.crc32(orjson.dumps(document(job))), "08x")

@@ -1,4 +1,4 @@
-"""How things are said on the pages: states, reasons, times, names and links. Pure."""
+"""The words of the pages for states, reasons, times, names and links. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from solstice_orchestrator.store.views import JobView, RunView
 
 LINE: Final = 200
-"""Characters of what went wrong that a list shows."""
+"""The most characters of an error that a list shows."""
 STATE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         RunState.DELAYED: "Delayed",
@@ -47,7 +47,10 @@ TONES: Final[Mapping[str, str]] = MappingProxyType(
         JobState.APPROVAL: "warn",
     }
 )
-"""The colour family of a state; the others are calm. Never the only sign: icon and word say the same."""
+"""The colour family of each state; all others are calm.
+
+Colour is never the only sign: icon and word say the same.
+"""
 
 _REASONS: Final = MappingProxyType(
     {
@@ -87,7 +90,10 @@ def tone(state: JobState | RunState) -> str:
 
 
 def run_trouble(run: RunView) -> str:
-    """What went wrong with a run that ended without a verdict, in one line for the list; empty for all others."""
+    """Return one line about the error of a run that ended without a verdict.
+
+    Empty for all other runs.
+    """
     if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT}:
         return ""
     said = run.detail.strip().partition("\n")[0]
@@ -97,7 +103,7 @@ def run_trouble(run: RunView) -> str:
 
 
 def reason_words(job: JobView) -> str:
-    """A sentence that says why the job is where it is, and one about its tries."""
+    """Return a sentence about the reason of the job's state, and one about its tries."""
     spent = job.retried and job.state in {JobState.FAILED, JobState.TIMED_OUT}
     return f"{_why(job)} It was tried {job.retried + 1} times." if spent else _why(job)
 
@@ -130,7 +136,7 @@ def _why(job: JobView) -> str:
 
 
 def more(job: JobView) -> str:
-    """What is to be said beside `reason_words`; empty when the stored detail only repeats it."""
+    """Return the stored detail; empty when it only repeats `reason_words`."""
     if not job.state.final:
         return job.detail
     bare = Outcome(state=job.state, reason=job.reason, exit_code=job.exit_code, step=job.step)
@@ -177,14 +183,14 @@ def absolute(seconds: float) -> str:
 
 
 def repository(run: RunView | ScheduleView) -> str:
-    """`owner/name`, else what the URL ends with."""
+    """`owner/name`, else the end of the URL."""
     return (
         run.repo_full_name or run.repo_url.rstrip("/").rpartition("/")[2].removesuffix(".git") or run.repo_url
     )
 
 
 def ref_words(run: RunView) -> str:
-    """`main`, `tag v1`, `#7`; empty when nobody said."""
+    """`main`, `tag v1`, `#7`; empty when the request has none."""
     if run.change_number is not None:
         return f"#{run.change_number}"
     ref = run.ref or ""
@@ -194,13 +200,13 @@ def ref_words(run: RunView) -> str:
 
 
 def commit_link(run: RunView) -> str | None:
-    """The commit at the forge; None when the repository is not on the web."""
+    """Return the commit's URL at the forge; None when the repository has no web page."""
     base = _web_base(run)
     return base and f"{base}/{'-/' if run.source == 'gitlab' else ''}commit/{quote(run.commit_sha)}"
 
 
 def change_link(run: RunView) -> str | None:
-    """The pull or merge request at the forge."""
+    """Return the URL of the pull or merge request at the forge."""
     base, kinds = _web_base(run), {"github": "pull", "gitlab": "-/merge_requests"}
     if base is None or run.change_number is None:
         return None
@@ -221,7 +227,7 @@ def worker_tone(worker: WorkerView) -> str:
 
 
 def worker_remark(worker: WorkerView, now: float) -> str:
-    """What stands against its taking jobs; empty when nothing does."""
+    """Return why the worker takes fewer jobs or none; empty if it takes all."""
     if worker.presence is Presence.LOST:
         return "Its heartbeat stopped; what it ran is run elsewhere."
     if worker.state is WorkerState.DRAINING and worker.presence is Presence.ALIVE:
@@ -244,7 +250,7 @@ def _pressure(worker: WorkerView, now: float) -> str:
 
 
 def worker_orders(worker: WorkerView) -> tuple[tuple[str, str], ...]:
-    """The orders that make sense now, with the words of their buttons."""
+    """Return the orders that are useful now, with the words of their buttons."""
     if worker.presence is Presence.ALIVE and worker.state is WorkerState.DRAINING:
         return ()
     held_back = worker.state is not WorkerState.ACTIVE or worker.quarantined_until is not None
@@ -253,7 +259,7 @@ def worker_orders(worker: WorkerView) -> tuple[tuple[str, str], ...]:
 
 
 def tick_words(tick: TickView) -> str:
-    """What became of it, where no run tells: `Missed`, `Failed`, `Due`."""
+    """Return the result of a tick without a run: `Missed`, `Failed`, `Due`."""
     if tick.reason is TickReason.MISSED:
         return "Missed" if tick.count == 1 else f"Missed {tick.count}"
     return tick.state.value.capitalize()
@@ -271,7 +277,7 @@ def tick_tone(tick: TickView) -> str:
 
 
 def schedule_orders(schedule: ScheduleView) -> tuple[tuple[str, str], ...]:
-    """The actions that make sense now, with the words of their buttons."""
+    """Return the actions that are useful now, with the words of their buttons."""
     return (("resume", "Resume") if schedule.paused else ("pause", "Pause"), ("fire", "Run now"))
 
 

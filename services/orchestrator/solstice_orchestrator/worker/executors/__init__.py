@@ -1,4 +1,4 @@
-"""One contract, several executors: the setting `EXECUTOR` chooses."""
+"""The executors; the setting `EXECUTOR` chooses one."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -27,7 +27,7 @@ def make_executor(
     starting: AbstractContextManager[None] | None = None,
     hosts: GitHosts | None = None,
 ) -> Executor:
-    """The executor of that kind; it lives as long as its workspaces (`workspaces.open_workspaces`)."""
+    """Make the executor of that kind, for the lifetime of its workspaces (`workspaces.open_workspaces`)."""
     if kind == "scripted":
         return ScriptedExecutor(no_output_seconds=no_output_seconds)
     return ProcessExecutor(

@@ -1,4 +1,7 @@
-"""The disk of the workspaces: whoever fills it is ended before everybody else suffers, the store among them."""
+"""Watch the disk of the workspaces, and end the job that fills it.
+
+A full disk would harm the other jobs and the store.
+"""
 
 import asyncio
 import os
@@ -15,10 +18,9 @@ MIB: Final = 1024 * 1024
 
 
 def culprit(free_bytes: int, reserve_bytes: int, sizes: Mapping[Path, int]) -> Path | None:
-    """Whose workspace has to go: the largest, once less than the reserve is free.
+    """Return the largest workspace once less than the reserve is free, else None.
 
-    None when there is room, and when no workspace is even as large as the reserve: then it is no job that fills the
-    disk, and ending one would not help.
+    Also None when no workspace is as large as the reserve: then no job fills the disk, and ending one would not help.
     """
     if free_bytes >= reserve_bytes or not sizes:
         return None
@@ -27,17 +29,17 @@ def culprit(free_bytes: int, reserve_bytes: int, sizes: Mapping[Path, int]) -> P
 
 
 class DiskWatch:
-    """Looks at the disk while jobs run; one per executor."""
+    """Watches the disk while jobs run; one per executor."""
 
     def __init__(self, reserve_bytes: int = 0) -> None:
-        """With a reserve of 0 nobody is ever ended."""
+        """With a reserve of 0 no job is ended."""
         self._reserve = reserve_bytes
         self._jobs: dict[Path, asyncio.Future[int]] = {}
         self._looking = asyncio.Lock()
 
     @asynccontextmanager
     async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[int]"]:
-        """The size in bytes of that workspace, once it is the one that has to go."""
+        """Watch a workspace; the future gets its size in bytes when its job must end."""
         found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._jobs[root] = found
         try:
@@ -53,7 +55,7 @@ class DiskWatch:
         while self._reserve > 0:
             await asyncio.sleep(LOOK_SECONDS)
             async with self._looking:
-                # Somebody is being ended: what that gives back may be enough.
+                # A job is being ended: the space that it frees may be enough.
                 if _free(root) < self._reserve and not any(found.done() for found in self._jobs.values()):
                     await self._blame(root)
 
@@ -62,7 +64,7 @@ class DiskWatch:
         try:
             sizes = dict(zip(roots, await asyncio.to_thread(_sizes, roots), strict=True))
         except RuntimeError:
-            # No thread could be started: somebody has taken all processes too. The next look may be luckier.
+            # No thread could be started: a job has taken all processes too. The next look may succeed.
             return
         guilty = culprit(_free(root), self._reserve, sizes)
         found = None if guilty is None else self._jobs.get(guilty)
@@ -71,7 +73,7 @@ class DiskWatch:
 
 
 def overfull(size_bytes: int) -> Outcome:
-    """Of a job that filled the disk."""
+    """Return the outcome of a job that filled the disk."""
     return Outcome(
         state=JobState.FAILED,
         reason=Reason.STEP_FAILED,
@@ -83,7 +85,7 @@ def _free(root: Path) -> int:
     try:
         disk = os.statvfs(root)
     except OSError:
-        # The job has removed its workspace, and with it what it filled.
+        # The job has removed its workspace, and its files with it.
         return 1 << 62
     return disk.f_bavail * disk.f_frsize
 
@@ -93,7 +95,7 @@ def _sizes(roots: list[Path]) -> list[int]:
 
 
 def _size(root: Path) -> int:
-    """What the files below `root` take of the disk; what cannot be looked at counts nothing."""
+    """Return the disk space of the files below `root`; unreadable ones count nothing."""
     total = 0
     for directory, _, files in os.walk(root):
         for name in files:

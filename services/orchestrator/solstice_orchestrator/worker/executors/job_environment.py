@@ -1,4 +1,4 @@
-"""What the steps of a job find in their environment: nothing of ours but what is listed here."""
+"""The environment of a job's steps: of the orchestrator's own, only the variables listed here."""
 
 import os
 import pwd
@@ -8,7 +8,10 @@ from solstice_orchestrator.worker.workspaces import Workspace
 
 
 def environment(execution: Execution, place: Workspace, path: str) -> dict[str, str]:
-    """What every step finds in its environment; the workflow's `env` wins, except for the names SOLSTICE_*."""
+    """Return the environment of every step.
+
+    The workflow's `env` wins, except for the names SOLSTICE_*.
+    """
     request, user = execution.request, _user()
     known = {
         "SOLSTICE_REF": request.ref,

@@ -1,4 +1,4 @@
-"""A job's log up to its limit, its end included, and what we ourselves have to say in it."""
+"""Limit the length of a job's log: keep its beginning and its end."""
 
 from typing import Final
 
@@ -9,10 +9,10 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 class LimitedLog:
-    """Passes on the first three quarters of what there may be, and the last quarter once `end` is called.
+    """Passes on the first three quarters of the limit, and the last one at `end`.
 
-    What lies between is dropped as it comes; no more than a quarter of the limit is ever held in memory. A store only adds
-    to a log, so what may be dropped later cannot be stored before; the log says where it stops being safe.
+    Output between the two is dropped. At most a quarter of the limit is held in memory. A store only adds to a log, so
+    output that may be dropped later cannot be stored earlier; the log says from where on it may be lost.
     """
 
     def __init__(self, log: LogWriter, limit: int) -> None:
@@ -22,7 +22,7 @@ class LimitedLog:
         self._tail = bytearray()
         self._dropped = 0
         self._marks: list[tuple[int, LogMark]] = []
-        """Those of what follows the cut, and at which byte of it, dropped ones included, each stands."""
+        """The marks behind the cut, each with its byte position there, dropped bytes included."""
         self._line_open = self._cut = False
 
     async def write(self, data: bytes) -> None:
@@ -30,7 +30,7 @@ class LimitedLog:
             if len(data) <= self._left:
                 return await self._pass_on(data)
             kept = data[: self._left]
-            # At the end of a line, if there is one: no secret shall be cut in two, whose halves nobody knows.
+            # Cut at the end of a line, if there is one: masking would not find the halves of a cut secret.
             kept = kept[: kept.rfind(b"\n") + 1] or kept
             self._cut, data = True, data[len(kept) :]
             await self._pass_on(kept)
@@ -45,14 +45,14 @@ class LimitedLog:
         return None
 
     async def mark(self, line: LogMark) -> None:
-        """A line of ours where the output now is; it is kept, whatever is dropped around it."""
+        """Write a mark at this place of the output; it is never dropped."""
         if self._cut:
             self._marks.append((self._dropped + len(self._tail), line))
         else:
             await self._log_mark(line)
 
     async def end(self) -> None:
-        """The job will write no more: pass on the end of what it wrote."""
+        """Pass on the end of the output, after the job's last write."""
         tail, self._tail = bytes(self._tail), bytearray()
         if self._dropped:
             begin = tail.find(b"\n") + 1
@@ -72,7 +72,7 @@ class LimitedLog:
         await self._pass_on_pieces(tail[done:])
 
     async def remark(self, text: str) -> None:
-        """A line of ours."""
+        """Write a mark with this text."""
         await self._log_mark(LogMark.of(f"! {text}"))
 
     async def _log_mark(self, line: LogMark) -> None:

@@ -1,4 +1,4 @@
-"""For how long a job has written nothing."""
+"""Measure for how long a job has written nothing."""
 
 import asyncio
 import time
@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 
 class OutputSilence:
-    """Begins when it is made, and anew after each piece of output. Output that the log is slow to take is no silence."""
+    """The time since a job's last output, or since this was made.
+
+    Time in which the log is slow to take output does not count.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -15,7 +18,7 @@ class OutputSilence:
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Something was written, and is passed on meanwhile."""
+        """Wrap the passing on of output: silence ends, and begins anew afterwards."""
         self._since = None
         try:
             yield
@@ -23,7 +26,7 @@ class OutputSilence:
             self._since = self._clock()
 
     async def lasts(self, seconds: float) -> None:
-        """Returns once nothing has been written for so long; nothing is ever too long when that is 0."""
+        """Return once nothing has been written for so long; with 0, never return."""
         if seconds <= 0:
             await asyncio.Event().wait()
         while (left := self._left(seconds)) > 0:  # noqa: ASYNC110  it is time that we wait for

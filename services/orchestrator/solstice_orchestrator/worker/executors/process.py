@@ -1,4 +1,6 @@
-"""Runs jobs as processes of this machine: a private workspace, a clean environment, and a supervisor that leaves nothing.
+"""Run jobs as processes of this machine, each in a workspace and under a supervisor.
+
+Each job gets a clean environment, and its supervisor leaves no process of it behind.
 
 It does not isolate: a job runs as the orchestrator's user and can read what that user can read. Steps run with
 `bash -eo pipefail` where the job's PATH has bash, else with `sh -e`.
@@ -36,18 +38,18 @@ LOG = structlog.get_logger(__name__)
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SILENCE_LOOK_SECONDS: Final = 1.0
-"""How often a checkout that has waited long for its git host is looked at."""
+"""How often a checkout that has waited long for its git host is checked."""
 SLACK_SECONDS: Final = 30.0
-"""How much later than it should the supervisor may end before it is taken for stopped, and killed."""
+"""How late the supervisor may end before it counts as stopped and is killed."""
 LAST_OUTPUT_SECONDS: Final = 120.0
-"""How long what was written may take to reach the log once nobody is left who writes: the store may be slow."""
+"""How long the remaining output may take to reach the log. The store may be slow."""
 ESCAPED_OUTPUT_SECONDS: Final = 5.0
-"""The same when the supervisor was killed and somebody may be left: a process that hid from us."""
+"""The same when the supervisor was killed, and a hidden process may still write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExecutor:
-    """One per orchestrator, in its workspaces."""
+    """The executor of processes; one per orchestrator, in its workspaces."""
 
     workspaces: Workspaces
     git: GitPolicy
@@ -57,12 +59,12 @@ class ProcessExecutor:
     path: str = DEFAULT_PATH
     """The job's PATH."""
     no_output_seconds: float = 0.0
-    """How long a job may write nothing that does not say so itself; 0: for ever."""
+    """How long a job without its own limit may write nothing; 0: for ever."""
     disk: DiskWatch = field(default_factory=DiskWatch)
     starting: AbstractContextManager[None] = field(default_factory=nullcontext)
-    """Entered for as long as a checkout takes, by any number at once."""
+    """Entered for the time of each checkout, by any number at once."""
     hosts: GitHosts = field(default_factory=GitHosts)
-    """Which git hosts are left alone for now."""
+    """Says which git hosts are left alone for now."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -77,7 +79,7 @@ class ProcessExecutor:
                     plan = self._plan(execution, place)
                     outcome = await self._supervise(execution, place, plan, limited, stop)
         except (OSError, RuntimeError) as error:
-            # Before the job began; what happens later is about tidying up. RuntimeError: no thread could be started.
+            # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
                 state=JobState.ERRORED,
                 reason=Reason.MACHINE_FAILED if is_machine(error) else Reason.PROVISION_FAILED,
@@ -93,7 +95,7 @@ class ProcessExecutor:
     async def _check_out(
         self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome | None:
-        """Bring the commit; the outcome when that was the end."""
+        """Check out the commit; return an outcome when that ends the attempt, else None."""
         request = execution.request
         held = self.hosts.held(request.repo_url, holds_slot=True)
         if held is not None:
@@ -136,7 +138,7 @@ class ProcessExecutor:
         return None
 
     async def _waits_in_vain(self, visit: Visit, url: str, place: Workspace) -> str:
-        """Why the checkout has to leave its slot to others; ends only when it has to."""
+        """Return why the checkout must leave its slot to others, once it must."""
         await asyncio.sleep(SILENT_SECONDS)
         objects = place.source / ".git" / "objects"
         while True:
@@ -149,7 +151,7 @@ class ProcessExecutor:
             await asyncio.sleep(SILENCE_LOOK_SECONDS)
 
     def _plan(self, execution: Execution, place: Workspace) -> dict[str, Any]:
-        """What the supervisor is told; writes the steps' scripts."""
+        """Write the steps' scripts, and return the plan for the supervisor."""
         bash = shutil.which("bash", path=self.path)
         shell = [bash, "--noprofile", "--norc", "-eo", "pipefail"] if bash else ["/bin/sh", "-e"]
         steps = []
@@ -193,7 +195,7 @@ class ProcessExecutor:
                     detail="the supervisor of the job's processes did not start",
                 )
             supervisor.tell(json.dumps(plan).encode() + b"\n")
-            # From here on nothing is the world's failure: the job runs, and may have brought it about.
+            # From here on no failure counts as infrastructure: the job runs, and may have caused it.
             outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
             try:
                 async with self.disk.watching(place.root) as filling:
@@ -215,7 +217,10 @@ class ProcessExecutor:
         stop: asyncio.Event,
         filling: asyncio.Future[int],
     ) -> Outcome:
-        """How the job ended, while output flows, and somebody may cancel, nobody hear a word, or the disk run full."""
+        """Pass on output until the job ends, and return the outcome.
+
+        The job is asked to end when it is cancelled, silent for too long, or fills the disk.
+        """
         limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
         quiet, silence = spec.no_output_seconds or self.no_output_seconds, OutputSilence()
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""What an executor promises: it is given one attempt and tells how that ended."""
+"""The protocol of executors: an executor runs one attempt and returns its outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +10,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome
 
 LogWriter = Callable[[bytes], Awaitable[None]]
-"""Takes output and marks (`marks.Mark`) as they come, in order; returning late is how it slows a talkative job down."""
+"""Takes output and marks (`log_marks.LogMark`) in order; it slows a job down by returning late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Execution:
     spec: JobSpec
     request: JobRequestV1
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """Those that the spec names, by name; what the job prints of them is masked by whoever gave them."""
+    """The secrets that the spec names, by name. The caller masks them in the output."""
 
 
 class Executor(Protocol):
@@ -30,7 +30,7 @@ class Executor(Protocol):
 
     * `run` returns an Outcome and raises nothing but CancelledError: what goes wrong with the world is an outcome
       with an infrastructure reason, what goes wrong in the job is the job's.
-    * When `stop` is set (somebody cancelled), the whole process tree gets SIGTERM, after the grace SIGKILL, and the
+    * When `stop` is set (the job was cancelled), the whole process tree gets SIGTERM, after the grace SIGKILL, and the
       outcome is CANCELLED / CANCEL_REQUESTED.
     * When the task is cancelled (we are fenced, or shut down hard), the whole process tree is killed before
       CancelledError leaves.
@@ -39,7 +39,7 @@ class Executor(Protocol):
 
     @property
     def isolates(self) -> bool:
-        """Whether a hostile job is kept from everything else on the machine."""
+        """Whether a hostile job is isolated from the rest of the machine."""
         ...
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome: ...

@@ -1,4 +1,4 @@
-"""An executor without processes: what a job does is written in its steps, for demos, tests and benches.
+"""An executor without processes for demos, tests and benches: steps say what happens.
 
 A step's `run` is read line by line; each line is one word and its argument:
 
@@ -11,7 +11,7 @@ A step's `run` is read line by line; each line is one word and its argument:
     error REASON        end the attempt with this infrastructure reason (`checkout_failed`, ...)
     crash TEXT          break the executor's promise: raise
 
-Anything else is written to the log as it stands, and succeeds: a real workflow file runs here too.
+Any other line is written to the log unchanged, and succeeds: a real workflow file runs here too.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ _COMMAND: Final = re.compile(
 )
 
 Sleep = Callable[[float], Awaitable[None]]
-"""Waits so many seconds, of whatever time."""
+"""Waits so many seconds of real or simulated time."""
 
 
 class ScriptedCrash(RuntimeError):
-    """The script asked for an executor that breaks."""
+    """A script asked for a crash of the executor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedExecutor:
-    """Plays jobs instead of running them."""
+    """Simulates jobs instead of running processes."""
 
     isolates: bool = True
     no_output_seconds: float = 0.0
-    """How long a job may write nothing that does not say so itself; 0: for ever."""
+    """How long a job without its own limit may write nothing; 0: for ever."""
     sleep: Sleep = asyncio.sleep
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -102,7 +102,7 @@ async def _play(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
 
 
 async def _step(step: StepSpec, log: LogWriter, sleep: Sleep) -> Outcome | None:
-    """The outcome that this step gives the job, None when the next step may begin."""
+    """Run a step; return the job's outcome, or None when the next step may begin."""
     for line in step.run.splitlines():
         match _COMMAND.fullmatch(line.strip()):
             case re.Match(lastgroup="sleep") as command:
@@ -127,7 +127,7 @@ async def _step(step: StepSpec, log: LogWriter, sleep: Sleep) -> Outcome | None:
 
 
 def _spoken(line: str, command: re.Match[str] | None) -> Iterator[bytes]:
-    """What a line writes to the log."""
+    """Yield the output of one line of a script."""
     match command:
         case re.Match(lastgroup="say"):
             yield command["say"].encode() + b"\n"

@@ -1,4 +1,4 @@
-"""A running supervisor, as the orchestrator holds it: its pipes, its verdict, and its certain end."""
+"""The orchestrator's side of a supervisor: its pipes, its verdict, and its end."""
 
 import asyncio
 import contextlib
@@ -28,15 +28,15 @@ LOG = structlog.get_logger(__name__)
 
 PIECE_BYTES: Final = 64 * 1024
 START_SECONDS: Final = 60.0
-"""How long the supervisor may take to say that it is there."""
+"""How long the supervisor may take to report that it is ready."""
 STOLEN_SECONDS: Final = 0.05
-"""How often it is looked whether output that is waited for was taken away: a job can read from its own log pipe."""
+"""How often to check whether a job took awaited output from its own log pipe."""
 LEAVE_SECONDS: Final = 5.0
-"""How long the supervisor may take to kill everything before we do it."""
+"""How long the supervisor may take to kill all processes before the orchestrator does it."""
 
 
 class Pipes(NamedTuple):
-    """What connects us with a supervisor."""
+    """The pipes between the orchestrator and a supervisor."""
 
     tell: Callable[[bytes], None]
     hang_up: Callable[[], None]
@@ -45,7 +45,7 @@ class Pipes(NamedTuple):
 
 
 class SupervisorHandle:
-    """A running supervisor, as the orchestrator holds it."""
+    """The orchestrator's handle of a running supervisor."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], pipes: Pipes, workspace: Path, group: ControlGroup | None
@@ -54,7 +54,7 @@ class SupervisorHandle:
         self._announced: asyncio.Queue[int] = asyncio.Queue()
         self._steps_announced = 0
         self._in_log, self._all_in_log, self._moving = 0, False, asyncio.Condition()
-        """How many bytes of output have reached the log, whether these are all, and the lock of the log."""
+        """The output bytes in the log, whether these are all, and the log's lock."""
 
     async def is_ready(self) -> bool:
         try:
@@ -67,7 +67,7 @@ class SupervisorHandle:
         self._pipes.tell(words)
 
     async def verdict(self) -> Verdict:
-        """What the supervisor says in the end; `vanished` when it ended without a word."""
+        """Wait for the supervisor's verdict; `vanished` when it ended without one."""
         last = rest = b""
         while said := await self._pipes.verdicts.read(PIECE_BYTES):
             *lines, rest = (rest + said)[-PIECE_BYTES:].split(b"\n")
@@ -81,7 +81,7 @@ class SupervisorHandle:
         return read_verdict(rest or last)
 
     async def pump(self, log: LimitedLog, silence: OutputSilence) -> None:
-        """Carry output to the log until nobody is left to write any."""
+        """Copy output to the log until every writer has closed the pipe."""
         while piece := await self._pipes.output.read(PIECE_BYTES):
             with silence.broken():
                 async with self._moving:
@@ -95,9 +95,9 @@ class SupervisorHandle:
     async def let_steps_begin(
         self, marks: Sequence[LogMark], log: LimitedLog, silence: OutputSilence
     ) -> None:
-        """Each step begins once what was written before it is in the log, and its mark behind that.
+        """Let each step begin once earlier output and the step's mark are in the log.
 
-        The job has no part in this: the supervisor's words about steps come on a pipe that it does not have.
+        The job cannot influence this: the supervisor announces steps on a pipe that the job does not have.
         """
         for mark in marks:
             await self._announced.get()
@@ -114,16 +114,16 @@ class SupervisorHandle:
                     await self._moving.wait()
 
     async def kill(self) -> None:
-        """End every process of the attempt, now."""
+        """Kill every process of the attempt now."""
         try:
             await asyncio.to_thread(self._kill)
         except RuntimeError:
-            # The job has taken every process there may be, threads among them. It is killed all the same.
+            # The job has used up all processes and threads. It is killed all the same.
             self._kill()
         await kill_orphans()
 
     def _kill(self) -> None:
-        # First what is below, for as long as it is known to be below; then the supervisor; then what lost it.
+        # First the descendants, while they can be found as such; then the supervisor; then processes that lost it.
         if self._group:
             self._group.kill()
         if self._process.poll() is None:
@@ -132,7 +132,7 @@ class SupervisorHandle:
         kill_marked(self._workspace)
 
     async def leave(self) -> None:
-        """Close the control pipe, at which the supervisor kills everything, and see it gone."""
+        """Close the control pipe, so that the supervisor kills everything, and wait for its end."""
         self._pipes.hang_up()
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -142,13 +142,16 @@ class SupervisorHandle:
             await exit_code(self._process)
         if self._group and not await self._group.end():
             LOG.error(LogEvent.PROCESSES_LEFT, directory=str(self._group.path), count=None)
-        # Also of a job that ended well: its supervisor may have left zombies.
+        # Also after a job that succeeded: its supervisor may have left zombies.
         await kill_orphans()
 
 
 @asynccontextmanager
 async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterator[SupervisorHandle]:
-    """A supervisor that has nothing to do yet; leaving ends it and all below it, also when cancelled."""
+    """Start a supervisor without a plan; leaving ends it and all its descendants.
+
+    A cancelled caller waits for that end too.
+    """
     process = start(
         (sys.executable, "-I", "-S", supervisor.__file__, *([str(place.group.path)] if place.group else [])),
         Path("/"),

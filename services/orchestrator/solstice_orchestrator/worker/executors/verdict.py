@@ -1,6 +1,6 @@
-"""What a supervisor says about a job's end, and the outcome that follows. Pure.
+"""Read a supervisor's verdict on a job, and derive the outcome. Pure.
 
-Everything here may have been forged by the job, so nothing here ever yields an infrastructure reason.
+The job may have forged a verdict, so no outcome here has an infrastructure reason.
 """
 
 import json
@@ -16,24 +16,24 @@ EndKind = Literal["completed", "failed", "timed_out", "stopped", "unstartable", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How the steps ended. `vanished`: the supervisor was gone before it could say."""
+    """How the steps ended; `vanished` when the supervisor ended without a verdict."""
 
     how: EndKind
     step: int | None = None
     """Counts from 0."""
     status: int = 0
-    """Of the step's shell: its exit code, or the negative number of the signal that ended it."""
+    """The exit code of the step's shell, or the negative number of its signal."""
     scope: Literal["job", "step"] = "job"
     detail: str = ""
 
 
 VANISHED: Final = Verdict(how="vanished")
 CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
-"""Whoever asked for it knows why, and the store says so."""
+"""Without a detail: the store records who cancelled the job and why."""
 
 
 def step_announced(line: bytes) -> int | None:
-    """The number of the step that the supervisor is about to start, by a line of its; None when it says something else."""
+    """Return the number of the step that a line announces; None for any other line."""
     try:
         said = json.loads(line)
         return int(said["number"]) if said["event"] == "step" else None
@@ -42,7 +42,7 @@ def step_announced(line: bytes) -> int | None:
 
 
 def read_verdict(words: bytes) -> Verdict:
-    """The supervisor's last line; VANISHED when it is none of its kind."""
+    """Parse the supervisor's last line; return VANISHED when it is no verdict."""
     try:
         said = json.loads(words.splitlines()[-1])
         if said["event"] != "end" or said["how"] not in get_args(EndKind):
@@ -59,7 +59,7 @@ def read_verdict(words: bytes) -> Verdict:
 
 
 def silent(seconds: float) -> Outcome:
-    """Of a job that wrote nothing for longer than it may."""
+    """Return the outcome of a job that wrote nothing for too long."""
     return Outcome(
         state=JobState.TIMED_OUT,
         reason=Reason.NO_OUTPUT,
@@ -68,7 +68,10 @@ def silent(seconds: float) -> Outcome:
 
 
 def to_outcome(verdict: Verdict, spec: JobSpec, *, asked: Outcome | None) -> Outcome:
-    """How the attempt ended; `asked` is how it ends if it does because we asked the supervisor to end it."""
+    """Return the outcome of the attempt.
+
+    `asked` is its outcome if it ended because the orchestrator asked the supervisor to end it.
+    """
     step = (
         spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
     )
@@ -86,7 +89,7 @@ def to_outcome(verdict: Verdict, spec: JobSpec, *, asked: Outcome | None) -> Out
             detail = f"the job ran longer than {spec.timeout_seconds:g} s"
         case "failed":
             state, reason = JobState.FAILED, Reason.STEP_FAILED
-            # As a shell counts: a signal is 128 and its number.
+            # As shells do it: 128 plus the number of the signal.
             code = verdict.status if verdict.status >= 0 else 128 - verdict.status
             detail = f"{shown} {_ended(verdict.status)}"
         case "unstartable":
