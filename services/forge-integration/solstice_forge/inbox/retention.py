@@ -1,4 +1,4 @@
-"""What is old goes from the inbox, by itself: looked for now and then, and removed a little at a time."""
+"""Removes old data from the inbox periodically, in small steps."""
 
 import asyncio
 import random
@@ -15,12 +15,12 @@ from solstice_forge.log_events import LogEvent
 log = structlog.get_logger("solstice_forge.inbox.retention")
 
 LOOK_SECONDS: Final = 3600.0
-"""How often something old is looked for, give or take a fifth; at the start somewhere within the first of these."""
+"""The interval between two searches for old rows, give or take a fifth; the first comes at a random time within it."""
 JITTER: Final = 0.2
 ROWS_PER_STEP: Final = 100
-"""How many go in one transaction; whoever waits for it waits for some milliseconds."""
+"""How many rows one transaction removes; other writers wait for it for some milliseconds."""
 PAUSE_SECONDS: Final = 0.2
-"""Between two transactions, so that others always come in between."""
+"""The pause between two transactions, in which other writers continue."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -34,8 +34,11 @@ async def run_retention(
     clock: Callable[[], float] = time.time,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Remove bodies older than `body_days` and deliveries older than `memory_days` until cancelled; 0 keeps them for ever."""
-    # Replicas that started together drift apart, and a start is no moment to burden the inbox.
+    """Remove bodies older than `body_days` and deliveries older than `memory_days` until cancelled.
+
+    0 means that they are never removed.
+    """
+    # So replicas that started together drift apart, and a start does not burden the inbox.
     await sleep(LOOK_SECONDS * rng.uniform(0.0, 1.0))
     while True:
         try:
@@ -44,7 +47,7 @@ async def run_retention(
         except StoreUnavailable as error:
             log.warning(LogEvent.RETENTION_HELD, detail=str(error))
         except Exception as error:
-            # A mistake of ours about an old delivery must not stop new ones; what is kept too long harms nobody.
+            # Our mistake about an old delivery must not stop new ones; rows that stay too long do no harm.
             log.exception(LogEvent.RETENTION_HELD, detail=str(error))
         else:
             if bodies or deliveries:
@@ -58,9 +61,9 @@ async def sweep(
     *,
     sleep: Sleep = asyncio.sleep,
 ) -> int:
-    """Step after step until nothing is left that is so old; how many rows that was. None: nothing goes.
+    """Run steps until no row is older than `before`; return how many were removed.
 
-    Raises StoreUnavailable; what was removed until then is gone, and asking again goes on with the rest.
+    None: nothing is removed. Raises StoreUnavailable; rows removed until then are gone, and the next call continues.
     """
     total, more = 0, before is not None
     while more and before is not None:

@@ -1,7 +1,7 @@
-"""Who relays: one forge-integration at a time, by an advisory lock that a connection of its own holds.
+"""Elects the relay: one process holds a PostgreSQL advisory lock on its own connection.
 
-The lock goes with the connection: whoever dies frees it at once, whoever is cut off or frozen after `IDLE_SECONDS`,
-when the server ends a session that has not said a word for so long.
+The lock ends with the connection. A holder that dies frees it at once. For a holder that is cut off or frozen the
+server ends the session after `IDLE_SECONDS` without a statement.
 
 Source: postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS, .../runtime-config-client.html.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import asyncpg
 
 LOCK: Final = 5_075_117_324
-"""A number of our own, the same in every version; locks are per database."""
+"""Our own number, the same in every version; locks are per database."""
 POLL_SECONDS: Final = 1.0
 SPEAK_SECONDS: Final = 10.0
-"""How often the holder says that it is there."""
+"""How often the holder runs a statement to keep its session."""
 IDLE_SECONDS: Final = 45
 ANSWER_SECONDS: Final = 10.0
 RETRY_BASE_SECONDS: Final = 0.1
@@ -32,7 +32,7 @@ RETRY_CAP_SECONDS: Final = 2.0
 
 
 class LeaderLock:
-    """`held` is set while the lock is ours; opened with `LeaderLock.open`, which waits until it is."""
+    """`held` is set while we hold the lock; opened with `LeaderLock.open`, which waits for it."""
 
     def __init__(self, url: str, taken: Callable[[], None], lock: int) -> None:
         self.held = asyncio.Event()
@@ -46,7 +46,10 @@ class LeaderLock:
     async def open(
         cls, url: str, taken: Callable[[], None], *, lock: int = LOCK
     ) -> AsyncIterator["LeaderLock"]:
-        """Have the lock, and whenever it was lost, try to have it again; `taken` is called each time it is had."""
+        """Take the lock, and take it again whenever it was lost.
+
+        `taken` is called each time it is taken.
+        """
         leader_lock = cls(url, taken, lock)
         keeping = asyncio.create_task(leader_lock._keep(), name="inbox-leader-lock")
         waiting = asyncio.create_task(leader_lock.held.wait(), name="inbox-leader-lock-wait")
@@ -75,7 +78,7 @@ class LeaderLock:
             )
 
     async def _hold(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Until the connection is lost."""
+        """Hold the lock until the connection is lost."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.execute(f"SET idle_session_timeout = '{IDLE_SECONDS}s'", timeout=ANSWER_SECONDS)
