@@ -67,7 +67,7 @@ class DeliveryPage(Value, frozen=True, kw_only=True):
 
     entries: Sequence[DeliveryEntry]
     next: int | None
-    """`before` of the page with the older ones; None at the end. A page may be short or even empty and have a next one."""
+    """`before` of the page with the older ones; None at the end. A page may be short or empty and have a next one."""
 
 
 class DeliveryLog(Protocol):

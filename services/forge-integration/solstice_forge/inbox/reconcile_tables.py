@@ -120,7 +120,7 @@ class ReconcileTables:
             if settled:
                 read_to = settled[-1]["row_id"]
                 await self._write("UPDATE {reconcile_read} SET read_to = $1 WHERE read_to < $1", read_to)
-            # More rows than this are not settled: the next call reads the rest.
+            # If any of these rows is not settled, the next call reads the rest.
             more = len(settled) == READ_AT_ONCE
         await self._write("DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - RESENDS_KEPT_SECONDS)
 

@@ -19,10 +19,9 @@ class SweepResult(Value, frozen=True, kw_only=True):
 
 
 class InboxCleanup(Protocol):
-    """The part of the inbox that removes old data. Each step is short, so that deliveries are stored between two of
-    them.
+    """The part of the inbox that removes old data, in short steps.
 
-    Raises only StoreUnavailable; times in seconds since the epoch.
+    Deliveries are stored between two steps. Raises only StoreUnavailable; times in seconds since the epoch.
     """
 
     async def strip(self, before: float, limit: int) -> SweepResult:

@@ -12,8 +12,6 @@ from solstice_common.messages.states import FINAL
 from solstice_common.values import Value
 from solstice_forge.remote.protocol import CommitStatus
 
-"""States that a job or run never leaves."""
-
 
 class WantedStatus(Value, frozen=True, kw_only=True):
     """The newest that is known of one context of one commit."""

@@ -32,7 +32,7 @@ _INSERT_REQUESTS: Final = (
     " WHERE NOT EXISTS (SELECT 1 FROM inbox_aliases WHERE content_key = asked.key)"
     " ON CONFLICT DO NOTHING RETURNING row_id"
 )
-# Only for deliveries with several contents, which are rare: a concurrent writer of one of them must see these or be seen.
+# Only for deliveries with several contents, which are rare: a concurrent writer of one must see these or be seen.
 _SINGLE: Final = "LOCK TABLE inbox_requests IN SHARE ROW EXCLUSIVE MODE"
 _INSERT_ALIASES_OF: Final = (
     "SELECT content_key FROM inbox_requests WHERE content_key = ANY($1)"
