@@ -47,7 +47,7 @@ Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 class ReconcileTables:
-    """Implements `Reconciling`: `read` and `write` run one statement; `prefix` begins the tables' names.
+    """Implements `ReconcileState`: `read` and `write` run one statement; `prefix` begins the tables' names.
 
     `listed` is the SQL of a list that is given as JSON text in `$1`, `$2`...; `place` is the prefix of a value's
     number.

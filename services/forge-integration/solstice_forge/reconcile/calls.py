@@ -61,7 +61,7 @@ class ReconcileSession:
         return claimed
 
     async def ensure_claimed(self) -> None:
-        """Raise Stopped when another process took the source."""
+        """Raise ReconcileStopped when another process took the source."""
         if self._claimed_until - self.clock() > LEASE_SECONDS / 2:
             return
         if not await self.claim():
@@ -81,7 +81,7 @@ class ReconcileSession:
     async def ask(self, call: ForgeCall[T]) -> Done[T] | Later | Never:
         """Return the answer; try again what may succeed in a moment.
 
-        Raises Stopped for a limit that lasts too long.
+        Raises ReconcileStopped for a limit that lasts too long.
         """
         failures = 0
         while True:

@@ -75,7 +75,7 @@ class ForgeHead:
         self.payload = orjson.dumps(document)
         self.event_name = "push" if kind == PUSH else "pull_request"
         self.event = source.forge.parse(self.event_name, self.payload)
-        """Ignored or Malformed: it cannot be built."""
+        """It is Ignored or Malformed if it cannot be built."""
 
     @property
     def head(self) -> RefHead | None:

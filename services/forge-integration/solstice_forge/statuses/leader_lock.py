@@ -1,4 +1,4 @@
-"""One process at a time, of those on this machine: a lock on a file, which the death of its holder releases."""
+"""A lock on a file: one process of this machine holds it until it ends."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ POLL_SECONDS: Final = 0.5
 
 @asynccontextmanager
 async def file_lock(path: Path) -> AsyncIterator[None]:
-    """Waits until nobody else has the lock of `path`, and has it until left."""
+    """Wait for the lock of `path`, and hold it until left."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not _lock(descriptor):  # noqa: ASYNC110  another process's lock sends no notification

@@ -39,7 +39,7 @@ _QUESTIONS: Final = DeliveryQueries(prefix="inbox_")
 
 
 class PostgreSQLInbox:
-    """Implements `Inbox`, `Lookups`, `DeliveryLog` and `Forgetting`; opened with `PostgreSQLInbox.open`."""
+    """Implements `Inbox`, `Lookups`, `DeliveryLog` and `InboxCleanup`; opened with `PostgreSQLInbox.open`."""
 
     def __init__(
         self, url: str, database: PostgreSQLDatabase, keeping: Groups[NewDelivery, KeepResult]
