@@ -1,4 +1,4 @@
-"""Read the file of sources at start, check all of it, and name each mistake's key.
+"""Reads and checks the whole file of sources at start, and names each mistake's key.
 
 TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret is written as `env:NAME`, `file:PATH` (relative to the file)
 or, for trials, `plain:VALUE`.

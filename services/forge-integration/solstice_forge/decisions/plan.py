@@ -69,7 +69,10 @@ class RunWanted(Value, frozen=True, kw_only=True):
 
 
 class CancelWanted(Value, frozen=True, kw_only=True):
-    """An event asks to end a change request's runs; `body` is the canonical bytes of `cancel`."""
+    """An event asks to end a change request's runs.
+
+    `body` is the canonical bytes of `cancel`.
+    """
 
     cancel: JobCancelV1
     body: bytes

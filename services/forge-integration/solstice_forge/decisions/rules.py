@@ -48,7 +48,10 @@ ALWAYS: Final = (EVERYTHING,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule for `events` in `repositories`; an event that fails its other conditions is not built."""
+    """One rule for `events` in `repositories`.
+
+    An event that fails its other conditions is not built.
+    """
 
     name: str
     """Its name in answers: given by the operator, else `rule 1` by its place."""

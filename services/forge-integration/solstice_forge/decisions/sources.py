@@ -34,7 +34,7 @@ PUBLIC_URLS: Final[Mapping[Origin, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceApp:
-    """The GitHub App in whose name we call the forge."""
+    """The GitHub App that signs in for a source."""
 
     id: int
     private_key: str = field(repr=False)

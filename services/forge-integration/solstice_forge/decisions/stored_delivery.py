@@ -1,4 +1,4 @@
-"""Builds what is stored of a delivery: nothing secret goes to disk. Pure."""
+"""Builds what to store of a delivery: nothing secret goes to disk. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def new_delivery(
 
 
 def what_follows(event: Event) -> str:
-    """Return a sentence about what it asks for, where the kind alone does not say it."""
+    """Return a sentence about what follows, where the kind alone does not say it."""
     if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         return f"what was asked for of #{event.number} before this is cancelled, for {event.sender or 'somebody'}"
     return ""

@@ -52,7 +52,7 @@ def sentence(entry: DeliveryEntry) -> str:
 
 
 def fate(entry: DeliveryEntry) -> str:
-    """Say what became of the request; empty for a delivery that asks for nothing by itself."""
+    """Say what became of the request; empty when the delivery made none."""
     if entry.decision is not Decision.ACCEPTED:
         return ""
     match entry.published:

@@ -1,4 +1,4 @@
-"""Answers a webhook that arrives whole without ASGI: without a task, messages or its own timer.
+"""Answers whole webhooks without ASGI: without a task, messages or a timer per webhook.
 
 ASGI was a tenth of what the receiver spends on a webhook. Uvicorn handles all other HTTP in its usual way: requests
 that are large, slow or pipelined, and requests that are no webhooks. `tests/unit/forge/edge/test_fast_path.py` checks
@@ -163,7 +163,7 @@ class WholeRequestProtocol(BoundedProtocol):
             self._begin(pieces)
 
     def _begin(self, pieces: Sequence[bytes]) -> None:
-        """Begin the ASGI request, whose headers and these pieces of its body have arrived."""
+        """Begin the ASGI request with its headers and these pieces of its body."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         self.make_scope()
         self.url, self.expect_100_continue = url, expects

@@ -72,12 +72,18 @@ def word_meant(words: frozenset[str]) -> CommentCommand | None:
 
 
 def why_no_command(where: str) -> tuple[IgnoreReason, str]:
-    """Return why a comment gives no command; `where` is the forge's name for a change request."""
+    """Return why a comment gives no command.
+
+    `where` is the forge's name for a change request.
+    """
     return IgnoreReason.NO_COMMAND, f"no new comment with a command on a {where}"
 
 
 def comment(envelope: EventEnvelope, payload: bytes) -> Event | Ignored | Malformed:
-    """Read a comment on an issue or a pull request, whose head is not in the payload."""
+    """Read a comment on an issue or a pull request.
+
+    The payload does not hold the pull request's head.
+    """
     words = words_in(envelope.remark)
     word = word_meant(words)
     if word is None:

@@ -50,7 +50,7 @@ class IgnoreReason(StrEnum):
 
 
 class Need(StrEnum):
-    """What a payload may lack; the forge is asked for it after the delivery was answered."""
+    """What a payload may lack; the forge is asked for it after the answer."""
 
     COMMIT = "commit_sha"
     IS_FORK = "is_fork"
@@ -187,7 +187,10 @@ class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
 
 
 class Command(Value, frozen=True, kw_only=True, tag="command"):
-    """A person wrote a command under a change request; their rights must always be looked up."""
+    """A person wrote a command under a change request.
+
+    Their rights must always be looked up.
+    """
 
     word: CommentCommand
     repo_full_name: str
@@ -249,7 +252,7 @@ Event = Push | ChangeRequest | Rerun | Release | Dispatch | Command
 
 
 def lacks(event: Event) -> tuple[Need, ...]:
-    """Return what must be looked up at the forge before the event can become a request."""
+    """Return what to look up at the forge before the event can become a request."""
     return event.needs if isinstance(event, Release | Dispatch | Command) else ()
 
 

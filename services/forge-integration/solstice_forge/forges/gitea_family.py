@@ -55,7 +55,10 @@ class GiteaPullRequestPayload(Payload, frozen=True, kw_only=True):
 def verify(
     header: str, headers: Headers, body: bytes, secrets: Sequence[str]
 ) -> Genuine | Forged | Unsupported:
-    """Check the signature over the JSON text; a form is decoded before, since its own bytes are not signed."""
+    """Check the signature over the JSON text.
+
+    A form is decoded before, since its own bytes are not signed.
+    """
     payload = payload_of(headers, body)
     if isinstance(payload, Unsupported):
         return payload

@@ -114,7 +114,10 @@ P = TypeVar("P", bound=Payload)
 
 
 def read(model: type[P], payload: bytes) -> P | Malformed:
-    """Return the payload as `model`, or what is wrong with it; never raise, for any bytes."""
+    """Return the payload as `model`, or what is wrong with it.
+
+    It never raises, for any bytes.
+    """
     try:
         document: P = _decoder(model).decode(payload)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -203,7 +206,10 @@ def names_a_ref(ref: str) -> bool:
 
 
 def known_commit(sha: str | None) -> str | None:
-    """Return the commit id; None for git's id of nothing or an invalid one, which causes no refusal."""
+    """Return the commit id; None for git's id of nothing or an invalid one.
+
+    An invalid one causes no refusal.
+    """
     return sha if sha and _SHA.fullmatch(sha) and not is_zero(sha) else None
 
 

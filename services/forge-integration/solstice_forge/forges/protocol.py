@@ -13,7 +13,10 @@ Headers = Mapping[str, str]
 
 
 class Genuine(Value, frozen=True, kw_only=True):
-    """The signature is right; `payload` is the JSON text for `parse`, taken out of a form if necessary."""
+    """The signature is right.
+
+    `payload` is the JSON text for `parse`, taken out of a form if necessary.
+    """
 
     payload: bytes
 

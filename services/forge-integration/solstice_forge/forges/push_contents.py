@@ -64,5 +64,8 @@ def changed_paths(source: Source, payload: bytes) -> frozenset[str] | None:
 
 
 def _names_files(commit: PushedCommit) -> bool:
-    """Whether the commit lists its files: GitLab and old Gitea may omit the lists or send null."""
+    """Whether the commit lists its files.
+
+    GitLab and old Gitea may omit the lists or send null.
+    """
     return not (commit.added is None and commit.modified is None and commit.removed is None)

@@ -17,7 +17,7 @@ def push_event_name(source: Source, ref: str) -> str:
 
 
 def push_body(source: Source, *, repo_url: str, repo_full_name: str, ref: str, sha: str) -> bytes:
-    """Return the body of a push that made `ref`, as a new ref, point at `sha`."""
+    """Return the body of a push that makes the new `ref` point at `sha`."""
     new = {"ref": ref, "before": "0" * len(sha), "after": sha}
     if source is Source.GITLAB:
         kind = "tag_push" if ref.startswith("refs/tags/") else "push"

@@ -37,7 +37,7 @@ def new(delivery: NewDelivery) -> KeepResult:
 
 
 def duplicate(delivery: NewDelivery, reason: str, request_id: str | None) -> KeepResult:
-    """Return the result for a copy of a delivery that asked for `request_id`, or for none."""
+    """Return the result for a copy; `request_id` is the original's run, if any."""
     return KeepResult(
         delivery_id=delivery.delivery_id,
         decision=Decision.DUPLICATE,

@@ -1,4 +1,7 @@
-"""The promises of the inbox: a stored delivery is never lost, and asks for a run once."""
+"""The interface of the inbox: stored deliveries are never lost, and each asks once.
+
+A delivery and its copies ask for one run.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ class ResendRecord(Value, frozen=True, kw_only=True):
 
 
 class ReconcileRound(Value, frozen=True, kw_only=True):
-    """What is known of the comparisons of one source."""
+    """The last and the current comparison of one source."""
 
     source_name: str
     is_held: bool
@@ -89,7 +89,7 @@ class ReconcileState(Protocol):
         ...
 
     async def known(self, source: str, repository: str) -> KnownRepository:
-        """Return what is known of a repository."""
+        """Return the stored state of a repository."""
         ...
 
     async def remember(

@@ -265,7 +265,7 @@ def _json(texts: Collection[str]) -> str:
 
 
 def _head_in(row: Any, read: HeadReader) -> RefHead | None:
-    """Return the head by the request, or by the body if the delivery was not built."""
+    """Return the head by the request, or by the body of an unbuilt delivery."""
     if row["request"] is None:
         body = decompressed(bytes(row["body"] or b""))
         return read(row["source_name"], row["event_name"], body) if body else None

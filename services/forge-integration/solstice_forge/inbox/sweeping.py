@@ -41,7 +41,7 @@ class InboxCleanup(Protocol):
 
 
 class SweepStep(Value, frozen=True, kw_only=True):
-    """Which of the rows are old enough, and up to which number all are dealt with."""
+    """The rows that are old enough, and the highest number dealt with."""
 
     old: Sequence[int]
     up_to: int | None

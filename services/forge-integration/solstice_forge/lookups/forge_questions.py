@@ -63,7 +63,10 @@ def next_question(event: Incomplete, dialect: Dialect) -> ForgeQuestion[Any] | I
 
 
 def _of_rerun(rerun: Rerun) -> ForgeQuestion[bool] | Rerun:
-    """Ask whose commit it is; only GitHub has re-runs, and it names no branch for a fork's."""
+    """Ask whose commit it is.
+
+    Only GitHub has re-runs, and it names no branch for a fork's.
+    """
     if rerun.branch is None:
         return replace(rerun, is_fork=True)
     return ForgeQuestion(

@@ -40,7 +40,7 @@ SETTLE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedHeads:
-    """The heads of one kind of one repository at the forge, and which ones we missed."""
+    """One repository's heads of one kind, and which of them we missed."""
 
     repository: str
     kind: str

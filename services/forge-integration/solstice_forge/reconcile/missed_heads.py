@@ -133,7 +133,10 @@ def head_of(event: Event | Ignored | Malformed) -> RefHead | None:
 
 
 def delivery_instead(found: ForgeHead, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
-    """Return the delivery to store for the missed one; Ignored if the rules do not build it."""
+    """Return the delivery to store for the missed one, or why it is ignored.
+
+    Ignored: the rules do not build it.
+    """
     event = found.event
     if isinstance(event, Ignored | Malformed):
         return event

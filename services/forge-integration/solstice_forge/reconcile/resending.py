@@ -61,9 +61,10 @@ def verdict(*, arrived: bool, resends: ResendRecord | None, now: float) -> Resen
 
 
 def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:
-    """Whether this attempt, and so all listed after it, was dealt with or is too old.
+    """Whether this attempt, and so all later in the list, needs no look.
 
-    `looked_to` is what `mark` returned: a time where the forge gives times, else an id.
+    It was dealt with, or is too old. `looked_to` is what `mark` returned: a time where the forge gives times, else an
+    id.
     """
     if attempt.delivered_at is None:
         return looked_to is not None and attempt.id <= looked_to

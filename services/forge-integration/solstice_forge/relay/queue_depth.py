@@ -1,4 +1,7 @@
-"""Polls how many requests wait in the jobs' queue, so that API callers can be shed."""
+"""Polls how many requests wait in the jobs' queue.
+
+While there are too many, API callers get 503 (shed).
+"""
 
 import asyncio
 import random

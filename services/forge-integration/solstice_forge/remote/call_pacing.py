@@ -28,7 +28,7 @@ _LIMIT_WORDS: Final = ("rate limit", "secondary limit", "abuse detection")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLimits:
-    """What is remembered of one forge's limits and of our own pace; seconds since the epoch."""
+    """The remembered limits of one forge and our own pace; seconds since the epoch."""
 
     not_before: float = 0.0
     """The forge allows no call before."""
@@ -58,7 +58,10 @@ def next_call_at(limits: CallLimits, pace: CallPace, now: float) -> float:
 
 
 def called(limits: CallLimits, pace: CallPace, now: float) -> CallLimits:
-    """Return the limits after a call: any `n` intervals have at most `n + burst` calls."""
+    """Return the limits after a call.
+
+    Any `n` intervals have at most `n + burst` calls.
+    """
     burst_seconds = pace.interval_seconds * pace.burst
     begun = min(max(limits.paced_until, now), now + burst_seconds)
     return replace(limits, paced_until=begun + pace.interval_seconds)

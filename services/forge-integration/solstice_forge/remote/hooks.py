@@ -59,7 +59,7 @@ class HookDialect(Protocol):
     """The time between two requests to send again, for one hook."""
 
     def hook_owners(self, repository: str) -> tuple[HookOwner, ...]:
-        """Return where a hook of a repository may be: itself first, then what is above it."""
+        """Return where a repository's hooks may be: itself first, then its owners."""
         ...
 
     def find_hooks(self, owner: HookOwner) -> ForgeCall[Page[Hook]]:

@@ -110,7 +110,7 @@ def name_in(given: object) -> str:
 
 
 def nothing(_document: object) -> None:
-    """`ForgeCall.read` of a call whose answer is not needed."""
+    """`ForgeCall.read` for an answer that is not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,10 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedPage:
-    """The JSON of one page, and the next page's query from the `Link` header (RFC 8288)."""
+    """The JSON of one page, and the next page's query.
+
+    The query comes from the `Link` header (RFC 8288).
+    """
 
     document: Any
     next: Mapping[str, str] | None
@@ -200,7 +203,10 @@ class CallPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppCredentials:
-    """The credentials of a GitHub App: it signs in with its key, and uses tokens of its installations."""
+    """The credentials of a GitHub App.
+
+    It signs in with its key, and uses tokens of its installations.
+    """
 
     id: int
     private_key: str = field(repr=False)
@@ -249,6 +255,6 @@ class Dialect(Protocol):
     def may_write(self, repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
         """Ask whether this person may push to the repository.
 
-        None: the forge cannot be asked about an account without a name.
+        None: the account lacks the name or number that the forge needs.
         """
         ...

@@ -97,14 +97,17 @@ def orphaned(row: Mapping[str, Any], now: float, horizon: float) -> dict[str, An
 
 
 def is_under_way(row: Mapping[str, Any], outgoing: OutgoingStatus) -> bool:
-    """Whether the row still waits for the end of this call; otherwise another process has taken over."""
+    """Whether the row still waits for the end of this call.
+
+    Otherwise another process has taken over.
+    """
     return bool(row["flying_since"] == outgoing.since and row["flying"] == outgoing.place)
 
 
 def dead_letter_headers(
     outgoing: OutgoingStatus, undeliverable: Undeliverable, now: float
 ) -> dict[str, str | int]:
-    """Return the headers of a dead letter, with the same names as for other dead letters."""
+    """Return the headers of a dead letter, named as in other dead letters."""
     return {
         "x-solstice-reason": undeliverable.reason,
         "x-solstice-detail": undeliverable.detail[:DETAIL_CHARACTERS],

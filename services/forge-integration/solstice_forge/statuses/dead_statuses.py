@@ -46,7 +46,7 @@ class Replayed:
 
 
 async def dead_statuses(broker: Broker, topology: Topology, limit: int) -> Sequence[DeadStatus]:
-    """Return the oldest dead letters; all stay in the queue.
+    """Return the oldest dead letters; all of them stay in the queue.
 
     Raises BrokerUnavailable, TopologyMismatch.
     """
@@ -78,7 +78,7 @@ async def replay(broker: Broker, topology: Topology, limit: int, *, reason: str 
 
 
 def status_message(dead_letter: Delivery) -> Message:
-    """Return the status as it was before it was refused, without the dead letter's headers."""
+    """Return the original status, without the dead letter's headers."""
     return Message(
         exchange=STATUSES.exchange,
         routing_key=STATUSES.routing_key,

@@ -1,4 +1,4 @@
-"""The promises of the store of statuses: it never loses the newest of a context.
+"""The interface of the store of statuses: it never loses the newest of a context.
 
 One process at a time, the leader, sends statuses to the forges.
 """

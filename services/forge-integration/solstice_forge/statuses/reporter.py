@@ -49,7 +49,10 @@ class StatusReporter:
         clock: Callable[[], float] = time.time,
         timer: Timer = asyncio.timeout,
     ) -> None:
-        """`clock` and `timer` are for calls to forges; the event loop's clock is for the broker."""
+        """`clock` and `timer` are for calls to forges.
+
+        What concerns the broker uses the event loop's clock.
+        """
         self._store = store
         self._remotes = remotes
         self._broker = broker

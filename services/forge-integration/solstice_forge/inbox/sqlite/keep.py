@@ -101,7 +101,7 @@ def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> 
 
 
 def _insert(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> bool:
-    """Insert all of them, or none when one of them or its content is already stored."""
+    """Insert all of them, or none when one or its content is already stored."""
     # We assign the ids, under the transaction's lock, so that one statement can insert many rows.
     first = _next_number(connection)
     numbered = list(enumerate(deliveries, start=first))
