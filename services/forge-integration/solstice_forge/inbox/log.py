@@ -1,4 +1,4 @@
-"""The decision log: which deliveries arrived, what they asked for, and each decision's reason.
+"""The decision log: which deliveries arrived, what they asked for, and why each was decided.
 
 It is the interface for readers of the inbox.
 """

@@ -1,4 +1,4 @@
-"""The interface of the inbox: stored deliveries are never lost, and each asks once.
+"""The inbox never loses a stored delivery, and a delivery asks for a run once.
 
 A delivery and its copies ask for one run.
 """

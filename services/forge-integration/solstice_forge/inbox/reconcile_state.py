@@ -1,4 +1,4 @@
-"""What an inbox promises to remember between two comparisons with a forge.
+"""The interface of what an inbox remembers between two comparisons with a forge.
 
 It remembers which process compares, what is known, and what was asked for. None of it decides whether something is
 built: the keys in `Inbox.keep` decide that.

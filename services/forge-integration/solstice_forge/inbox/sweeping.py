@@ -1,4 +1,4 @@
-"""Removes old bodies first and whole deliveries later, oldest first, in small steps. Decisions are pure."""
+"""Removes old bodies first, whole deliveries later, oldest first, in small steps. Decisions are pure."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol

@@ -133,7 +133,7 @@ class DeliveryComparison:
         return not due and not waiting
 
     async def _send_all(self, hook: Hook, due: Sequence[tuple[Attempt, int]]) -> None:
-        """Ask for each, until the forge refuses for a general reason."""
+        """Ask for each, until the forge refuses for a reason that concerns all."""
         for number, (attempt, times) in enumerate(due):
             if not self.session.dry_run:
                 if number and self.dialect.SPACING_SECONDS:

@@ -1,4 +1,4 @@
-"""The inbox on PostgreSQL: several forge-integrations store deliveries, and one of them relays."""
+"""The inbox on PostgreSQL: several forge-integrations store deliveries, and one relays."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
