@@ -44,10 +44,11 @@ DIALECTS: Final[Mapping[Origin, Dialect]] = MappingProxyType(
 )
 
 ANSWER_BYTES: Final = 16 * 1024 * 1024
-"""The largest answer: a page of a hundred deliveries with their bodies has a few; none of our questions needs more."""
+"""The largest answer: a page of a hundred deliveries with their bodies has a few megabytes."""
 RESERVES: Final = 2
-"""How many times the calls that may be under way stay unused of a limit: another process may continue for one that
-dies.
+"""How many times the calls under way stay unused of a limit.
+
+Another process may continue for one that dies.
 """
 REDIRECTS: Final = 2
 """A renamed repository answers with one, to the same host."""
